@@ -69,7 +69,8 @@
 //! | `axum` (default) | keys by axum's route template (`MatchedPath`) and peer address (`ConnectInfo`) |
 //! | `jwt` | verification of bearer tokens (`JwtVerifier`), with keys of a JWKS file, or of a URL with `reqwest`; [`VerifiedClaims`] need no feature |
 //! | `metrics` | metrics for the program's recorder, by the [`metrics`](https://docs.rs/metrics) facade |
-//! | `reqwest` (default) | the HTTP transport to the control plane, with TLS by rustls; without it use [`Builder::build_with`] |
+//! | `reqwest` (default) | the HTTP transport to the control plane, with TLS by rustls; without it use [`Builder::build_with`]. And limits around a reqwest client (`LimitedClient`) |
+//! | `retry` | a retry policy for clients (`RetryPolicy`), with `Retry-After`, backoff, jitter and a budget |
 //!
 //! # Metrics
 //!
@@ -113,6 +114,7 @@ mod limit;
 mod limiter;
 mod log_throttle;
 mod meter;
+mod outbound;
 mod quota;
 mod rate;
 mod refusal;
@@ -137,6 +139,10 @@ pub use key::{InvalidJwks, InvalidJwtKey, Jwks, JwtKey, JwtVerifier};
 pub use layer::{LimitBody, LimitLayer, LimitService, ResponseFuture};
 pub use lease::Worker;
 pub use limit::{IntoLimits, InvalidLimit, Limit, OnLimit};
+#[cfg(feature = "retry")]
+pub use outbound::RetryPolicy;
+#[cfg(feature = "reqwest")]
+pub use outbound::{LimitedClient, SendError};
 pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
 pub use rate::{KeyedRate, Rate, RateSettings};
 pub use refusal::{Refusal, RefusalReason};

@@ -62,6 +62,15 @@ impl RefusalReason {
             Self::MissingKey | Self::MissingToken | Self::InvalidToken => "missing_key",
         }
     }
+
+    /// Whether the same request may be admitted later.
+    #[must_use]
+    pub fn is_temporary(self) -> bool {
+        !matches!(
+            self,
+            Self::MissingKey | Self::MissingToken | Self::InvalidToken
+        )
+    }
 }
 
 const UNKNOWN_WAIT: Duration = Duration::from_secs(60);

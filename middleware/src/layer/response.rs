@@ -122,7 +122,7 @@ impl Refusal {
         };
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if kind.is_temporary {
+        if self.reason().is_temporary() {
             let seconds = HeaderValue::from(self.retry_after_seconds());
             headers.insert(header::RETRY_AFTER, seconds);
         }
@@ -146,7 +146,7 @@ impl Refusal {
     /// A [`Problem`] in JSON, of which only two texts have to be escaped.
     fn problem_body(&self, kind: &Kind) -> Bytes {
         let reason = self.reason().as_str();
-        let detail = self.detail(kind);
+        let detail = self.detail();
         // Exact if nothing is escaped.
         let texts = kind.begin.len() + detail.len() + self.limit().len() + reason.len();
         let mut body = Vec::with_capacity(texts + 40);
@@ -164,16 +164,16 @@ impl Refusal {
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, content_type);
-        grpc::insert_status(headers, kind.code, &self.detail(kind));
-        if kind.is_temporary {
+        grpc::insert_status(headers, kind.code, &self.detail());
+        if self.reason().is_temporary() {
             grpc::insert_pushback(headers, self.retry_after());
         }
         response
     }
 
-    fn detail(&self, kind: &Kind) -> String {
+    fn detail(&self) -> String {
         let mut detail = String::with_capacity(self.limit().len() + 64);
-        let written = if kind.is_temporary {
+        let written = if self.reason().is_temporary() {
             write!(detail, "{self}; retry in {} s", self.retry_after_seconds())
         } else {
             write!(detail, "{self}")
@@ -188,8 +188,6 @@ impl Refusal {
 struct Kind {
     status: StatusCode,
     code: Code,
-    /// Whether the reason ends with time.
-    is_temporary: bool,
     /// The problem up to its detail: with a registered type, if there is one.
     begin: &'static str,
 }
@@ -240,7 +238,6 @@ impl RefusalReason {
             | Self::QueueFull => Kind {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 code: Code::ResourceExhausted,
-                is_temporary: true,
                 begin: begin_problem!(
                     "https://iana.org/assignments/http-problem-types#quota-exceeded",
                     "Request cannot be satisfied as assigned quota has been exceeded",
@@ -250,7 +247,6 @@ impl RefusalReason {
             Self::NoLease => Kind {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 code: Code::Unavailable,
-                is_temporary: true,
                 begin: begin_problem!(
                     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
                     "Request cannot be satisfied due to temporary server capacity constraints",
@@ -260,13 +256,11 @@ impl RefusalReason {
             Self::MissingKey => Kind {
                 status: StatusCode::BAD_REQUEST,
                 code: Code::InvalidArgument,
-                is_temporary: false,
                 begin: begin_problem!("about:blank", "Bad Request", 400),
             },
             Self::MissingToken | Self::InvalidToken => Kind {
                 status: StatusCode::UNAUTHORIZED,
                 code: Code::Unauthenticated,
-                is_temporary: false,
                 begin: begin_problem!("about:blank", "Unauthorized", 401),
             },
         }
