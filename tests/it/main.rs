@@ -27,6 +27,7 @@ mod limits;
 mod log;
 mod memory;
 mod outage;
+mod outbound;
 mod packages;
 mod recorded;
 mod reload;
