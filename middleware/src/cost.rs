@@ -33,6 +33,11 @@ impl Cost {
         Self((self.0 + other.0).min(Self::MAX.0))
     }
 
+    /// The next whole number, for a gauge.
+    pub(crate) fn whole(self) -> Self {
+        Self(self.0.ceil())
+    }
+
     /// The cost as a number.
     #[must_use]
     pub fn get(self) -> f64 {

@@ -7,8 +7,11 @@
 //! far. Bursts are measured apart. Nothing includes headroom: the surplus that the server grants is
 //! the headroom.
 
+mod in_use;
+
 use std::time::Duration;
 
+pub(crate) use self::in_use::{GaugeSample, InUseDemand};
 use doorman_openapi::{Capacity, Moment};
 
 const SUB_INTERVALS: f64 = 4.0;

@@ -9,8 +9,8 @@ use tokio::{
 };
 
 use crate::{
-    Callers, IntoLimits, InvalidLimit, KeyedRate, Limit, LimitLayer, LimitSnapshot, Rate,
-    RateSettings, Snapshot, WorkerState, clock,
+    Callers, Gauge, GaugeSettings, IntoLimits, InvalidLimit, KeyedGauge, KeyedRate, Limit,
+    LimitLayer, LimitSnapshot, Rate, RateSettings, Snapshot, WorkerState, clock,
     key::to_resource_id,
     lease::Command,
     limiter::{LeaseState, Registry, Source},
@@ -75,7 +75,7 @@ impl Doorman {
         Self::without_worker(|_| LeaseState::Unlimited)
     }
 
-    /// Fixed rates by resource, in cost per second, without server, worker or runtime: for tests of
+    /// Fixed rates by resource, in cost per second, or fixed units of gauges, without server, worker or runtime: for tests of
     /// services. A resource without a rate is blocked. A rate that is negative or not a number is
     /// 0.
     ///
@@ -174,6 +174,20 @@ impl Doorman {
         KeyedRate::new(Arc::clone(&self.registry), settings)
     }
 
+    /// A limit on what is in flight at once, for direct use: of a name, or of
+    /// [settings](GaugeSettings). It is leased from now on.
+    #[must_use]
+    pub fn gauge(&self, settings: impl Into<GaugeSettings>) -> Gauge {
+        Gauge::new(Arc::clone(&self.registry), settings)
+    }
+
+    /// The gauges of many keys, for direct use: `<resource>/<key>`, each leased from its first use
+    /// on.
+    #[must_use]
+    pub fn keyed_gauge(&self, settings: impl Into<GaugeSettings>) -> KeyedGauge {
+        KeyedGauge::new(Arc::clone(&self.registry), settings)
+    }
+
     /// Waits until the control plane has responded for every current limit with a constant key,
     /// every direct rate and, if a layer follows them, the rules. Optional: fallbacks apply until
     /// then.
@@ -191,7 +205,8 @@ impl Doorman {
     }
 
     /// Releases every lease and ends the worker, in half a second at most. Limits still in use
-    /// apply their fallbacks. Dropping every handle, layer and rate does the same in the
+    /// apply their fallbacks. Leases of gauges of which units are in use are not released: they
+    /// expire. Dropping every handle, layer and rate does the same in the
     /// background.
     ///
     /// # Errors

@@ -58,6 +58,9 @@
 //! # }
 //! ```
 //!
+//! A [`Gauge`] limits what is in flight at once, over the fleet: `doorman.gauge("tx").acquire()`
+//! gives a [`Permit`], and [`Limit::gauge`] is the limit of a layer.
+//!
 //! [`Limit::local`] limits one process without a lease. [`Doorman::rules`] and
 //! [`LimitLayer::and_rules`] enforce the rules of the control plane's document. Tests of a service
 //! use [`Doorman::unlimited`] or [`Doorman::fixed`], without a server. The guides are in the
@@ -82,6 +85,7 @@
 //! | `doorman_layer_lease_requests_total` | `outcome` | Requests to the control plane: `answered`, `unavailable`, `redirected`, `refused`, `too_large` or `limited` |
 //! | `doorman_layer_hints_total` | | Hints from the control plane to refresh leases or rules |
 //! | `doorman_layer_lease_changes_total` | `to` | Resources that got a lease (`leased`), a lease of zero (`blocked`), or lost theirs (`lost`); idle keys are not counted |
+//! | `doorman_layer_in_flight` | `resource` | Gauge: units in use of a gauge with a constant key, as last sampled |
 //! | `doorman_layer_leased_capacity` | `resource` | Gauge: leased capacity of a resource with a constant key, in its own unit; 0 without a lease |
 //!
 //! The outcome of a decision is `admitted` (immediately), `delayed` (admitted after a wait), or the
@@ -104,8 +108,10 @@ mod clock;
 mod cost;
 mod credentials;
 mod demand;
+mod direct;
 mod error;
 mod fallback;
+mod gauge;
 mod handle;
 mod key;
 mod layer;
@@ -115,6 +121,7 @@ mod limiter;
 mod log_throttle;
 mod meter;
 mod outbound;
+mod permit;
 mod quota;
 mod rate;
 mod refusal;
@@ -127,8 +134,11 @@ mod testing;
 pub use builder::{BuildError, Builder};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
-pub use doorman_openapi::{Capacity, InvalidKeyTemplate, InvalidServerUrl, ResourceId, ServerUrl};
+pub use doorman_openapi::{
+    Capacity, InvalidKeyTemplate, InvalidServerUrl, ResourceId, ServerUrl, Unit,
+};
 pub use fallback::Fallback;
+pub use gauge::{Gauge, GaugeSettings, KeyedGauge};
 pub use handle::{Doorman, NotReady, NotReleased};
 pub use key::{
     Callers, ForwardedHeader, InvalidClaims, InvalidKey, InvalidNetwork, Key, MissingKey, PeerAddr,
@@ -143,6 +153,7 @@ pub use limit::{IntoLimits, InvalidLimit, Limit, OnLimit};
 pub use outbound::RetryPolicy;
 #[cfg(feature = "reqwest")]
 pub use outbound::{LimitedClient, SendError};
+pub use permit::Permit;
 pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
 pub use rate::{KeyedRate, Rate, RateSettings};
 pub use refusal::{Refusal, RefusalReason};

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use doorman_openapi::Capacity;
+use doorman_openapi::{Capacity, Unit};
 
 use crate::{
     Cost, Fallback, InvalidKey, Key, MissingKey, Quota, RequestHead,
@@ -10,6 +10,8 @@ use crate::{
 };
 
 const QUEUE: u32 = 1_000;
+/// How long a request waits for the first lease of a gauge, without which nothing is admitted.
+const GAUGE_WAIT: Duration = Duration::from_secs(1);
 
 /// A limit that a layer enforces.
 ///
@@ -74,6 +76,29 @@ impl Limit {
     /// default a request costs one, the burst is one second, and excess is rejected.
     pub fn rate(key: impl Into<Key>) -> Self {
         Self::new(key.into(), None)
+    }
+
+    /// A limit on what is in flight at once, over the whole fleet: the process's lease of the key's
+    /// resource, in whole units. A request uses its units until its response body ends, is dropped,
+    /// or the connection dies; a handler may keep them longer with the [`Permit`](crate::Permit) in
+    /// the extensions of the request, as for an upgraded connection. By default a request uses one,
+    /// excess is rejected, requests wait up to a second for the first lease, and without a lease
+    /// nothing is admitted: [`Fallback::Pessimistic`].
+    ///
+    /// A cost is rounded up to whole units; [`burst`](Self::burst) has no effect. A lease that
+    /// shrinks below what is in flight admits nothing until it fits, and nobody gets the rest
+    /// before.
+    ///
+    /// ```
+    /// use tower_doorman::{Doorman, Limit};
+    ///
+    /// let limits = Doorman::fixed([("reports", 4.0)]).layer(Limit::gauge("reports"))?;
+    /// # Ok::<(), tower_doorman::InvalidLimit>(())
+    /// ```
+    pub fn gauge(key: impl Into<Key>) -> Self {
+        let mut limit = Self::new(key.into(), None).fallback(Fallback::Pessimistic);
+        limit.settings.unit = Unit::Gauge;
+        limit.wait_for_lease(GAUGE_WAIT)
     }
 
     /// A limit of this process alone, without lease: fallback, wants, priority and the wait for a
@@ -148,7 +173,8 @@ impl Limit {
         self
     }
 
-    /// The decision without a lease, by default [`Fallback::Safe`]. Cost admitted without a lease
+    /// The decision without a lease, by default [`Fallback::Safe`], and for a gauge
+    /// [`Fallback::Pessimistic`]. Cost admitted without a lease
     /// is charged to the next one, up to one burst.
     pub fn fallback(mut self, fallback: Fallback) -> Self {
         self.settings.fallback = fallback.into();
@@ -181,7 +207,7 @@ impl Limit {
     }
 
     /// How long requests wait for the first lease of a resource before the fallback applies, by
-    /// default 0. The time runs once per resource: from its first request, or for a constant key
+    /// default 0, and a second for a gauge. The time runs once per resource: from its first request, or for a constant key
     /// from the construction of the layer.
     pub fn wait_for_lease(mut self, max_wait: Duration) -> Self {
         self.wait_for_lease = max_wait;

@@ -1,6 +1,6 @@
 //! State of every limit at one moment, for debugging.
 
-use doorman_openapi::{Moment, ResourceId};
+use doorman_openapi::{Moment, ResourceId, Unit};
 use serde::Serialize;
 
 use crate::{WorkerState, limiter::Limiter};
@@ -25,7 +25,7 @@ pub struct RulesSnapshot {
     pub version: Option<String>,
     /// Why the rules cannot be fetched or are invalid; null if they are active.
     pub error: Option<String>,
-    /// The rules that this process does not support and does not enforce.
+    /// The rules that this process cannot enforce.
     pub not_applied: Vec<NotApplied>,
 }
 
@@ -53,6 +53,10 @@ pub struct LimitSnapshot {
     pub limit: Option<f64>,
     /// The time in seconds that `limit`, `wants` and the lease's capacity refer to.
     pub per: f64,
+    /// Whether it limits a rate, or what is in flight at once.
+    pub unit: Unit,
+    /// The units of a gauge in use in this process; null for a rate.
+    pub in_flight: Option<f64>,
     /// The last measured demand, in the resource's own unit.
     pub wants: f64,
     /// The total cost admitted since the start, or since the resource was last forgotten as idle.
@@ -70,8 +74,10 @@ pub struct LimitSnapshot {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LimitFault {
-    /// The resource is a gauge but is used as a rate limit: the fallback applies.
+    /// The resource is a gauge but is limited as a rate: the fallback applies.
     NotARate,
+    /// The resource is a rate but is limited as a gauge: the fallback applies.
+    NotAGauge,
 }
 
 /// The lease on a resource.
@@ -98,11 +104,16 @@ impl LimitSnapshot {
             lease,
             limit: view.policy.map(|policy| policy.limit),
             per,
+            unit: view.unit,
+            in_flight: view.in_use,
             wants: view.wants,
             admitted: view.tally.admitted,
             refused: view.tally.refused,
             waiting: view.waiting,
-            fault: view.unit_mismatch.then_some(LimitFault::NotARate),
+            fault: view.unit_mismatch.then_some(match view.unit {
+                Unit::Rate => LimitFault::NotARate,
+                Unit::Gauge => LimitFault::NotAGauge,
+            }),
         }
     }
 }

@@ -61,8 +61,7 @@ pub struct Rule {
         )
     )]
     pub resource: Option<String>,
-    /// The unit of the resource. `gauge` is accepted; it has no effect yet: layers skip such a
-    /// rule.
+    /// The unit of the resource, as in its template: `gauge` limits what is in flight at once.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub unit: Unit,

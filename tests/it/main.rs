@@ -16,6 +16,7 @@ mod etcd;
 mod etcd_document;
 mod failover;
 mod fleet;
+mod gauges;
 mod grpc;
 mod guides;
 mod hints;

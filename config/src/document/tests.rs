@@ -301,10 +301,7 @@ fn implausible_units_have_warnings() {
         ),
         ("safe_capacity: 5", ""),
         ("safe_capacity: -1", ""),
-        (
-            "unit: gauge",
-            "gauges are leased, but layers do not enforce them",
-        ),
+        ("unit: gauge", ""),
         (
             "algorithm: {kind: 1, lease_length: 60000}",
             "algorithm.lease_length: 60000 seconds are more than an hour: a holder that crashes keeps its lease for as long",
@@ -324,12 +321,37 @@ fn implausible_units_have_warnings() {
         );
         assert!(warnings.concat().ends_with(warning), "{warnings:?}");
     }
-    let rule = "rules: [{name: r, service: s, resource: db, unit: gauge}]\n";
-    let document = parse(&(text("") + rule));
-    assert_eq!(
-        document.warnings()[0].to_string(),
-        "3:51: rules[0] \"r\": unit: layers do not enforce gauges, and skip this rule"
-    );
+}
+
+#[test]
+fn rules_of_another_unit_than_their_template_have_warnings() {
+    const TEMPLATES: &str = "resources:
+- {identifier_glob: pool, capacity: 5, unit: gauge}
+- {identifier_glob: 'tenant/*/jobs', capacity: 5, unit: gauge}
+- {identifier_glob: '*', capacity: 5, algorithm: {kind: 1}}
+";
+    for (rule, warning) in [
+        ("resource: pool, unit: gauge", ""),
+        ("resource: api", ""),
+        ("resource: 'tenant/{jwt:sub}/jobs', unit: gauge", ""),
+        ("resource: 'tenant/{jwt:sub}'", ""),
+        (
+            "resource: api, unit: gauge",
+            r#"unit: template "*" limits a rate, so this rule gets no lease"#,
+        ),
+        (
+            "resource: pool",
+            r#"resource: template "pool" limits a gauge, so this rule gets no lease"#,
+        ),
+    ] {
+        let rule = format!("rules: [{{name: r, service: s, {rule}}}]\n");
+        let document = parse(&(TEMPLATES.to_owned() + &rule));
+        let warnings: Vec<_> = (document.warnings().iter())
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(warnings.len(), usize::from(!warning.is_empty()), "{rule}");
+        assert!(warnings.concat().ends_with(warning), "{warnings:?}");
+    }
 }
 
 #[test]

@@ -68,12 +68,15 @@ pub(super) fn read<'n>(
     drafts.into_iter().collect()
 }
 
-/// Warns of rules without effect: their resource has no template, so it is not limited, or layers
-/// do not enforce their unit.
+/// Warns of rules without effect: their resource has no template, so it is not limited, or one of
+/// another unit.
 pub(super) fn warnings(drafts: &[Draft<'_>], templates: &[Template]) -> Vec<Diagnostic> {
-    let warnings = drafts
-        .iter()
-        .flat_map(|draft| [resource_warning(draft, templates), unit_warning(draft)]);
+    let warnings = drafts.iter().flat_map(|draft| {
+        [
+            resource_warning(draft, templates),
+            unit_warning(draft, templates),
+        ]
+    });
     warnings.flatten().collect()
 }
 
@@ -86,16 +89,25 @@ fn resource_warning(draft: &Draft<'_>, templates: &[Template]) -> Option<Diagnos
     })
 }
 
-fn unit_warning(draft: &Draft<'_>) -> Option<Diagnostic> {
-    match draft.rule.definition.unit {
-        Unit::Rate => None,
-        Unit::Gauge => Some(
-            draft
-                .fields
-                .get("unit")?
-                .diagnostic("layers do not enforce gauges, and skip this rule"),
-        ),
+fn unit_warning(draft: &Draft<'_>, templates: &[Template]) -> Option<Diagnostic> {
+    let rule = &draft.rule.definition;
+    let resource = rule.resource.as_deref()?;
+    let mut matching = templates.iter().filter(|it| may_match(it, resource));
+    let first = matching.next()?;
+    // A constant resource has the template of the first match.
+    let is_constant = !resource.contains('{');
+    if first.unit() == rule.unit || !is_constant && matching.any(|it| it.unit() == rule.unit) {
+        return None;
     }
+    let unit = match first.unit() {
+        Unit::Rate => "rate",
+        Unit::Gauge => "gauge",
+    };
+    let item = draft.fields.get("unit").or(draft.fields.get("resource"))?;
+    Some(item.diagnostic(format!(
+        "template {:?} limits a {unit}, so this rule gets no lease",
+        first.identifier_glob.as_str()
+    )))
 }
 
 /// Whether a template may match a resource id that the key template `resource` makes.

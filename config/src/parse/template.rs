@@ -450,7 +450,6 @@ pub(super) fn warnings(templates: &[ReadTemplate<'_>], longest_lease: Seconds) -
     let warnings = templates.iter().flat_map(|read| {
         [
             safe_capacity_warning(read),
-            unit_warning(read),
             lease_length_warning(read),
             learning_warning(read, longest_lease),
         ]
@@ -467,16 +466,6 @@ fn safe_capacity_warning(read: &ReadTemplate<'_>) -> Option<Diagnostic> {
             )))
         }
         SafeCapacityRule::Fixed(_) | SafeCapacityRule::Dynamic => None,
-    }
-}
-
-fn unit_warning(read: &ReadTemplate<'_>) -> Option<Diagnostic> {
-    match read.template.unit() {
-        Unit::Rate => None,
-        Unit::Gauge => Some(
-            read.field("unit")?
-                .diagnostic("gauges are leased, but layers do not enforce them"),
-        ),
     }
 }
 

@@ -60,7 +60,7 @@ impl<'f> LimitCheck<'f> {
 
     /// Counts the request as admitted.
     #[inline]
-    pub(super) fn commit(&self, registry: &Registry, recent: Moment) {
+    pub(super) fn commit(&self, registry: &Arc<Registry>, recent: Moment) {
         let Self { limit, limiter, .. } = self;
         if let Some(acquired) = &self.acquired {
             commit(limit, *limiter, acquired, limit.registry(registry), recent);

@@ -123,7 +123,7 @@ impl CompiledLimit {
         let applies_to_all = scope.is_none() && limit.skip.is_none();
         Self {
             uniform_cost: limit.cost.fixed().filter(|_| applies_to_all),
-            item: LimitItem::new(&limit.name),
+            item: LimitItem::new(&limit.name, limit.settings.unit),
             meter: registry.meter(&limit.name),
             limit,
             local: None,
@@ -146,8 +146,8 @@ impl CompiledLimit {
         }
     }
 
-    pub(super) fn registry<'a>(&'a self, shared: &'a Registry) -> &'a Registry {
-        self.local.as_deref().unwrap_or(shared)
+    pub(super) fn registry<'a>(&'a self, shared: &'a Arc<Registry>) -> &'a Arc<Registry> {
+        self.local.as_ref().unwrap_or(shared)
     }
 
     pub(super) fn is_shadow(&self) -> bool {

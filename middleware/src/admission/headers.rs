@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Moment, Unit};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::limiter::{Policy, Reading};
@@ -17,6 +17,8 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 const QUOTA: &str = ";q=";
 const WINDOW: &str = ";w=";
+/// The unit of a quota of a gauge.
+const CONCURRENT: &str = ";qu=\"concurrent-requests\"";
 const AVAILABLE: &str = ";r=";
 const EFFECTIVE_WINDOW: &str = ";t=";
 
@@ -70,12 +72,13 @@ thread_local! {
 pub(crate) struct LimitItem {
     /// No other item of the process has it.
     number: u64,
+    unit: Unit,
     policy: String,
     limit: String,
 }
 
 impl LimitItem {
-    pub(crate) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str, unit: Unit) -> Self {
         let mut quoted = String::with_capacity(name.len().saturating_add(2));
         quoted.push('"');
         for character in name.chars() {
@@ -89,6 +92,7 @@ impl LimitItem {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
+            unit,
             policy: format!("{quoted}{QUOTA}"),
             limit: format!("{quoted}{AVAILABLE}"),
         }
@@ -99,6 +103,13 @@ impl RateLimitHeaders {
     /// Adds a limit that did not refuse the request.
     pub(crate) fn add(&mut self, item: &LimitItem, reading: &Reading, now: Moment) {
         self.add_policy(item, reading);
+        if item.unit == Unit::Gauge {
+            if reading.policy.is_some() {
+                let available = integer(reading.left.max(0.0).min(MAX_INTEGER as f64));
+                self.limit.push(units_value(&item.limit, available));
+            }
+            return;
+        }
         let Some(rate) = reading.rate else { return };
         let available = reading.left.max(0.0).floor();
         let next = (available + 1.0 - reading.left) / rate;
@@ -126,10 +137,16 @@ impl RateLimitHeaders {
                 self.policy.push(known.value.clone());
                 return;
             }
-            let Some((quota, window)) = whole_quota(policy) else {
-                return;
+            let value = match item.unit {
+                Unit::Rate => match whole_quota(policy) {
+                    Some((quota, window)) => item_value(&item.policy, quota, WINDOW, window),
+                    None => return,
+                },
+                Unit::Gauge => {
+                    let quota = integer(policy.limit.floor()).min(MAX_INTEGER);
+                    header_value(format!("{}{quota}{CONCURRENT}", item.policy))
+                }
             };
-            let value = item_value(&item.policy, quota, WINDOW, window);
             *slot = Some(Remembered {
                 number: item.number,
                 policy,
@@ -193,8 +210,17 @@ fn item_value(begin: &str, first: u64, between: &str, second: u64) -> HeaderValu
     for part in [begin, first, between, second] {
         item.extend_from_slice(part.as_bytes());
     }
-    // Printable ASCII is always valid.
-    HeaderValue::try_from(item).unwrap_or(HeaderValue::from_static(""))
+    header_value(item)
+}
+
+/// An item without a window.
+fn units_value(begin: &str, available: u64) -> HeaderValue {
+    header_value(format!("{begin}{available}"))
+}
+
+/// Of printable ASCII, which is always valid.
+fn header_value(item: impl Into<Vec<u8>>) -> HeaderValue {
+    HeaderValue::try_from(item.into()).unwrap_or(HeaderValue::from_static(""))
 }
 
 /// Rounded up, at least 1.

@@ -26,6 +26,7 @@ pub(crate) use self::{
 use crate::{
     Callers, Limit, Refusal, RequestHead, clock,
     limiter::{Acquired, Limiter, Registry, WaitPolicy},
+    permit::Permit,
 };
 
 /// The compiled limits of a layer, shared by its clones and connections.
@@ -40,13 +41,21 @@ pub(crate) enum Decision {
     Admitted,
     /// With headers that the response must have, under [`HeaderPolicy::Send`].
     AdmittedWith(RateLimitHeaders),
+    /// With units of gauges, which are in use until the response ends.
+    Holding(Box<Admitted>),
     Refused(Refusal, RateLimitHeaders),
     /// The request waits. Dropping the future returns what it has taken.
     Pending(PendingDecision),
 }
 
-pub(crate) type PendingDecision =
-    Pin<Box<dyn Future<Output = Result<RateLimitHeaders, Refused>> + Send>>;
+pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Result<Admitted, Refused>> + Send>>;
+
+/// An admission that is not one of the fast path.
+pub(crate) struct Admitted {
+    pub(crate) headers: RateLimitHeaders,
+    pub(crate) permit: Permit,
+}
+
 /// A refusal and the headers of its response.
 pub(crate) type Refused = (Refusal, RateLimitHeaders);
 
@@ -65,7 +74,7 @@ impl AdmissionSource {
         }
     }
 
-    pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
+    pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
         match self {
             Self::Code(admission) => admission.decide_now(head),
             Self::WithRules(dynamic) => dynamic.decide_now(head),
@@ -96,7 +105,7 @@ impl DynamicAdmission {
     }
 
     #[inline(never)]
-    fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
+    fn decide_now(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
         self.current.load().decide_now(head)
     }
 
@@ -253,11 +262,13 @@ impl Admission {
             return Decision::Refused(refusal, headers);
         }
         if pending.is_delayed() {
-            return Decision::Pending(Box::pin(pending.wait_turns()));
+            let registry = Arc::clone(&self.registry);
+            return Decision::Pending(Box::pin(async move { pending.wait_turns(&registry).await }));
         }
-        let admitted = pending.commit(now);
+        let admitted = pending.commit(&self.registry, now);
         match headers {
-            HeaderPolicy::Send => Decision::AdmittedWith(admitted),
+            _ if !admitted.permit.is_empty() => Decision::Holding(Box::new(admitted)),
+            HeaderPolicy::Send => Decision::AdmittedWith(admitted.headers),
             HeaderPolicy::Omit => Decision::Admitted,
         }
     }
@@ -265,45 +276,44 @@ impl Admission {
     async fn after_first_leases(
         self: Arc<Self>,
         mut pending: PendingChecks,
-    ) -> Result<RateLimitHeaders, Refused> {
+    ) -> Result<Admitted, Refused> {
         pending.wait_first_leases().await;
         let now = clock::now();
         let policy = |request: &TokenRequest| request.wait_policy(now);
         pending.reserve(&self.registry, policy, now)?;
-        pending.wait_turns().await
+        pending.wait_turns(&self.registry).await
     }
 
     /// Decides on a request that cannot wait. A refusal spends nothing.
-    fn decide_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
+    fn decide_now(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
         let [limit] = &*self.limits else {
             return self.decide_all_now(head);
         };
         match self.decide_one(limit, head, |_, _, _| ()) {
-            FastDecision::Admitted(()) => Ok(()),
+            FastDecision::Admitted(()) => Ok(Permit::default()),
             FastDecision::Refused(refusal) => Err(refusal),
             FastDecision::Unclear(check) => self.decide_slow_now(&[check]),
         }
     }
 
     #[inline(never)]
-    fn decide_all_now(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
+    fn decide_all_now(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
         let mut checks = LimitChecks::new();
         self.collect_checks(head, &mut checks)?;
         if self.try_admit_fast(&mut checks, clock::coarse_now()) {
-            return Ok(());
+            return Ok(Permit::default());
         }
         self.decide_slow_now(&checks)
     }
 
     #[inline(never)]
-    fn decide_slow_now(&self, checks: &[LimitCheck<'_>]) -> Result<(), Refusal> {
+    fn decide_slow_now(&self, checks: &[LimitCheck<'_>]) -> Result<Permit, Refusal> {
         let mut pending = PendingChecks::new(checks);
         let now = clock::now();
         pending
             .reserve(&self.registry, |_| WaitPolicy::Never, now)
             .map_err(|(refusal, _)| refusal)?;
-        pending.commit(now);
-        Ok(())
+        Ok(pending.commit(&self.registry, now).permit)
     }
 
     /// Finds the limiters of the limits that apply to a request. Writes into `checks`, as moving

@@ -5,11 +5,14 @@ use std::{future::pending, sync::Arc};
 use doorman_openapi::Moment;
 use smallvec::SmallVec;
 
-use super::{CompiledLimit, RateLimitHeaders, Refused, check::LimitCheck, compiled::TokenRequest};
+use super::{
+    Admitted, CompiledLimit, RateLimitHeaders, Refused, check::LimitCheck, compiled::TokenRequest,
+};
 use crate::{
     Refusal, clock,
     limiter::{Limiter, LimiterHandle, Registry, Rejected, Reservation, WaitPolicy},
     meter::Outcome,
+    permit::PermitBuilder,
 };
 
 /// The limits of one request. If it is dropped while the request waits, the caller is gone: its
@@ -39,7 +42,7 @@ impl PendingChecks {
     }
 
     /// Whether the request waits for the first lease of a resource before it is decided.
-    pub(super) fn awaits_first_lease(&self, registry: &Registry, now: Moment) -> bool {
+    pub(super) fn awaits_first_lease(&self, registry: &Arc<Registry>, now: Moment) -> bool {
         let mut checks = self.0.iter();
         checks.any(|check| check.awaits_first_lease(registry, now))
     }
@@ -58,7 +61,7 @@ impl PendingChecks {
     /// Reserves tokens of every limit, or of none.
     pub(super) fn reserve(
         &mut self,
-        registry: &Registry,
+        registry: &Arc<Registry>,
         policy: impl Fn(&TokenRequest) -> WaitPolicy,
         now: Moment,
     ) -> Result<(), Refused> {
@@ -89,7 +92,10 @@ impl PendingChecks {
         self.0.iter().any(PendingCheck::is_delayed)
     }
 
-    pub(super) async fn wait_turns(mut self) -> Result<RateLimitHeaders, Refused> {
+    pub(super) async fn wait_turns(
+        mut self,
+        registry: &Arc<Registry>,
+    ) -> Result<Admitted, Refused> {
         let mut rejection = None;
         // The limits at which the request has its tokens wait for the others.
         for check in &mut self.0 {
@@ -104,11 +110,11 @@ impl PendingChecks {
         let now = clock::now();
         match rejection {
             Some((limiter, refusal)) => Err(self.refuse(&limiter, refusal, now)),
-            None => Ok(self.commit(now)),
+            None => Ok(self.commit(registry, now)),
         }
     }
 
-    pub(super) fn commit(mut self, now: Moment) -> RateLimitHeaders {
+    pub(super) fn commit(mut self, registry: &Arc<Registry>, now: Moment) -> Admitted {
         for check in &self.0 {
             let limiter = check.limiter();
             let delayed = self.is_delayed_at(limiter);
@@ -116,15 +122,22 @@ impl PendingChecks {
             meter.admitted(delayed, || limiter.fallback_at(now));
         }
         let mut headers = RateLimitHeaders::default();
+        let mut permit = PermitBuilder::default();
         for check in &mut self.0 {
-            if let Tokens::Reserved { reservation, .. } = &mut check.tokens {
-                reservation.commit();
+            if let Tokens::Reserved { reservation, .. } = &mut check.tokens
+                && let Some(units) = reservation.commit()
+            {
+                let registry = check.limit.registry(registry);
+                permit.add(registry, reservation.limiter().handle(), units);
             }
             if !check.limit.is_shadow() {
                 headers.add(&check.limit.item, &check.limiter().reading(now), now);
             }
         }
-        headers
+        Admitted {
+            headers,
+            permit: permit.build(),
+        }
     }
 
     /// Releases all reservations. The refusal waits for all limits, not only for the rejecting one.
@@ -198,7 +211,7 @@ impl PendingCheck {
         matches!(&self.tokens, Tokens::Reserved { reservation, .. } if reservation.is_delayed())
     }
 
-    fn awaits_first_lease(&self, shared: &Registry, now: Moment) -> bool {
+    fn awaits_first_lease(&self, shared: &Arc<Registry>, now: Moment) -> bool {
         let Tokens::Reserved {
             reservation,
             request,
@@ -242,7 +255,7 @@ impl PendingCheck {
 
     fn reserve(
         &mut self,
-        shared: &Registry,
+        shared: &Arc<Registry>,
         policy: impl Fn(&TokenRequest) -> WaitPolicy,
         now: Moment,
     ) -> Result<(), Rejected> {

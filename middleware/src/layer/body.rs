@@ -9,12 +9,17 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::Permit;
+
 pin_project! {
-    /// The response body of a [`LimitService`](crate::LimitService).
+    #[project = LimitBodyProjection]
+    /// The response body of a [`LimitService`](crate::LimitService). The units of gauges that the
+    /// request uses are given back when it ends, fails or is dropped.
     #[derive(Debug)]
     pub struct LimitBody<B> {
         #[pin]
         source: Source<B>,
+        permit: Permit,
     }
 }
 
@@ -29,8 +34,13 @@ pin_project! {
 
 impl<B> LimitBody<B> {
     pub(super) fn inner(body: B) -> Self {
+        Self::holding(body, Permit::default())
+    }
+
+    pub(super) fn holding(body: B, permit: Permit) -> Self {
         Self {
             source: Source::Inner { body },
+            permit,
         }
     }
 
@@ -40,6 +50,7 @@ impl<B> LimitBody<B> {
                 // An empty body has ended, so that HTTP/2 ends the stream with the headers.
                 problem: Some(problem).filter(|problem| !problem.is_empty()),
             },
+            permit: Permit::default(),
         }
     }
 }
@@ -56,8 +67,20 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        match self.project().source.project() {
-            SourceProjection::Inner { body } => body.poll_frame(cx),
+        let LimitBodyProjection { source, permit } = self.project();
+        match source.project() {
+            SourceProjection::Inner { mut body } => {
+                let frame = body.as_mut().poll_frame(cx);
+                let has_ended = match &frame {
+                    Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
+                    Poll::Ready(Some(Err(_)) | None) => true,
+                    Poll::Pending => false,
+                };
+                if has_ended && !permit.is_empty() {
+                    *permit = Permit::default();
+                }
+                frame
+            }
             SourceProjection::Refused { problem } => {
                 Poll::Ready(problem.take().map(|bytes| Ok(Frame::data(bytes.into()))))
             }

@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::{LimitBody, response::ResponsePolicy};
 use crate::{
     RequestHead,
-    admission::{PendingDecision, RateLimitHeaders},
+    admission::{Admitted, PendingDecision, RateLimitHeaders},
 };
 
 pin_project! {
@@ -33,7 +33,7 @@ pin_project! {
 }
 
 pin_project! {
-    /// `Waiting` → `ForwardedWith` | `Refused`.
+    /// `Waiting` → `ForwardedWith` | `Holding` | `Refused`.
     #[project = StateProjection]
     enum State<S, B, F> {
         // Boxed, so that the future of other requests stays small.
@@ -44,6 +44,7 @@ pin_project! {
         },
         Forwarded { #[pin] response: F },
         ForwardedWith { #[pin] response: F, headers: Option<RateLimitHeaders> },
+        Holding { #[pin] response: F, admitted: Option<Box<Admitted>> },
         Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
@@ -64,6 +65,16 @@ where
             state: State::ForwardedWith {
                 response,
                 headers: Some(headers),
+            },
+        }
+    }
+
+    /// Appends headers to the response, whose body gets the permit.
+    pub(super) fn hold(response: S::Future, admitted: Box<Admitted>) -> Self {
+        Self {
+            state: State::Holding {
+                response,
+                admitted: Some(admitted),
             },
         }
     }
@@ -113,11 +124,22 @@ where
                         return Poll::Pending;
                     };
                     match decided {
-                        Ok(headers) => {
-                            let (mut service, request) = *held;
-                            State::ForwardedWith {
-                                response: service.call(request),
-                                headers: Some(responses.filter(headers)),
+                        Ok(mut admitted) => {
+                            let (mut service, mut request) = *held;
+                            let headers = responses.filter(admitted.headers);
+                            if admitted.permit.is_empty() {
+                                State::ForwardedWith {
+                                    response: service.call(request),
+                                    headers: Some(headers),
+                                }
+                            } else {
+                                admitted.headers = headers;
+                                let permit = admitted.permit.clone();
+                                request.extensions_mut().insert(permit);
+                                State::Holding {
+                                    response: service.call(request),
+                                    admitted: Some(Box::new(admitted)),
+                                }
                             }
                         }
                         Err((refusal, headers)) => {
@@ -137,6 +159,17 @@ where
                     if let Some(headers) = headers.take() {
                         headers.append_to(response.headers_mut());
                     }
+                    return Poll::Ready(Ok(response));
+                }
+                StateProjection::Holding { response, admitted } => {
+                    let response = ready!(response.poll(cx))?;
+                    let Some(admitted) = admitted.take() else {
+                        // It was polled after completion.
+                        return Poll::Pending;
+                    };
+                    let Admitted { headers, permit } = *admitted;
+                    let mut response = response.map(|body| LimitBody::holding(body, permit));
+                    headers.append_to(response.headers_mut());
                     return Poll::Ready(Ok(response));
                 }
                 StateProjection::Refused { response } => {

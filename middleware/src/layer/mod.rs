@@ -15,7 +15,7 @@ use tower_layer::Layer;
 use self::response::ResponsePolicy;
 pub use self::{body::LimitBody, future::ResponseFuture, service::LimitService};
 use crate::{
-    Callers, Limit, Refusal, RequestHead,
+    Callers, Limit, Permit, Refusal, RequestHead,
     admission::{Admission, AdmissionSource, DynamicAdmission, HeaderPolicy},
     limiter::Registry,
     rules::Rules,
@@ -61,8 +61,7 @@ impl LimitLayer {
     ///
     /// There are no rules until the first are fetched; [`ready`](crate::Doorman::ready) waits for
     /// them. The last valid rules stay while the control plane is unreachable or sends invalid
-    /// ones. A rule that this layer does not support, such as a gauge, is not applied, which is
-    /// logged and shown in the [snapshot](crate::Doorman::snapshot). Only one layer on the path of
+    /// ones. Only one layer on the path of
     /// a request should follow the rules: each spends.
     /// [`Doorman::unlimited`](crate::Doorman::unlimited) and
     /// [`Doorman::fixed`](crate::Doorman::fixed) have none.
@@ -119,11 +118,12 @@ impl LimitLayer {
     }
 
     /// Decides on a request immediately, for code without a tower service, and spends it at every
-    /// limit. A request that would wait is decided by the present state.
+    /// limit. A request that would wait is decided by the present state. The request uses its units
+    /// of gauges until the [`Permit`] is dropped.
     ///
     /// # Errors
     /// [`Refusal`] when a limit does not admit the request. Nothing is spent then.
-    pub fn try_admit(&self, head: &RequestHead<'_>) -> Result<(), Refusal> {
+    pub fn try_admit(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
         let decided = self.admission.decide_now(head);
         decided.inspect_err(|refusal| response::log(refusal, head))
     }

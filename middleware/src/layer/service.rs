@@ -50,12 +50,17 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let head = RequestHead::of(&request);
         match self.admission.decide(&head, self.responses.headers()) {
             Decision::Admitted => ResponseFuture::forward(self.inner.call(request)),
             Decision::AdmittedWith(headers) => {
                 ResponseFuture::forward_with(self.inner.call(request), headers)
+            }
+            Decision::Holding(mut admitted) => {
+                admitted.headers = self.responses.filter(admitted.headers);
+                request.extensions_mut().insert(admitted.permit.clone());
+                ResponseFuture::hold(self.inner.call(request), admitted)
             }
             Decision::Refused(refusal, headers) => {
                 ResponseFuture::refuse(self.responses.refuse(refusal, headers, &head))
@@ -70,5 +75,7 @@ where
     }
 }
 
+#[cfg(test)]
+mod gauge_tests;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,8 @@ use crate::limiter::Sharing;
 pub struct Demand {
     /// The demand, in the resource's own unit.
     pub wants: Capacity,
+    /// The units of a gauge that are in use now; 0 for a rate.
+    pub outstanding: Capacity,
     /// The running total of cost admitted since the resource was first requested.
     pub used: Capacity,
     /// The priority: higher is more important.

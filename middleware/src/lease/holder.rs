@@ -334,6 +334,12 @@ impl Holder {
         self.resources.update(index, update).is_some()
     }
 
+    /// Units of a gauge were given back, of which more are in use than leased.
+    pub(super) fn report_returned(&mut self, index: ResourceIndex, now: Moment) {
+        let report = |resource: &mut Resource| resource.report_returned(now);
+        self.resources.update(index, report);
+    }
+
     /// As [`Event::Forget`], for a resource that may not be found by its id any more.
     pub(super) fn forget(&mut self, index: ResourceIndex, id: ResourceId) {
         let resource = self.resources.remove(index);

@@ -37,6 +37,7 @@ use super::{
     Event, Holder, Transport,
     client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome},
     holder::TemplateTerms,
+    index::ResourceIndex,
 };
 use crate::{
     clock,
@@ -219,6 +220,11 @@ impl<T: Transport> Worker<T> {
             Nudge::New(limiter) => self.limiters.insert(limiter.get(), now),
             Nudge::Shortage(limiter, shortage) => {
                 self.limiters.on_shortage(limiter.get(), shortage, now);
+            }
+            Nudge::Returned(limiter) => {
+                limiter.get().clear_returned();
+                let index = ResourceIndex::new(limiter.get().number());
+                self.parts.holder.report_returned(index, now);
             }
         }
     }

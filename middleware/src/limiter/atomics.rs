@@ -102,18 +102,46 @@ pub(crate) enum Shortage {
     Denied = 2,
 }
 
-/// The most urgent [`Shortage`] reported to the worker since it last looked; 0 is none.
+/// The most urgent [`Shortage`] reported to the worker since it last looked, 0 for none; and
+/// whether units of a gauge were given back since it last looked at those.
 #[derive(Debug, Default)]
 pub(super) struct DemandSignal(AtomicU8);
+
+/// The bit of returned units.
+const RETURNED: u8 = 0x80;
 
 impl DemandSignal {
     /// Raises the signal. Returns whether the worker must be notified: once for each increase.
     pub(super) fn raise(&self, shortage: Shortage) -> bool {
         let level = shortage as u8;
-        self.0.load(Ordering::Relaxed) < level && self.0.fetch_max(level, Ordering::AcqRel) < level
+        let raised = |signal: u8| {
+            let is_higher = signal & !RETURNED < level;
+            is_higher.then_some((signal & RETURNED) | level)
+        };
+        raised(self.0.load(Ordering::Relaxed)).is_some()
+            && self
+                .0
+                .fetch_update(Ordering::AcqRel, Ordering::Relaxed, raised)
+                .is_ok()
     }
 
+    /// Clears the shortage.
     pub(super) fn clear(&self) {
+        self.0.fetch_and(RETURNED, Ordering::AcqRel);
+    }
+
+    /// Signals that units were given back. Returns whether the worker must be notified.
+    pub(super) fn raise_returned(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & RETURNED == 0
+            && self.0.fetch_or(RETURNED, Ordering::AcqRel) & RETURNED == 0
+    }
+
+    pub(super) fn clear_returned(&self) {
+        self.0.fetch_and(!RETURNED, Ordering::AcqRel);
+    }
+
+    /// Starts anew, for another resource.
+    pub(super) fn begin(&self) {
         self.0.store(0, Ordering::Release);
     }
 }

@@ -4,13 +4,20 @@
 //! *spent*. Their difference is what is left, at most one burst: overflow raises a floor under
 //! *spent*. A new rate bends *issued* and changes neither total, so no switch between rates adds a
 //! burst.
+//!
+//! A gauge ([`Refill::Units`]) has the same two numbers: *issued* is how many units may be in use at
+//! once, and *spent* how many are. Units that are given back lower *spent*.
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Moment, Unit};
 
 use super::settings::Burst;
 
 /// The highest rate. The totals stay below 2^53, where one token still counts, for 100 days.
 const MAX_RATE: f64 = 1e9;
+/// The most units of a gauge, so that a word holds their number.
+const MAX_UNITS: f64 = 1e12;
+/// A lease that lacks less than this of a whole unit has it: the server's sums are not exact.
+const UNIT_TOLERANCE: f64 = 1e-6;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Refill {
@@ -23,15 +30,17 @@ pub(crate) enum Refill {
     Credit(f64),
     /// Every request is admitted. Its cost is charged when there is a rate again.
     Unlimited,
+    /// Of a gauge: so many units may be in use at once.
+    Units(f64),
 }
 
 impl Refill {
-    /// A rate of 0 is blocked.
-    pub(crate) fn at(rate: f64) -> Self {
-        if rate > 0.0 {
-            Self::PerSecond(rate.min(MAX_RATE))
-        } else {
-            Self::Blocked
+    /// A rate or a number of units. 0 is blocked.
+    pub(crate) fn at(amount: f64, unit: Unit) -> Self {
+        match unit {
+            _ if amount <= 0.0 => Self::Blocked,
+            Unit::Rate => Self::PerSecond(amount.min(MAX_RATE)),
+            Unit::Gauge => Self::units(amount),
         }
     }
 
@@ -45,17 +54,34 @@ impl Refill {
     }
 
     /// A lease of 0 leaves the tokens that are left; a capacity of 0 (`None`) is blocked.
-    pub(crate) fn leased(rate: Option<f64>) -> Self {
-        rate.map_or(Self::Blocked, |rate| {
-            Self::PerSecond(rate.clamp(0.0, MAX_RATE))
-        })
+    pub(crate) fn leased(amount: Option<f64>, unit: Unit) -> Self {
+        match (amount, unit) {
+            (None, _) => Self::Blocked,
+            (Some(rate), Unit::Rate) => Self::PerSecond(rate.clamp(0.0, MAX_RATE)),
+            (Some(units), Unit::Gauge) => Self::units(units),
+        }
+    }
+
+    /// Whole units.
+    pub(crate) fn units(units: f64) -> Self {
+        let whole = (units + UNIT_TOLERANCE).floor();
+        Self::Units(whole.clamp(0.0, MAX_UNITS))
     }
 
     #[inline]
     fn tokens(self, seconds: f64) -> f64 {
         match self {
             Self::PerSecond(rate) => rate * seconds,
-            Self::Blocked | Self::Credit(_) | Self::Unlimited => 0.0,
+            Self::Blocked | Self::Credit(_) | Self::Unlimited | Self::Units(_) => 0.0,
+        }
+    }
+
+    /// *Issued*, which for a gauge does not depend on the past.
+    #[inline]
+    fn issued(self, total: f64) -> f64 {
+        match self {
+            Self::Units(units) => units,
+            Self::PerSecond(_) | Self::Blocked | Self::Credit(_) | Self::Unlimited => total,
         }
     }
 
@@ -64,7 +90,7 @@ impl Refill {
     fn floor(self, issued: f64, burst: Burst) -> f64 {
         match self {
             Self::PerSecond(rate) => issued - burst.tokens(rate),
-            Self::Blocked | Self::Credit(_) | Self::Unlimited => f64::NEG_INFINITY,
+            Self::Blocked | Self::Credit(_) | Self::Unlimited | Self::Units(_) => f64::NEG_INFINITY,
         }
     }
 }
@@ -151,7 +177,7 @@ impl RefillSchedule {
                 from: self.since,
                 refill: self.refill,
                 leased: true,
-                issued,
+                issued: self.refill.issued(issued),
                 floor: self.refill.floor(issued, burst).max(self.lost),
                 burst,
             };
@@ -163,7 +189,7 @@ impl RefillSchedule {
             from,
             refill: self.lapsed,
             leased: false,
-            issued,
+            issued: self.lapsed.issued(issued),
             floor: self.lapsed.floor(issued, burst).max(floor),
             burst,
         }
@@ -213,6 +239,8 @@ impl RefillSchedule {
             (Refill::Unlimited | Refill::Credit(_), Refill::PerSecond(rate)) => {
                 issued += rate * now.seconds_since(view.from);
             }
+            // Only what is in use counts.
+            (Refill::Units(_), _) | (_, Refill::Units(_)) => issued = 0.0,
             (Refill::Unlimited | Refill::Credit(_), Refill::Blocked)
             | (Refill::PerSecond(_) | Refill::Blocked, _) => {}
         }
@@ -224,7 +252,7 @@ impl RefillSchedule {
         let owed = match view.refill {
             Refill::Unlimited | Refill::Credit(_) => true,
             Refill::Blocked => self.on_credit,
-            Refill::PerSecond(_) => false,
+            Refill::PerSecond(_) | Refill::Units(_) => false,
         };
         let left = left.filter(|_| matches!(next, Refill::PerSecond(_)));
         if let Some(left) = left {
@@ -237,7 +265,7 @@ impl RefillSchedule {
             (Refill::PerSecond(rate), _) | (Refill::Blocked, Refill::PerSecond(rate)) => {
                 Some(rate).filter(|_| owed)
             }
-            (Refill::Blocked | Refill::Credit(_) | Refill::Unlimited, _) => None,
+            (Refill::Blocked | Refill::Credit(_) | Refill::Unlimited | Refill::Units(_), _) => None,
         };
         Transition {
             schedule: Self {
@@ -311,6 +339,7 @@ impl IssueLine {
                     range.is_available(issued + rate * moment.seconds_since(from), bucket)
                 }))
             }
+            Refill::Units(units) => (range.end() <= units).then_some(now),
         }
     }
 }
@@ -403,7 +432,13 @@ impl BucketView {
             Refill::Unlimited => true,
             Refill::Credit(rate) => range.is_on_credit(self.issued, self.burst.tokens(rate)),
             Refill::PerSecond(rate) => range.is_available(self.issued, self.burst.tokens(rate)),
+            Refill::Units(units) => range.end() <= units,
         }
+    }
+
+    /// Whether a request of a gauge is admitted once others have given back enough units.
+    pub(crate) fn admits_after_returns(&self, cost: f64) -> bool {
+        matches!(self.refill, Refill::Units(units) if cost <= units)
     }
 
     /// The tokens left: negative when in debt or reserved ahead, infinite when unlimited.
@@ -414,13 +449,14 @@ impl BucketView {
             Refill::Unlimited => f64::INFINITY,
             Refill::Credit(rate) => self.issued + self.burst.tokens(rate) - spent.max(self.floor),
             Refill::PerSecond(_) => self.issued - spent.max(self.floor),
+            Refill::Units(units) => units - spent,
         }
     }
 
     pub(crate) fn rate(&self) -> Option<f64> {
         match self.refill {
             Refill::PerSecond(rate) | Refill::Credit(rate) => Some(rate),
-            Refill::Blocked | Refill::Unlimited => None,
+            Refill::Blocked | Refill::Unlimited | Refill::Units(_) => None,
         }
     }
 
@@ -429,12 +465,14 @@ impl BucketView {
     pub(crate) fn reach_at(&self, rate: f64, range: TokenRange, now: Moment) -> Option<Moment> {
         let line = match self.refill {
             Refill::Credit(_) => IssueLine {
-                refill: Refill::at(rate),
+                refill: Refill::at(rate, Unit::Rate),
                 issued: self.issued + self.burst.tokens(rate),
                 from: self.from,
             },
+            // Nobody knows when units are given back.
+            Refill::Units(_) => return None,
             Refill::Blocked | Refill::PerSecond(_) | Refill::Unlimited => IssueLine {
-                refill: Refill::at(rate),
+                refill: Refill::at(rate, Unit::Rate),
                 issued: self.issued,
                 from: now,
             },
@@ -447,6 +485,7 @@ impl BucketView {
         match self.refill {
             Refill::PerSecond(_) => spent <= self.floor,
             Refill::Blocked | Refill::Credit(_) | Refill::Unlimited => spent <= self.issued,
+            Refill::Units(_) => spent <= 0.0,
         }
     }
 
@@ -454,6 +493,7 @@ impl BucketView {
     pub(crate) fn runs_low(&self, spent: f64) -> bool {
         match self.refill {
             Refill::PerSecond(rate) => runs_low(self.left(spent), self.burst.tokens(rate)),
+            Refill::Units(units) => self.left(spent) < units * 0.25,
             Refill::Blocked | Refill::Credit(_) | Refill::Unlimited => false,
         }
     }

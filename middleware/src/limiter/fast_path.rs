@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Moment, Unit};
 
 use super::{
     Limiter, Reading, RegisteredSettings, Shortage, View,
@@ -54,7 +54,7 @@ impl FirstLease {
 
 impl Limiter<'_> {
     /// Takes tokens that are available by the [coarse clock](crate::clock::coarse_now). `None`
-    /// leaves the decision to the slow path, which reads the precise clock. `settings` are those of
+    /// leaves the decision to the slow path, which reads the precise clock and gives permits. `settings` are those of
     /// the limit that asks.
     pub(crate) fn try_acquire(
         self,
@@ -144,6 +144,7 @@ impl Limiter<'_> {
         let View {
             published,
             view,
+            unit,
             head,
             ..
         } = self.view(recent);
@@ -151,7 +152,8 @@ impl Limiter<'_> {
         let left = schedule.ends.as_nanos().saturating_sub(recent.as_nanos());
         let about_to_end = left > 0 && left <= COARSE_SLACK_NANOS;
         let awaits_lease = first_lease == FirstLease::Required && !schedule.ever_leased();
-        if !self.is_of(head) || about_to_end || awaits_lease || published.is_suppressed() {
+        let is_usual = unit == Unit::Rate && !published.is_suppressed();
+        if !self.is_of(head) || about_to_end || awaits_lease || !is_usual {
             return None;
         }
         let range = self.take(head, self.record.spent.load(), |spent| {

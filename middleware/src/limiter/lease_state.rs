@@ -1,6 +1,6 @@
 //! State of a resource's lease as the worker publishes it, in tokens and tokens per second.
 
-use doorman_openapi::{Balance, Capacity, Moment, Probability};
+use doorman_openapi::{Balance, Capacity, Moment, Probability, Unit};
 
 use super::bucket::{Refill, Supply};
 use crate::{Fallback, Quota};
@@ -19,7 +19,7 @@ pub(crate) enum LeaseState {
     },
     /// A lease. The limiter notices its end by itself.
     Leased {
-        /// Tokens a second; `None` when the capacity of the resource is 0.
+        /// Tokens a second, or units of a gauge; `None` when the capacity of the resource is 0.
         rate: Option<f64>,
         ends: Moment,
         /// The safe capacity that applies after `ends`.
@@ -32,9 +32,9 @@ pub(crate) enum LeaseState {
         may_grow: bool,
     },
     Unlimited,
-    /// A fixed rate that needs no lease.
+    /// A fixed rate, or fixed units of a gauge, that need no lease.
     Fixed {
-        /// Tokens a second; 0 blocks.
+        /// Tokens a second, or units; 0 blocks.
         rate: f64,
     },
     /// A limit of this process only.
@@ -55,11 +55,11 @@ impl Policy {
     }
 }
 
-/// The rate allowed without a lease.
+/// The rate, or the units of a gauge, allowed without a lease.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum SafeRate {
     Unlimited,
-    /// Tokens a second; 0 blocks.
+    /// Tokens a second, or units; 0 blocks.
     PerSecond(f64),
 }
 
@@ -101,7 +101,13 @@ pub(super) struct LimiterUpdate {
 
 impl LimiterUpdate {
     /// `admitted` is the total cost that the limiter has admitted.
-    pub(super) fn new(state: LeaseState, fallback: Fallback, admitted: f64, now: Moment) -> Self {
+    pub(super) fn new(
+        state: LeaseState,
+        unit: Unit,
+        fallback: Fallback,
+        admitted: f64,
+        now: Moment,
+    ) -> Self {
         match state {
             LeaseState::NoLease {
                 safe,
@@ -112,9 +118,9 @@ impl LimiterUpdate {
                 may_grow: awaits_answer,
                 supply: Supply::NoLease {
                     lapsed: if awaits_answer {
-                        first_refill(fallback, policy)
+                        first_refill(fallback, policy, unit)
                     } else {
-                        lapsed_refill(fallback, safe)
+                        lapsed_refill(fallback, safe, unit)
                     },
                 },
                 refresh_at,
@@ -131,9 +137,9 @@ impl LimiterUpdate {
                 may_grow,
             } => Self {
                 supply: Supply::Lease {
-                    refill: Refill::leased(rate),
+                    refill: Refill::leased(rate, unit),
                     ends,
-                    lapsed: lapsed_refill(fallback, safe),
+                    lapsed: lapsed_refill(fallback, safe, unit),
                     left: match sharing {
                         // An older balance was applied before; the bucket has changed since.
                         Sharing::Bucket(balance) if balance.received_at == now => {
@@ -157,14 +163,14 @@ impl LimiterUpdate {
                     limit: rate,
                     per: 1.0,
                 };
-                Self::permanent(Refill::at(rate), Some(policy))
+                Self::permanent(Refill::at(rate, unit), Some(policy))
             }
             LeaseState::Local(quota) => {
                 let policy = Policy {
                     limit: quota.amount(),
                     per: quota.per(),
                 };
-                Self::permanent(Refill::at(quota.rate()), Some(policy))
+                Self::permanent(Refill::at(quota.rate(), unit), Some(policy))
             }
         }
     }
@@ -187,20 +193,21 @@ impl LimiterUpdate {
 
 /// The refill until the first answer, which takes a round trip. The limit, if it is known, bounds
 /// what is admitted meanwhile.
-pub(super) fn first_refill(fallback: Fallback, policy: Option<Policy>) -> Refill {
+pub(super) fn first_refill(fallback: Fallback, policy: Option<Policy>, unit: Unit) -> Refill {
     match (fallback, policy) {
         (Fallback::Pessimistic, _) => Refill::Blocked,
+        (Fallback::Safe, Some(policy)) if unit == Unit::Gauge => Refill::at(policy.limit, unit),
         (Fallback::Safe, Some(policy)) => Refill::credit(policy.per_second()),
         (Fallback::Safe, None) | (Fallback::Optimistic, _) => Refill::Unlimited,
     }
 }
 
-pub(super) fn lapsed_refill(fallback: Fallback, safe: Option<SafeRate>) -> Refill {
+pub(super) fn lapsed_refill(fallback: Fallback, safe: Option<SafeRate>, unit: Unit) -> Refill {
     match (fallback, safe) {
         (Fallback::Optimistic, _) | (Fallback::Safe, None | Some(SafeRate::Unlimited)) => {
             Refill::Unlimited
         }
-        (Fallback::Safe, Some(SafeRate::PerSecond(rate))) => Refill::at(rate),
+        (Fallback::Safe, Some(SafeRate::PerSecond(rate))) => Refill::at(rate, unit),
         (Fallback::Pessimistic, _) => Refill::Blocked,
     }
 }

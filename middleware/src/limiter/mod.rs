@@ -1,4 +1,4 @@
-//! Token bucket of one resource, refilled by its lease and shared by the whole process.
+//! Token bucket of one resource, or its units in use, under its lease; shared by the whole process.
 
 mod arena;
 mod atomics;
@@ -20,11 +20,12 @@ mod sync;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod units;
 mod wait_queue;
 
 use std::{fmt, sync::Arc};
 
-use doorman_openapi::{Moment, ResourceId};
+use doorman_openapi::{Moment, ResourceId, Unit};
 
 pub use self::lease_state::{SharedBalance, Sharing};
 pub(crate) use self::{
@@ -149,12 +150,15 @@ pub(crate) struct LimiterSnapshot {
     /// `None` when the fallback applies.
     pub(crate) lease: Option<LeasedRate>,
     pub(crate) policy: Option<Policy>,
+    pub(crate) unit: Unit,
+    /// The units in use of a gauge.
+    pub(crate) in_use: Option<f64>,
     pub(crate) unit_mismatch: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LeasedRate {
-    /// Tokens a second; `None` when unlimited.
+    /// Tokens a second, or units; `None` when unlimited.
     pub(crate) rate: Option<f64>,
     /// [`Moment::NEVER`] when no lease is needed.
     pub(crate) ends: Moment,
@@ -232,8 +236,12 @@ impl<'s> Limiter<'s> {
         tracing::warn!(
             limit,
             resource = %self.resource(),
-            "limits on one resource differ; the burst, fallback and wants of the first apply"
+            "limits on one resource differ; the unit, burst, fallback and wants of the first apply"
         );
+    }
+
+    pub(crate) fn unit(self) -> Unit {
+        self.with_settings(|settings| settings.unit)
     }
 
     pub(crate) fn priority(self) -> i32 {
@@ -285,6 +293,11 @@ impl<'s> Limiter<'s> {
         self.record.demand.clear();
     }
 
+    /// Lets the limiter signal returned units again.
+    pub(crate) fn clear_returned(self) {
+        self.record.demand.clear_returned();
+    }
+
     /// Applies a lease, or its loss, from `now` on, and wakes waiting requests.
     pub(crate) fn publish(self, state: LeaseState, now: Moment) {
         // Locked before the words: a waiting request reads them while it holds the queue.
@@ -306,8 +319,8 @@ impl<'s> Limiter<'s> {
         }
         let record = self.record;
         let (old, head) = self.store.read(record, self.number);
-        let settings = |settings: &LimiterSettings| (settings.fallback.get(), settings.burst.get());
-        let (fallback, burst) = self.store.with_settings(settings_of(head), settings);
+        let settings = |it: &LimiterSettings| (it.unit, it.fallback.get(), it.burst.get());
+        let (unit, fallback, burst) = self.store.with_settings(settings_of(head), settings);
         // A request takes tokens before it counts as admitted. Read in this order, `admitted`
         // never exceeds `taken`.
         let admitted = record.admitted.load();
@@ -318,7 +331,7 @@ impl<'s> Limiter<'s> {
             policy,
             admit_probability,
             may_grow,
-        } = LimiterUpdate::new(state, fallback, admitted, now);
+        } = LimiterUpdate::new(state, unit, fallback, admitted, now);
         let limit = policy.map(Policy::per_second);
         let transition = old.schedule.succeed(supply, taken, limit, now, burst);
         let max_spent = match &mut queue {
@@ -343,10 +356,14 @@ impl<'s> Limiter<'s> {
         });
     }
 
-    /// Gives up the lease of an idle limiter until its next request. False if a request waits.
+    /// Gives up the lease of an idle limiter until its next request. False if a request waits, or
+    /// units are in use.
     pub(crate) fn sleep(self, now: Moment) -> bool {
         let queue = self.queue();
         if queue.is_waited_in() || !self.is_current() {
+            return false;
+        }
+        if self.unit() == Unit::Gauge && !self.close() {
             return false;
         }
         let mut writer = self.store.lock();
@@ -377,9 +394,11 @@ impl<'s> Limiter<'s> {
             return false;
         }
         let number = settings_of(head);
-        let fallback = self.store.with_settings(number, |it| it.fallback.get());
+        let (unit, fallback) = self
+            .store
+            .with_settings(number, |it| (it.unit, it.fallback.get()));
         let awake = Published {
-            schedule: RefillSchedule::new(first_refill(fallback, old.policy), now),
+            schedule: RefillSchedule::new(first_refill(fallback, old.policy, unit), now),
             refresh_at: now,
             may_grow: true,
             ..old
@@ -456,12 +475,14 @@ impl<'s> Limiter<'s> {
             lease: (now < schedule.ends).then_some(LeasedRate {
                 rate: match schedule.refill {
                     Refill::Blocked => Some(0.0),
-                    Refill::PerSecond(rate) => Some(rate),
+                    Refill::PerSecond(amount) | Refill::Units(amount) => Some(amount),
                     Refill::Credit(_) | Refill::Unlimited => None,
                 },
                 ends: schedule.ends,
             }),
             policy: published.policy,
+            unit: self.unit(),
+            in_use: self.units_in_use().map(|units| units.in_use),
             unit_mismatch: self.record.has_unit_mismatch(),
         }
     }
@@ -475,10 +496,13 @@ impl<'s> Limiter<'s> {
     fn view(self, now: Moment) -> View {
         let (published, head) = self.store.read(self.record, self.number);
         let number = settings_of(head);
-        let burst = self.store.with_settings(number, |it| it.burst.get());
+        let (unit, burst) = self
+            .store
+            .with_settings(number, |it| (it.unit, it.burst.get()));
         View {
             published,
             view: published.schedule.at(now, burst),
+            unit,
             burst,
             head,
         }
@@ -489,6 +513,7 @@ impl<'s> Limiter<'s> {
 struct View {
     published: Published,
     view: BucketView,
+    unit: Unit,
     burst: Burst,
     head: u64,
 }

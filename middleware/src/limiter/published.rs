@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Moment, Unit};
 
 use super::{
     bucket::{BucketView, Refill, RefillSchedule},
@@ -27,10 +27,10 @@ pub(super) struct Published {
 pub(super) const OVERDUE: Duration = Duration::from_secs(1);
 
 impl Published {
-    /// Before the worker has published.
+    /// Before the worker has published, in either unit.
     pub(super) fn new(fallback: Fallback, now: Moment) -> Self {
         Self {
-            schedule: RefillSchedule::new(lapsed_refill(fallback, None), now),
+            schedule: RefillSchedule::new(lapsed_refill(fallback, None, Unit::Rate), now),
             refresh_at: now,
             policy: None,
             admit_probability: ALWAYS,
@@ -77,6 +77,9 @@ impl Published {
     }
 }
 
+/// [`Refill::Units`] is this pattern, which is not a number, with the units in the lowest bits.
+const UNITS: u64 = 0x7FF8 << 48;
+const UNITS_MASK: u64 = (1 << 48) - 1;
 /// [`Refill::Blocked`] as a rate. Smaller numbers are [`Refill::Credit`], less this one.
 const BLOCKED: f64 = -1.0;
 
@@ -86,6 +89,8 @@ pub(super) fn refill_to_bits(refill: Refill) -> u64 {
         Refill::Credit(rate) => BLOCKED - rate,
         Refill::PerSecond(rate) => rate,
         Refill::Unlimited => f64::INFINITY,
+        // Whole, and below 2^48.
+        Refill::Units(units) => return UNITS | (units as u64 & UNITS_MASK),
     }
     .to_bits()
 }
@@ -93,11 +98,13 @@ pub(super) fn refill_to_bits(refill: Refill) -> u64 {
 #[inline]
 pub(super) fn refill_from_bits(bits: u64) -> Refill {
     let rate = f64::from_bits(bits);
-    if rate.is_infinite() {
+    if rate.is_nan() {
+        Refill::units((bits & UNITS_MASK) as f64)
+    } else if rate.is_infinite() {
         Refill::Unlimited
     } else if rate < BLOCKED {
         Refill::credit(BLOCKED - rate)
     } else {
-        Refill::leased((rate != BLOCKED).then_some(rate))
+        Refill::leased((rate != BLOCKED).then_some(rate), Unit::Rate)
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Extra {
     refresh: AtomicI32,
     /// The demand that the worker measured last, in the resource's own unit: an `f32`.
     wants: AtomicU32,
+    /// The most units of a gauge in use or waited for since the worker last looked: an `f32`.
+    peak: AtomicU32,
 }
 
 impl Extra {
@@ -66,6 +68,20 @@ impl Extra {
         let wants = f32::from_bits(self.wants.load(Ordering::Relaxed));
         // 100.1 stays 100.1.
         wants.to_string().parse().unwrap_or_else(|_| wants.into())
+    }
+
+    /// Raises the peak.
+    pub(super) fn raise_peak(&self, units: f64) {
+        // The bits of numbers that are not negative have their order.
+        let bits = (units.max(0.0) as f32).to_bits();
+        if self.peak.load(Ordering::Relaxed) < bits {
+            self.peak.fetch_max(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the peak, and begins anew.
+    pub(super) fn take_peak(&self) -> f64 {
+        f32::from_bits(self.peak.swap(0, Ordering::Relaxed)).into()
     }
 
     pub(super) fn set_wants(&self, wants: f64) {
@@ -347,8 +363,9 @@ impl Record {
             self.admitted.store(0.0);
             self.rejected.store(0.0);
             self.retention.begin(purpose);
-            self.demand.clear();
+            self.demand.begin();
             extra.set_wants(0.0);
+            extra.take_peak();
             let unreserved_from = u8::try_from(unreserved_from).unwrap_or(u8::MAX);
             let unreserved_from = unreserved_from.min(u8::MAX >> UNRESERVED_SHIFT);
             self.flags

@@ -15,6 +15,9 @@ use crate::RefusalReason;
 /// takes a round trip.
 const GROWTH_TIME: Duration = Duration::from_secs(1);
 
+/// When to retry at a gauge, of which units may be given back at any time.
+const RETURN_TIME: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rejected {
     pub(crate) reason: RefusalReason,
@@ -35,8 +38,10 @@ impl Limiter<'_> {
             (false, Refill::Blocked) if published.is_limit_zero() => RefusalReason::Blocked,
             (false, _) => RefusalReason::NoLease,
             (true, Refill::Blocked) => RefusalReason::Blocked,
-            (true, Refill::PerSecond(_)) if may_grow => RefusalReason::Growing,
-            (true, Refill::PerSecond(_) | Refill::Unlimited) => RefusalReason::Spent,
+            (true, Refill::PerSecond(_) | Refill::Units(_)) if may_grow => RefusalReason::Growing,
+            (true, Refill::PerSecond(_) | Refill::Unlimited | Refill::Units(_)) => {
+                RefusalReason::Spent
+            }
         };
         let retry_at = at.retry_at(range, at.reach(range, now), now);
         self.rejection(reason, retry_at)
@@ -93,6 +98,8 @@ impl View {
         let grown = published.may_grow_until(now).map(|_| growth);
         match view.refill {
             Refill::Credit(_) => Some(growth),
+            // Nobody knows when units are given back.
+            Refill::Units(_) => reach.or(Some(now.after(RETURN_TIME))),
             // A capacity of 0 changes with the next refresh at the earliest.
             Refill::Blocked if view.leased => refresh.or(reach),
             Refill::PerSecond(0.0) if !view.admits(range) => grown.or(refresh).or(reach),

@@ -1,13 +1,14 @@
 //! Reservation of tokens for one request: taken, queued, or waiting for a larger lease.
 
-use std::{future::Future, mem, pin::pin, time::Duration};
+use std::{future::Future, mem, pin::pin, sync::Arc, time::Duration};
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Moment, Unit};
 
 use super::{
-    Limiter, LimiterHandle, Rejected, Shortage,
+    Limiter, LimiterHandle, Rejected, Shortage, View,
     bucket::TokenRange,
     store::QueueGuard,
+    sync::Notify,
     wait_queue::{Ticket, unlock_and_wake},
 };
 use crate::{Cost, RefusalReason, clock};
@@ -24,17 +25,19 @@ pub(crate) enum WaitPolicy {
 }
 
 impl WaitPolicy {
-    /// The turn comes at `reach`, and a larger lease may come before `may_grow_until`.
+    /// The turn comes at `reach`, or when others give units back, and a larger lease may come
+    /// before `may_grow_until`.
     fn wait(
         self,
         reach: Option<Moment>,
+        awaits_returns: bool,
         may_grow_until: Option<Moment>,
         now: Moment,
     ) -> Option<Wait> {
         match self {
             Self::Never => None,
             Self::Until { deadline, .. } => {
-                let in_time = reach.is_some_and(|moment| moment <= deadline);
+                let in_time = awaits_returns || reach.is_some_and(|moment| moment <= deadline);
                 let until = may_grow_until
                     .map(|end| end.min(deadline))
                     .filter(|&end| now < end);
@@ -101,11 +104,20 @@ enum State {
     Committed,
 }
 
+/// What a request in the queue waits for.
+struct Awaited {
+    range: TokenRange,
+    at: View,
+    /// Notifies of the turn at a gauge.
+    turn: Option<Arc<Notify>>,
+}
+
 impl Reservation {
     pub(crate) fn new(limiter: LimiterHandle, cost: Cost) -> Self {
+        let is_gauge = limiter.get().unit() == Unit::Gauge;
         Self {
+            cost: if is_gauge { cost.whole() } else { cost },
             limiter,
-            cost,
             pending: false,
             state: State::Idle,
         }
@@ -161,12 +173,26 @@ impl Reservation {
         // Locked before tokens are taken ahead, so that the queue has the order of the tokens.
         let mut queue = None;
         loop {
+            if at.is_gauge() && Limiter::is_closed(spent) {
+                if !limiter.is_current() {
+                    return Err(limiter.rejection(RefusalReason::Growing, Some(now)));
+                }
+                // Its lease is being given up, while the queue is locked.
+                drop(queue.take());
+                drop(limiter.queue());
+                limiter.wake(now);
+                at = limiter.view(now);
+                spent = limiter.record.spent.load();
+                continue;
+            }
             let range = at.view.next(spent, self.cost.get());
             let deadline = if at.view.admits(range) {
                 None
             } else {
                 let reach = at.reach(range, now);
-                let Some(wait) = policy.wait(reach, at.published.may_grow_until(now), now) else {
+                let awaits_returns = at.awaits_returns(range.cost);
+                let may_grow_until = at.published.may_grow_until(now);
+                let Some(wait) = policy.wait(reach, awaits_returns, may_grow_until, now) else {
                     return Err(limiter.reject(range, &at, now));
                 };
                 // The queue is not locked before there is a slot.
@@ -193,6 +219,7 @@ impl Reservation {
                 slot = Some(joined);
                 if queue.is_none() {
                     queue = Some(limiter.queue());
+                    limiter.record.set_has_queue(true);
                     // A lease may have been published before the queue was locked.
                     at = limiter.view(now);
                     spent = limiter.record.spent.load();
@@ -208,6 +235,16 @@ impl Reservation {
                 limiter.restore(range.end() - spent);
                 drop(queue);
                 return self.admit_late();
+            }
+            if at.is_gauge() {
+                if deadline.is_none() && !limiter.is_unchanged_since(&at) {
+                    drop(queue.take());
+                    limiter.give_back(range.cost);
+                    at = limiter.view(now);
+                    spent = limiter.record.spent.load();
+                    continue;
+                }
+                limiter.raise_peak(range.end());
             }
             let ticket = deadline.and_then(|_| Some(queue.as_mut()?.push(range)));
             // A slot locks the queue when it is dropped.
@@ -260,7 +297,8 @@ impl Reservation {
         }
     }
 
-    pub(crate) fn commit(&mut self) {
+    /// Counts the request as admitted. Returns the units that it uses of a gauge.
+    pub(crate) fn commit(&mut self) -> Option<f64> {
         if let State::Queued { ticket, .. } = mem::replace(&mut self.state, State::Committed) {
             self.limiter.get().queue().remove(ticket);
         }
@@ -269,7 +307,9 @@ impl Reservation {
             let admitted = &limiter.record.admitted;
             admitted.update(|total| total + self.cost.get());
         }
+        let is_gauge = limiter.unit() == Unit::Gauge;
         self.clear_pending();
+        is_gauge.then(|| self.cost.get())
     }
 
     /// Adds the cost to the demand while the request waits, here or at another limit. The limiter
@@ -338,17 +378,22 @@ impl Reservation {
             // No publication after this is missed.
             changed.as_mut().enable();
             let now = clock::now();
-            // Requests ahead may have left and moved the range.
-            let limiter = self.limiter.get();
-            let Some(range) = limiter.queue().range(ticket) else {
+            let Some(Awaited { range, at, turn }) = self.await_turn(ticket, now) else {
                 return Ok(());
             };
-            let at = limiter.view(now);
-            if at.view.admits(range) {
-                return Ok(());
+            if let Some(turn) = turn
+                && at.awaits_returns(range.cost)
+                && now < deadline
+            {
+                tokio::select! {
+                    () = changed => {}
+                    () = turn.notified() => {}
+                    () = tokio::time::sleep(deadline.since(now)), if deadline < Moment::NEVER => {}
+                }
+                continue;
             }
             match at.reach(range, now) {
-                Some(moment) if moment <= deadline => {
+                Some(moment) if moment <= deadline && !at.is_gauge() => {
                     tokio::select! {
                         () = changed => {}
                         () = tokio::time::sleep(moment.since(now)) => {}
@@ -364,10 +409,35 @@ impl Reservation {
                 }
                 Some(_) | None => {}
             }
-            let rejected = limiter.reject(range, &at, now);
+            let rejected = self.limiter.get().reject(range, &at, now);
             self.clear_pending();
             return Err(rejected);
         }
+    }
+
+    /// What a request in the queue waits for; `None` if it is available. Takes the turn at a gauge.
+    fn await_turn(&mut self, ticket: Ticket, now: Moment) -> Option<Awaited> {
+        let limiter = self.limiter.get();
+        let mut queue = limiter.queue();
+        // Requests ahead may have left and moved the range.
+        let range = queue.range(ticket)?;
+        let at = limiter.view(now);
+        if !at.is_gauge() {
+            let turn = None;
+            return (!at.view.admits(range)).then_some(Awaited { range, at, turn });
+        }
+        let turn = queue.turn(ticket);
+        if !limiter.take_turn(ticket, &mut queue, &at) {
+            return Some(Awaited { range, at, turn });
+        }
+        // A slot locks the queue when it is dropped.
+        drop(queue);
+        self.state = State::Taken {
+            range,
+            runs_low: true,
+            delayed: true,
+        };
+        None
     }
 
     /// Rejects a request that has waited long enough, and returns its tokens.
@@ -459,6 +529,10 @@ impl Limiter<'_> {
         now: Moment,
     ) {
         if !self.is_current() {
+            return;
+        }
+        if self.unit() == Unit::Gauge {
+            self.leave_queue(range.cost, &queue);
             return;
         }
         let returned = range.returnable(&self.view(now).view);

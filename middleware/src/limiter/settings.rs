@@ -1,4 +1,4 @@
-//! Settings of a limiter: burst, fallback, stated demand and priority.
+//! Settings of a limiter: unit, burst, fallback, stated demand and priority.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use doorman_openapi::Capacity;
+use doorman_openapi::{Capacity, Unit};
 
 use crate::Fallback;
 
@@ -20,6 +20,7 @@ const MAX_BURST: Duration = Duration::from_secs(86_400);
 /// The settings of the limit that first used a resource, shared by all limiters of that limit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LimiterSettings {
+    pub(crate) unit: Unit,
     pub(crate) burst: AtomicSetting<Burst>,
     /// A change applies from the next publication on.
     pub(crate) fallback: AtomicSetting<Fallback>,
@@ -28,7 +29,7 @@ pub(crate) struct LimiterSettings {
     pub(crate) priority: Priority,
 }
 
-/// Two limits on one resource differ in burst, fallback or stated demand.
+/// Two limits on one resource differ in unit, burst, fallback or stated demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SettingsConflict;
 
@@ -47,7 +48,8 @@ impl LimiterSettings {
     }
 
     fn compare(&self, other: &Self) -> Result<(), SettingsConflict> {
-        let same = self.burst.get() == other.burst.get()
+        let same = self.unit == other.unit
+            && self.burst.get() == other.burst.get()
             && self.fallback.get() == other.fallback.get()
             && self.wants == other.wants;
         same.then_some(()).ok_or(SettingsConflict)

@@ -16,7 +16,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use doorman_openapi::{Moment, ResourceId};
+use doorman_openapi::{Moment, ResourceId, Unit};
 use foldhash::fast::RandomState;
 
 use super::{
@@ -398,7 +398,16 @@ impl Store {
         if queue.is_waited_in() || !limiter.is_current() {
             return None;
         }
-        let freed = limiter.record.retention.forget()?;
+        let is_gauge = limiter.unit() == Unit::Gauge;
+        if is_gauge && !limiter.close() {
+            return None;
+        }
+        let Some(freed) = limiter.record.retention.forget() else {
+            if is_gauge {
+                limiter.record.spent.store(0.0);
+            }
+            return None;
+        };
         let mut writer = self.lock();
         self.index
             .remove(self.hash_of(limiter.number), limiter.number);

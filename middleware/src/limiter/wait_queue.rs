@@ -14,7 +14,9 @@ pub(super) struct WaitQueue(Option<Box<Waiting>>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    ranges: BTreeMap<Ticket, TokenRange>,
+    reservations: BTreeMap<Ticket, Queued>,
+    /// Their cost. Exact for whole numbers, and 0 without reservations.
+    cost: f64,
     /// Requests that wait, with or without a reservation.
     slots: u32,
     /// Requests that wait here or at another limit, and their cost.
@@ -23,6 +25,13 @@ struct Waiting {
     /// The cost of requests that were canceled while they waited.
     canceled: f64,
     changed: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    range: TokenRange,
+    /// Notifies of the turn at a gauge.
+    turn: Option<Arc<Notify>>,
 }
 
 /// A position in the queue: a larger ticket is further behind.
@@ -94,7 +103,7 @@ impl WaitQueue {
     /// Whether it is as new: nobody waits, and nothing is to be remembered.
     pub(super) fn is_unused(&self) -> bool {
         self.0.as_ref().is_none_or(|waiting| {
-            waiting.ranges.is_empty()
+            waiting.reservations.is_empty()
                 && waiting.slots == 0
                 && waiting.requests == 0
                 && waiting.canceled == 0.0
@@ -103,27 +112,62 @@ impl WaitQueue {
     }
 
     pub(super) fn push(&mut self, range: TokenRange) -> Ticket {
-        let ranges = &mut self.0.get_or_insert_default().ranges;
-        let last = ranges.last_key_value();
+        let waiting = self.0.get_or_insert_default();
+        let last = waiting.reservations.last_key_value();
         let ticket = Ticket(last.map_or(0, |(last, _)| last.0.saturating_add(1)));
-        ranges.insert(ticket, range);
+        let queued = Queued { range, turn: None };
+        waiting.reservations.insert(ticket, queued);
+        waiting.cost += range.cost;
         ticket
     }
 
     /// The current token range of a ticket; `None` after it was removed.
     pub(super) fn range(&self, ticket: Ticket) -> Option<TokenRange> {
-        self.0.as_ref()?.ranges.get(&ticket).copied()
+        Some(self.0.as_ref()?.reservations.get(&ticket)?.range)
     }
 
+    /// Notifies of the turn of a ticket at a gauge.
+    pub(super) fn turn(&mut self, ticket: Ticket) -> Option<Arc<Notify>> {
+        let queued = self.0.as_mut()?.reservations.get_mut(&ticket)?;
+        Some(Arc::clone(queued.turn.get_or_insert_default()))
+    }
+
+    /// The cost of a reservation, if it is the first one.
+    pub(super) fn first(&self, ticket: Ticket) -> Option<f64> {
+        let (first, queued) = self.0.as_ref()?.reservations.first_key_value()?;
+        (*first == ticket).then_some(queued.range.cost)
+    }
+
+    /// Wakes the first reservation at a gauge. One that does not wait yet is not missed.
+    pub(super) fn wake_first(&self) {
+        let waiting = self.0.as_ref();
+        let first = waiting.and_then(|waiting| waiting.reservations.first_key_value());
+        if let Some((
+            _,
+            Queued {
+                turn: Some(turn), ..
+            },
+        )) = first
+        {
+            turn.notify_one();
+        }
+    }
+
+    /// The cost of all reservations.
     pub(super) fn cost(&self) -> f64 {
-        let waiting = self.0.iter();
-        let ranges = waiting.flat_map(|waiting| waiting.ranges.values());
-        ranges.map(|range| range.cost).sum()
+        self.0.as_ref().map_or(0.0, |waiting| waiting.cost)
     }
 
     /// Removes a reservation. Those behind it keep their ranges.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<TokenRange> {
-        self.0.as_mut()?.ranges.remove(&ticket)
+        let waiting = self.0.as_mut()?;
+        let Queued { range, .. } = waiting.reservations.remove(&ticket)?;
+        waiting.cost = match waiting.reservations.is_empty() {
+            // Without the rounding errors so far.
+            true => 0.0,
+            false => waiting.cost - range.cost,
+        };
+        Some(range)
     }
 
     /// Moves the reservations behind a ticket (or all) forward by released tokens, which a newcomer
@@ -134,8 +178,8 @@ impl WaitQueue {
         let Some(waiting) = &mut self.0 else {
             return moved;
         };
-        for (_, range) in waiting.ranges.range_mut((from, Bound::Unbounded)) {
-            range.start -= tokens;
+        for (_, queued) in waiting.reservations.range_mut((from, Bound::Unbounded)) {
+            queued.range.start -= tokens;
             moved = true;
         }
         moved
@@ -145,15 +189,15 @@ impl WaitQueue {
     /// for *spent* that keeps newcomers behind the last reservation.
     pub(super) fn forgive(&mut self, max_spent: f64) -> f64 {
         let first = self.0.as_ref();
-        if let Some((_, first)) = first.and_then(|waiting| waiting.ranges.first_key_value()) {
-            let beyond = first.start - max_spent;
+        if let Some((_, first)) = first.and_then(|it| it.reservations.first_key_value()) {
+            let beyond = first.range.start - max_spent;
             if beyond > 0.0 {
                 self.advance(None, beyond);
             }
         }
         let last = self.0.as_ref();
-        let last = last.and_then(|waiting| waiting.ranges.last_key_value());
-        last.map_or(max_spent, |(_, last)| last.end().max(max_spent))
+        let last = last.and_then(|it| it.reservations.last_key_value());
+        last.map_or(max_spent, |(_, last)| last.range.end().max(max_spent))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Metrics of a worker: outcomes of its requests, changes of leases, and leased capacity.
+//! Metrics of a worker: outcomes of its requests, changes of leases, leased capacity and its use.
 
 use std::collections::HashMap;
 
@@ -11,6 +11,7 @@ const REQUESTS: &str = "doorman_layer_lease_requests_total";
 const HINTS: &str = "doorman_layer_hints_total";
 const CHANGES: &str = "doorman_layer_lease_changes_total";
 const CAPACITY: &str = "doorman_layer_leased_capacity";
+const IN_FLIGHT: &str = "doorman_layer_in_flight";
 
 #[derive(Debug, Default)]
 pub(crate) struct LeaseMeter {
@@ -18,6 +19,8 @@ pub(crate) struct LeaseMeter {
     counters: Option<Counters>,
     /// Of resources that the program or a rule names, never of keys.
     capacities: HashMap<ResourceId, Gauge>,
+    /// Of those that are gauges.
+    in_flight: HashMap<ResourceId, Gauge>,
 }
 
 #[derive(Debug)]
@@ -82,9 +85,29 @@ impl LeaseMeter {
         }
     }
 
-    /// Frees the gauge of a resource. It would otherwise keep its value.
+    /// Sets the units in use of a resource, if there is room for its gauge.
+    pub(crate) fn set_in_flight(&mut self, resource: &ResourceId, units: f64) {
+        if !self.in_flight.contains_key(resource) {
+            if self.in_flight.len() >= MAX_NAMES {
+                return;
+            }
+            describe_gauge!(
+                IN_FLIGHT,
+                "Units in use of a gauge that the program or a rule names"
+            );
+            let name = SharedString::from(resource.as_str().to_owned());
+            let gauge = gauge!(IN_FLIGHT, "resource" => name);
+            self.in_flight.insert(resource.clone(), gauge);
+        }
+        if let Some(gauge) = self.in_flight.get(resource) {
+            gauge.set(units);
+        }
+    }
+
+    /// Frees the gauges of a resource. They would otherwise keep their values.
     pub(crate) fn forget(&mut self, resource: &ResourceId) {
-        if let Some(gauge) = self.capacities.remove(resource) {
+        let gauges = [&mut self.capacities, &mut self.in_flight];
+        for gauge in gauges.into_iter().filter_map(|it| it.remove(resource)) {
             gauge.set(0.0);
         }
     }
@@ -97,7 +120,7 @@ impl LeaseMeter {
 impl Drop for LeaseMeter {
     /// Nothing is renewed any more.
     fn drop(&mut self) {
-        for gauge in self.capacities.values() {
+        for gauge in self.capacities.values().chain(self.in_flight.values()) {
             gauge.set(0.0);
         }
     }

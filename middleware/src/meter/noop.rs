@@ -39,6 +39,8 @@ impl LeaseMeter {
 
     pub(crate) fn on_lease_change(&mut self, _: LeasePhase) {}
 
+    pub(crate) fn set_in_flight(&mut self, _: &ResourceId, _: f64) {}
+
     pub(crate) fn set_capacity(&mut self, _: &ResourceId, _: f64) {}
 
     pub(crate) fn forget(&mut self, _: &ResourceId) {}

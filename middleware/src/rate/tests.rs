@@ -1,11 +1,12 @@
 use std::time::Duration;
 
-use doorman_openapi::Probability;
-use tokio::time::{advance, timeout};
+use doorman_openapi::{Probability, ResourceId};
+use tokio::time::{advance, sleep, timeout};
 
 use super::*;
 use crate::{
-    RefusalReason,
+    RefusalReason, clock,
+    key::KeyPrefix,
     limiter::{
         LeaseState, Sharing,
         testing::{leased, leased_registry, no_lease, static_registry},
@@ -207,9 +208,9 @@ async fn settings_of_a_rate_apply() {
     registry.publish("db", leased(2.0, MINUTE));
     let admitted = (0..9).filter(|_| rate.try_acquire(Cost::ONE).is_ok());
     assert_eq!(admitted.count(), 5, "a bucket of 6, less one on credit");
-    assert_eq!(rate.limiter.limiter().get().priority(), 7);
+    assert_eq!(rate.0.limiter().priority(), 7);
     assert_eq!(
-        rate.limiter.limiter().get().with_settings(|it| it.wants),
+        rate.0.limiter().with_settings(|it| it.wants),
         Some(Capacity::saturating(5.0))
     );
 }

@@ -7,7 +7,7 @@ use doorman_openapi::{
 };
 
 use crate::{
-    Cost, Fallback, Key, Limit, MissingKey, NotApplied, OnLimit,
+    Cost, Fallback, Key, Limit, MissingKey, OnLimit,
     admission::{RequestPattern, RequestScope},
 };
 
@@ -22,26 +22,19 @@ impl InvalidRules {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct CompiledRules {
-    pub(super) limits: Vec<RuleLimit>,
-    /// Valid rules that this layer does not support.
-    pub(super) not_applied: Vec<NotApplied>,
-}
-
 #[derive(Debug)]
 pub(super) struct RuleLimit {
     pub(super) scope: RequestScope,
     pub(super) limit: Limit,
 }
 
-pub(super) fn compile(rules: &[Rule]) -> Result<CompiledRules, InvalidRules> {
+pub(super) fn compile(rules: &[Rule]) -> Result<Vec<RuleLimit>, InvalidRules> {
     if rules.len() > MAX_RULES {
         return Err(InvalidRules(format!("more than {MAX_RULES} rules")));
     }
     let mut names = HashSet::new();
     let mut exempt: Vec<Arc<RequestPattern>> = Vec::new();
-    let mut compiled = CompiledRules::default();
+    let mut compiled = Vec::new();
     for rule in rules {
         if !names.insert(&rule.name) {
             return Err(InvalidRules::new(rule, "has a duplicate name"));
@@ -60,19 +53,13 @@ pub(super) fn compile(rules: &[Rule]) -> Result<CompiledRules, InvalidRules> {
             },
         };
         let limit = compile_limit(rule, on_limit)?;
-        match rule.unit {
-            Unit::Rate => compiled.limits.push(RuleLimit {
-                scope: RequestScope {
-                    pattern,
-                    exempt: exempt.as_slice().into(),
-                },
-                limit,
-            }),
-            Unit::Gauge => compiled.not_applied.push(NotApplied {
-                rule: rule.name.to_string(),
-                reason: "the layer limits only rates, not gauges".to_owned(),
-            }),
-        }
+        compiled.push(RuleLimit {
+            scope: RequestScope {
+                pattern,
+                exempt: exempt.as_slice().into(),
+            },
+            limit,
+        });
     }
     Ok(compiled)
 }
@@ -87,7 +74,11 @@ fn compile_limit(rule: &Rule, on_limit: OnLimit) -> Result<Limit, InvalidRules> 
     })?;
     let cost = Cost::new(rule.cost.get())
         .map_err(|error| InvalidRules::new(rule, format_args!("has an invalid cost: {error}")))?;
-    Ok(Limit::rate(key)
+    let limit = match rule.unit {
+        Unit::Rate => Limit::rate(key),
+        Unit::Gauge => Limit::gauge(key),
+    };
+    Ok(limit
         .named(rule.name.as_str())
         .cost(cost)
         .burst(rule.burst.duration())

@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use super::compile::{CompiledRules, RuleLimit};
+use doorman_openapi::Unit;
+
+use super::compile::RuleLimit;
 use crate::{
     NotApplied,
     admission::CompiledLimit,
@@ -25,19 +27,15 @@ pub(super) struct RuleSet {
 
 impl RuleSet {
     pub(super) fn new(
-        compiled: CompiledRules,
+        limits: Vec<RuleLimit>,
         previous: Option<&Self>,
         registry: &Registry,
     ) -> Self {
-        let CompiledRules {
-            limits,
-            not_applied,
-        } = compiled;
         let mut set = Self {
             limits: Vec::with_capacity(limits.len()),
             settings: HashMap::new(),
             retained: Vec::new(),
-            not_applied,
+            not_applied: Vec::new(),
         };
         for RuleLimit { scope, limit } in limits {
             let settings = match set.settings.entry(Arc::clone(limit.key.text())) {
@@ -54,17 +52,32 @@ impl RuleSet {
                 Entry::Vacant(vacant) => {
                     let known = previous.and_then(|it| it.settings.get(vacant.key()));
                     let settings = match known {
-                        Some(known) => {
+                        Some(known) if known.unit == limit.settings.unit => {
                             known.update(&limit.settings);
                             Arc::clone(known)
                         }
-                        None => Arc::new(limit.settings.clone()),
+                        Some(_) | None => Arc::new(limit.settings.clone()),
                     };
                     Arc::clone(vacant.insert(settings))
                 }
             };
+            let rule = Arc::clone(&limit.name);
+            let unit = limit.settings.unit;
             let limit = CompiledLimit::for_rule(registry, limit, &settings, scope);
-            set.retained.extend(limit.constant_limiter().cloned());
+            let limiter = limit.constant_limiter();
+            set.retained.extend(limiter.cloned());
+            let used = limiter.map_or(settings.unit, |limiter| limiter.get().unit());
+            if used != unit {
+                set.not_applied.push(NotApplied {
+                    rule: rule.to_string(),
+                    reason: format!(
+                        "its unit is {}, but this process already limits its resource as a {}",
+                        name(unit),
+                        name(used)
+                    ),
+                });
+                continue;
+            }
             set.limits.push(Arc::new(limit));
         }
         set
@@ -82,5 +95,12 @@ impl RuleSet {
                 settings.withdraw();
             }
         }
+    }
+}
+
+fn name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Rate => "rate",
+        Unit::Gauge => "gauge",
     }
 }

@@ -64,7 +64,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loom::{
     model::Builder,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64},
+    },
     thread,
 };
 
@@ -372,5 +375,125 @@ fn new_entry_is_found_or_may_be_missing() {
         assert!(index.insert(hash_of(1), 1, hash_of));
         reader.join().unwrap();
         assert_eq!(find(&index, 1), Ok(1));
+    });
+}
+
+/// The words of a gauge with a lease of one unit.
+#[derive(Debug)]
+struct GaugeWords {
+    published: Guarded,
+    spent: AtomicF64,
+    has_queue: AtomicBool,
+    queue: Mutex<WaitQueue>,
+}
+
+impl GaugeWords {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            published: Guarded::default(),
+            spent: AtomicF64::default(),
+            has_queue: AtomicBool::new(false),
+            queue: Mutex::default(),
+        })
+    }
+
+    /// As `Limiter::give_back`.
+    fn give_back(&self) {
+        self.spent.update(|spent| spent - 1.0);
+        if self.has_queue.load(Ordering::Acquire) {
+            self.queue.lock().unwrap().wake_first();
+        }
+    }
+
+    /// As a reservation that waits for its turn.
+    fn wait(&self) {
+        let mut queue = self.queue.lock().unwrap();
+        self.has_queue.store(true, Ordering::Release);
+        self.spent.update(|spent| spent + 1.0);
+        let ticket = queue.push(TokenRange {
+            start: 0.0,
+            cost: 1.0,
+        });
+        let turn = queue.turn(ticket).unwrap();
+        drop(queue);
+        loop {
+            let has_turn = turn.notified();
+            let mut queue = self.queue.lock().unwrap();
+            let in_use = self.spent.load() - queue.cost();
+            if queue.first(ticket).is_some_and(|cost| in_use + cost <= 1.0) {
+                queue.remove(ticket);
+                queue.wake_first();
+                return;
+            }
+            drop(queue);
+            has_turn.wait();
+        }
+    }
+}
+
+#[test]
+fn unit_that_is_given_back_is_not_missed_by_the_next() {
+    in_every_order(|| {
+        let gauge = GaugeWords::new();
+        gauge.spent.update(|_| 1.0);
+        let waiting = {
+            let gauge = Arc::clone(&gauge);
+            thread::spawn(move || gauge.wait())
+        };
+        gauge.give_back();
+        // A missed wake-up would deadlock.
+        waiting.join().unwrap();
+        assert_eq!(gauge.spent.load(), 1.0);
+    });
+}
+
+#[test]
+fn requests_that_wait_wake_each_other() {
+    in_every_order(|| {
+        let gauge = GaugeWords::new();
+        gauge.spent.update(|_| 1.0);
+        let waiting = || {
+            let gauge = Arc::clone(&gauge);
+            thread::spawn(move || {
+                gauge.wait();
+                gauge.give_back();
+            })
+        };
+        let waiting = [waiting(), waiting()];
+        gauge.give_back();
+        for waiting in waiting {
+            waiting.join().unwrap();
+        }
+        assert_eq!(gauge.spent.load(), 0.0);
+    });
+}
+
+#[test]
+fn unit_taken_under_an_old_lease_is_outstanding() {
+    in_every_order(|| {
+        let gauge = GaugeWords::new();
+        let taker = {
+            let gauge = Arc::clone(&gauge);
+            // As a reservation: the lease is read, and nothing was published until it is taken.
+            thread::spawn(move || {
+                let head = gauge.published.guard.load();
+                let is_old = gauge.published.words[0].load(Ordering::Relaxed) == 0;
+                gauge.spent.update(|spent| spent + 1.0);
+                if gauge.published.guard.is_unchanged(head) {
+                    return is_old;
+                }
+                gauge.give_back();
+                false
+            })
+        };
+        // As a publication, which changes *spent* while it writes.
+        gauge.published.guard.write(|head| {
+            gauge.spent.update(|spent| spent);
+            gauge.published.words[0].store(1, Ordering::Relaxed);
+            head
+        });
+        let outstanding = gauge.spent.load();
+        let taken = taker.join().unwrap();
+        assert!(!taken || outstanding == 1.0, "taken, and not reported");
     });
 }

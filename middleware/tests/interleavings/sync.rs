@@ -23,6 +23,11 @@ pub(super) struct Notified<'n> {
 }
 
 impl Notify {
+    /// Unlike tokio's it wakes all, which is enough for one that waits.
+    pub(super) fn notify_one(&self) {
+        self.notify_waiters();
+    }
+
     pub(super) fn notify_waiters(&self) {
         *self.calls.lock().unwrap() += 1;
         self.called.notify_all();

@@ -29,6 +29,16 @@ impl Service {
         Self::start_program(&process::example("hyper"), server, &[])
     }
 
+    /// Starts the example `pool`.
+    pub(crate) fn pool(server: &str, database: SocketAddr) -> Self {
+        let database = database.to_string();
+        Self::start_program(
+            &process::example("pool"),
+            server,
+            &["--database", &database],
+        )
+    }
+
     fn start_program(program: &Path, server: &str, args: &[&str]) -> Self {
         let mut all = vec!["--listen", "127.0.0.1:0", "--server", server];
         all.extend(args);
@@ -96,6 +106,11 @@ impl Service {
     /// Resumes the process.
     pub(crate) fn resume(&self) {
         self.process.resume();
+    }
+
+    /// Sends SIGKILL.
+    pub(crate) fn kill(self) {
+        self.process.kill();
     }
 
     /// Sends SIGTERM, and waits for its exit.

@@ -11,7 +11,7 @@ fn headers(name: &str, policy: Option<(f64, f64)>, left: f64, rate: Option<f64>)
         changes_at: now.after_seconds(30.0),
     };
     let mut headers = RateLimitHeaders::default();
-    headers.add(&LimitItem::new(name), &reading, now);
+    headers.add(&LimitItem::new(name, Unit::Rate), &reading, now);
     [headers.policy, headers.limit].map(text)
 }
 
@@ -74,7 +74,10 @@ fn name_is_quoted_printable_ascii() {
         (r#"a"b\c"#, r#""a\"b\\c""#),
         ("ü\n", r#""??""#),
     ] {
-        assert_eq!(LimitItem::new(name).policy, format!("{quoted};q="));
+        assert_eq!(
+            LimitItem::new(name, Unit::Rate).policy,
+            format!("{quoted};q=")
+        );
     }
 }
 
@@ -93,7 +96,7 @@ fn headers_of_inner_layer_are_kept() {
 
 #[test]
 fn limits_are_items_of_one_list_by_their_present_policies() {
-    let items = ["a", "b", "c"].map(LimitItem::new);
+    let items = ["a", "b", "c"].map(|name| LimitItem::new(name, Unit::Rate));
     for limit in [10.0, 10.0, 20.0] {
         let mut headers = RateLimitHeaders::default();
         for item in &items {

@@ -152,11 +152,11 @@ async fn try_admit_decides_without_waiting() {
     let layer = crate::LimitLayer::new(Arc::clone(&registry), Callers::new(), limits);
     let admit = |name| layer.try_admit(&RequestHead::of(&tenant(name)));
 
-    assert_eq!(admit("a"), Ok(()));
+    assert_eq!(admit("a").map(drop), Ok(()));
     let refusal = admit("a").unwrap_err();
     assert_eq!(refusal.limit(), "per-tenant");
     assert_eq!(refusal.retry_after(), SECOND);
     assert_eq!(registry.known("tenant/a").tally().refused, 1.0);
-    assert_eq!(admit("b"), Ok(()), "the refusal spent nothing");
+    assert_eq!(admit("b").map(drop), Ok(()), "the refusal spent nothing");
     assert_eq!(admit("c").unwrap_err().limit(), "all");
 }

@@ -76,11 +76,11 @@ async fn try_admit_retry_after_covers_all_limits() {
     let layer = LimitLayer::new(registry, Callers::new(), limits);
     let request = Request::new(());
     let head = RequestHead::of(&request);
-    assert_eq!(layer.try_admit(&head), Ok(()));
+    assert_eq!(layer.try_admit(&head).map(drop), Ok(()));
     let wait = layer.try_admit(&head).unwrap_err().retry_after();
     assert_eq!(wait, 10 * SECOND);
     advance(wait).await;
-    assert_eq!(layer.try_admit(&head), Ok(()));
+    assert_eq!(layer.try_admit(&head).map(drop), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
     Capacity, HeldLease, Moment, Reason, ResourceId, ResourceRequest, ResourceResponse, Seconds,
-    Seq,
+    Seq, Unit,
 };
 
 use crate::{
@@ -49,6 +49,7 @@ const TOLERANCE: f64 = 1e-9;
 #[derive(Debug)]
 pub(super) struct Resource {
     wants: Capacity,
+    outstanding: Capacity,
     used: Capacity,
     priority: i32,
     /// The demand in the newest request.
@@ -99,6 +100,7 @@ impl Resource {
     ) -> Self {
         Self {
             wants: demand.wants,
+            outstanding: demand.outstanding,
             used: demand.used,
             priority: demand.priority,
             requested: Capacity::ZERO,
@@ -216,7 +218,7 @@ impl Resource {
             wants: self.wants,
             priority: self.priority,
             has: has.map(|capacity| HeldLease { capacity }),
-            outstanding: Capacity::ZERO,
+            outstanding: self.outstanding,
             used: Some(self.used),
         }
     }
@@ -224,10 +226,12 @@ impl Resource {
     pub(super) fn set_demand(&mut self, demand: Demand, now: Moment) {
         let Demand {
             wants,
+            outstanding,
             used,
             priority,
         } = demand;
         self.wants = wants;
+        self.outstanding = outstanding;
         self.used = used;
         self.priority = priority;
         self.advance_due(now);
@@ -246,6 +250,9 @@ impl Resource {
         let grown = if self.is_suppressed() {
             let wants = self.without_noise(wants, now.seconds_since(sent));
             wants > requested * GROWTH && self.is_notable(wants - requested)
+        } else if self.is_gauge() {
+            // It is counted, not measured.
+            wants > held && wants > requested
         } else {
             wants > held && wants > requested * GROWTH
         };
@@ -305,6 +312,8 @@ impl Resource {
         };
         self.pause_step = match (was_early, after > before) {
             (false, _) => 0,
+            // It grows by counts, which are small.
+            (true, true) if self.is_gauge() => 0,
             (true, true) => 1,
             (true, false) => self.pause_step.max(1).saturating_add(1),
         };
@@ -338,6 +347,16 @@ impl Resource {
         };
         self.retry_at(due);
         self.advance_due(now);
+    }
+
+    fn is_gauge(&self) -> bool {
+        let terms = self.terms.as_ref();
+        terms.is_some_and(|terms| terms.unit == Unit::Gauge)
+    }
+
+    /// Reports that units of a gauge were given back: the first at once, later ones together.
+    pub(super) fn report_returned(&mut self, now: Moment) {
+        self.refresh_by(self.sent.after(MIN_EARLY_PAUSE).max(now));
     }
 
     fn is_suppressed(&self) -> bool {

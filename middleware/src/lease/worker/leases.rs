@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Capacity, CapacityResponse, Moment, ReleaseRequest, ResourceId, Seconds, Seq,
+    Capacity, CapacityResponse, MAX_RESOURCES, Moment, ReleaseRequest, ResourceId, Seconds, Seq,
+    Unit,
 };
 use tracing::field::display;
 
 use super::{
     MAX_PER_ROUND, Worker,
-    limiters::{is_gauge, lease_state, period},
+    limiters::{has_other_unit, lease_state, period},
 };
 use crate::{
     clock,
@@ -18,7 +19,7 @@ use crate::{
         client::{Outcome, Progress, RequestIds},
         index::ResourceIndex,
     },
-    limiter::LeaseState,
+    limiter::{LeaseState, Limiter},
     meter::{LeasePhase, RequestOutcome},
 };
 
@@ -49,6 +50,12 @@ impl<T: Transport> Worker<T> {
             };
             if sample.idle && self.rest(sample.index, now) {
                 continue;
+            }
+            if let Some((limiter, _)) = self.limiters.get_mut(sample.index)
+                && let Some(units) = limiter.units_in_use()
+                && limiter.is_permanent()
+            {
+                self.meter.set_in_flight(&limiter.resource(), units.in_use);
             }
             if let Some(demand) = sample.demand {
                 self.set_demand(sample.index, demand, now);
@@ -203,7 +210,8 @@ impl<T: Transport> Worker<T> {
                     refresh_interval: Duration::ZERO,
                     refresh_at: clock::now(),
                 };
-                Some(lease_state(&holding, false))
+                let unit = holding.terms.as_deref()?.unit;
+                Some(lease_state(&holding, unit, false))
             });
         }
     }
@@ -220,6 +228,14 @@ impl<T: Transport> Worker<T> {
                 Effect::Send { .. } | Effect::Warn(_) => {}
             }
         }
+        if let Some((_, request)) = &mut release
+            && self.limiters.iter().any(|(limiter, _)| is_in_use(limiter))
+        {
+            // What is in use stays leased until the lease ends.
+            let unused = self.limiters.iter().filter(|(it, _)| !is_in_use(*it));
+            let unused = unused.map(|(limiter, _)| limiter.resource());
+            request.resource_ids = Some(unused.take(MAX_RESOURCES).collect());
+        }
         release
     }
 
@@ -234,8 +250,9 @@ impl<T: Transport> Worker<T> {
         };
         let terms = holding.terms.as_deref();
         let state = tracked.lease_state(limiter, holding);
-        let is_gauge = is_gauge(terms);
-        limiter.set_unit_mismatch(is_gauge);
+        let unit = limiter.unit();
+        let has_other_unit = has_other_unit(terms, unit);
+        limiter.set_unit_mismatch(has_other_unit);
         limiter.publish(state, now);
 
         let (phase, capacity) = match state {
@@ -256,14 +273,18 @@ impl<T: Transport> Worker<T> {
         } else {
             self.meter.forget(resource);
         }
-        if is_gauge
+        if has_other_unit
             && !std::mem::replace(&mut tracked.unit_mismatch_logged, true)
             && let Some(suppressed) = self.gauge_log.try_log(now)
         {
+            let (is, used) = match unit {
+                Unit::Rate => ("gauge", "rate"),
+                Unit::Gauge => ("rate", "gauge"),
+            };
             tracing::error!(
                 %resource,
                 suppressed,
-                "resource is a gauge but is used as a rate limit; applying the fallback"
+                "resource is a {is} but is limited as a {used}; applying the fallback"
             );
         }
         if holding.first_answer == FirstAnswer::Received
@@ -369,6 +390,12 @@ impl<T: Transport> Worker<T> {
             tracing::debug!(reason, %trace_id, request_id, "lease release failed");
         }
     }
+}
+
+/// Whether units of a gauge are in use.
+fn is_in_use(limiter: Limiter<'_>) -> bool {
+    let units = limiter.units_in_use();
+    units.is_some_and(|units| units.in_use > 0.0)
 }
 
 impl From<&Failure> for RequestOutcome {

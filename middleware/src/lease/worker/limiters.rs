@@ -5,7 +5,10 @@ use std::time::Duration;
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, SafeCapacity, Seconds, Unit};
 
 use crate::{
-    demand::{FOLLOW_UP_INTERVAL, ReportedDemand, Window, fading_demand, in_unit, window_length},
+    demand::{
+        FOLLOW_UP_INTERVAL, GaugeSample, InUseDemand, ReportedDemand, Window, fading_demand,
+        in_unit, window_length,
+    },
     lease::{
         Demand, FirstAnswer, Holding, ResourceTerms,
         index::{Dense, ResourceIndex, TimerHeap},
@@ -38,6 +41,10 @@ pub(super) struct TrackedLimiter {
     window_length: f32,
     /// The period of the resource's rate, in seconds.
     period: f64,
+    /// Of a gauge. Boxed, because most limiters are of rates.
+    in_use: Option<Box<InUseDemand>>,
+    /// All units of the gauge were given up for others, and there was no request since.
+    yielded: bool,
     /// Boxed, because few resources use SUPPRESSION.
     suppression: Option<Box<SuppressionReports>>,
     last_attempt: Moment,
@@ -80,6 +87,8 @@ impl TrackedLimiter {
             window: Window::new(now),
             window_length: window_length(DEFAULT_INTERVAL) as f32,
             period: 1.0,
+            in_use: (limiter.unit() == Unit::Gauge).then(|| Box::new(InUseDemand::new(now))),
+            yielded: false,
             suppression: None,
             last_attempt: now,
             fast_sample: 0.0,
@@ -106,10 +115,36 @@ impl TrackedLimiter {
     /// Samples the attempts and returns their total.
     fn record(&mut self, limiter: Limiter<'_>, now: Moment) -> f64 {
         let total = limiter.attempted();
-        if self.window.record(total, self.window_length.into(), now) {
+        let length = self.window_length.into();
+        let mut is_used = self.window.record(total, length, now);
+        if let Some(demand) = &mut self.in_use
+            && let Some(units) = limiter.units_in_use()
+        {
+            let tally = limiter.tally();
+            let sample = GaugeSample {
+                peak: limiter.take_peak(),
+                level: units.in_use + units.waiting,
+                admitted: tally.admitted,
+                rejected: tally.refused,
+            };
+            demand.record(sample, length, now);
+            is_used |= sample.level > 0.0;
+        }
+        if is_used {
             self.last_attempt = now;
+            self.yielded = false;
         }
         total
+    }
+
+    /// The units that a gauge wants. One is kept without requests, so that the next one need not
+    /// wait.
+    fn wanted_units(&self, demand: &InUseDemand) -> f64 {
+        match (self.yielded, self.scarce) {
+            (true, _) => 0.0,
+            (false, true) => demand.peak().max(1.0),
+            (false, false) => demand.with_headroom().max(1.0),
+        }
     }
 
     fn sample(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
@@ -120,7 +155,14 @@ impl TrackedLimiter {
     /// The demand as measured now, for a hint: others want what is only likely to be needed.
     fn sample_for_hint(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
         let total = self.record(limiter, now);
-        if self.suppression.is_some() || self.is_short() {
+        if let Some(demand) = &self.in_use
+            && self.shortage.is_none()
+        {
+            let level = demand.level();
+            self.yielded = level == 0.0;
+            return self.demand(limiter, level);
+        }
+        if self.in_use.is_some() || self.suppression.is_some() || self.is_short() {
             return self.demand(limiter, self.wants(limiter, total, now));
         }
         self.bursts_in_doubt |= self.holds_limit;
@@ -138,7 +180,8 @@ impl TrackedLimiter {
     fn measure_for_hint(&mut self, limiter: Limiter<'_>, now: Moment) -> Option<f64> {
         self.record(limiter, now);
         let wants = in_unit(self.window.per_second(), self.period).get();
-        let is_needed = self.suppression.is_none()
+        let is_needed = self.in_use.is_none()
+            && self.suppression.is_none()
             && !self.is_short()
             && self.leased.get() <= wants * MUCH_SURPLUS;
         is_needed.then(|| self.window.begin_stretch()).flatten()
@@ -149,21 +192,30 @@ impl TrackedLimiter {
         self.awaits_more && self.fast_sample > 0.0
     }
 
-    /// The demand with these wants per second, unless they are stated.
+    /// The demand with these wants, per second or in units, unless they are stated.
     fn demand(&self, limiter: Limiter<'_>, wants: f64) -> Demand {
         let stated = limiter.with_settings(|settings| settings.wants);
-        let wants = stated.unwrap_or_else(|| in_unit(wants, self.period));
+        let measured = || match self.in_use {
+            Some(_) => Capacity::saturating(wants),
+            None => in_unit(wants, self.period),
+        };
+        let wants = stated.unwrap_or_else(measured);
         limiter.record_wants(wants.get());
+        let units = limiter.units_in_use();
         Demand {
             wants,
+            outstanding: units.map_or(Capacity::ZERO, |it| Capacity::saturating(it.in_use)),
             used: Capacity::saturating(limiter.tally().admitted - self.admitted_before),
             priority: limiter.priority(),
         }
     }
 
-    /// The demand in attempts per second, and what else the limiter could use while capacity is
-    /// free.
+    /// The demand in attempts per second or in units, and what else the limiter could use while
+    /// capacity is free.
     fn wants(&self, limiter: Limiter<'_>, total: f64, now: Moment) -> f64 {
+        if let Some(demand) = &self.in_use {
+            return self.wanted_units(demand);
+        }
         let level = limiter.lease_level(now);
         let mut wants = self.window.generous();
         if let Some(reports) = &self.suppression
@@ -229,8 +281,12 @@ impl TrackedLimiter {
         if !is_new {
             return None;
         }
-        self.record(limiter, now);
         self.fast_sample = FIRST_FAST_SAMPLE;
+        if self.in_use.is_some() {
+            // Units are counted, and need not be measured for a time.
+            return Some(now);
+        }
+        self.record(limiter, now);
         Some(now.after_seconds(self.fast_sample.into()))
     }
 
@@ -254,13 +310,14 @@ impl TrackedLimiter {
         let is_first = self.fast_sample == FIRST_FAST_SAMPLE;
         self.fast_sample *= 2.0;
         let next = now.after_seconds(self.fast_sample.into());
-        let is_over = self.window.newest() <= level.rate && !level.runs_low;
+        let is_covered = self.in_use.is_some() || self.window.newest() <= level.rate;
+        let is_over = is_covered && !level.runs_low;
         if is_over || next >= usual {
             self.fast_sample = 0.0;
             return (Some(demand), usual);
         }
         // One stretch is no proof of a rise, and too small a request would delay the right one.
-        let unclear = is_first && !self.runs_out_soon(&level);
+        let unclear = is_first && self.in_use.is_none() && !self.runs_out_soon(&level);
         ((!unclear).then_some(demand), next)
     }
 
@@ -283,6 +340,9 @@ impl TrackedLimiter {
             return false;
         }
         self.asleep = true;
+        if let Some(demand) = &mut self.in_use {
+            **demand = InUseDemand::new(now);
+        }
         self.admitted_before = limiter.tally().admitted;
         self.leased = Capacity::ZERO;
         self.shortage = None;
@@ -311,7 +371,7 @@ impl TrackedLimiter {
     /// The state for a holding, in the limiter's running totals.
     pub(super) fn lease_state(&self, limiter: Limiter<'_>, holding: &Holding) -> LeaseState {
         let stated = limiter.with_settings(|settings| settings.wants.is_some());
-        let mut state = lease_state(holding, stated);
+        let mut state = lease_state(holding, limiter.unit(), stated);
         if let LeaseState::Leased {
             sharing: Sharing::Bucket(balance),
             ..
@@ -338,6 +398,10 @@ impl TrackedLimiter {
             .is_some_and(|lease| lease.reason == Reason::Pending);
         if let Some(lease) = &holding.lease {
             self.holds_limit = limit.is_some_and(|limit| lease.capacity >= limit);
+        }
+        if let Some(lease) = &holding.lease
+            && self.in_use.is_none()
+        {
             self.doubt_bursts(limiter, lease.capacity.get(), holding.requested.get());
         }
         let interval = terms.is_some_and(|it| it.suppressed).then_some(interval);
@@ -539,23 +603,22 @@ impl Limiters {
     }
 }
 
-/// Converts from the resource's own unit to tokens per second. A gauge has no lease.
-pub(super) fn lease_state(holding: &Holding, wants_stated: bool) -> LeaseState {
+/// Converts from the resource's own unit to tokens per second, or units of a gauge. A resource in
+/// another unit than its limiter has no lease.
+pub(super) fn lease_state(holding: &Holding, unit: Unit, wants_stated: bool) -> LeaseState {
     let terms = holding.terms.as_deref();
     let per = period(terms);
-    let rate_terms = terms.filter(|terms| terms.unit == Unit::Rate);
-    let safe = rate_terms.map(|terms| match terms.safe {
+    let usable = terms.filter(|terms| terms.unit == unit);
+    let safe = usable.map(|terms| match terms.safe {
         SafeCapacity::Unlimited => SafeRate::Unlimited,
         SafeCapacity::AtMost(capacity) => SafeRate::PerSecond(capacity.get() / per),
     });
-    let policy = rate_terms
-        .and_then(|terms| terms.limit)
-        .map(|limit| Policy {
-            limit: limit.get(),
-            per,
-        });
+    let policy = usable.and_then(|terms| terms.limit).map(|limit| Policy {
+        limit: limit.get(),
+        per,
+    });
     match holding.lease {
-        Some(lease) if !is_gauge(terms) => LeaseState::Leased {
+        Some(lease) if !has_other_unit(terms, unit) => LeaseState::Leased {
             rate: (lease.reason != Reason::Blocked).then_some(lease.capacity.get() / per),
             ends: lease.ends,
             safe,
@@ -576,13 +639,15 @@ pub(super) fn lease_state(holding: &Holding, wants_stated: bool) -> LeaseState {
     }
 }
 
-pub(super) fn is_gauge(terms: Option<&ResourceTerms>) -> bool {
-    terms.is_some_and(|terms| terms.unit == Unit::Gauge)
+/// Whether a resource is known to be in another unit than its limiter.
+pub(super) fn has_other_unit(terms: Option<&ResourceTerms>, unit: Unit) -> bool {
+    terms.is_some_and(|terms| terms.unit != unit)
 }
 
-/// The period of the resource's rate, in seconds.
+/// The period of the resource's rate, in seconds; 1 for a gauge.
 pub(super) fn period(terms: Option<&ResourceTerms>) -> f64 {
     terms
+        .filter(|terms| terms.unit == Unit::Rate)
         .map(|terms| terms.per)
         .map(Seconds::get)
         .filter(|per| *per > 0.0)
@@ -628,7 +693,7 @@ mod tests {
             per: 60.0,
         });
         assert_eq!(
-            lease_state(&leased, false),
+            lease_state(&leased, Unit::Rate, false),
             LeaseState::Leased {
                 rate: Some(10.0),
                 ends: Moment::from_nanos(20),
@@ -644,7 +709,7 @@ mod tests {
             ..leased
         };
         assert_eq!(
-            lease_state(&lapsed, false),
+            lease_state(&lapsed, Unit::Rate, false),
             LeaseState::NoLease {
                 safe: Some(SafeRate::PerSecond(1.0)),
                 refresh_at: Moment::from_nanos(10),
@@ -661,17 +726,31 @@ mod tests {
             ..holding(Unit::Rate, SafeCapacity::Unlimited)
         };
         assert!(matches!(
-            lease_state(&unknown, false),
+            lease_state(&unknown, Unit::Rate, false),
             LeaseState::Leased { rate, safe: None, policy: None, .. } if rate == Some(600.0)
         ));
     }
 
     #[test]
-    fn gauge_gives_no_lease() {
-        let gauge = holding(Unit::Gauge, SafeCapacity::Unlimited);
+    fn other_unit_gives_no_lease() {
+        for (unit, other) in [(Unit::Gauge, Unit::Rate), (Unit::Rate, Unit::Gauge)] {
+            let holding = holding(unit, SafeCapacity::Unlimited);
+            assert!(matches!(
+                lease_state(&holding, other, false),
+                LeaseState::NoLease { safe: None, .. }
+            ));
+        }
+    }
+
+    #[test]
+    fn units_of_a_gauge_are_not_converted() {
+        let gauge = holding(Unit::Gauge, SafeCapacity::AtMost(Capacity::saturating(2.0)));
         assert!(matches!(
-            lease_state(&gauge, false),
-            LeaseState::NoLease { safe: None, .. }
+            lease_state(&gauge, Unit::Gauge, false),
+            LeaseState::Leased { rate, safe, policy, .. }
+                if rate == Some(600.0)
+                    && safe == Some(SafeRate::PerSecond(2.0))
+                    && policy == Some(Policy { limit: 6000.0, per: 1.0 })
         ));
     }
 }

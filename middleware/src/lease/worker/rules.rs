@@ -242,10 +242,6 @@ fn log_change(change: &RulesChange) {
     } = change;
     tracing::info!(version, limits = applied, "rules updated");
     for rule in not_applied {
-        tracing::error!(
-            rule = rule.rule,
-            reason = rule.reason,
-            "rule not applied: this process does not support it"
-        );
+        tracing::error!(rule = rule.rule, reason = rule.reason, "rule not applied");
     }
 }

@@ -124,7 +124,7 @@ fn extreme_rates_do_not_overflow_the_retry_time() {
     for rate in [f64::MIN_POSITIVE, 1e-300, 1e-12, 1e15, f64::MAX] {
         let mut bucket = Bucket::new(TICKS, Rate::Blocked);
         let supply = Supply::Lease {
-            refill: Refill::at(rate),
+            refill: Refill::at(rate, Unit::Rate),
             ends: Moment::NEVER,
             lapsed: Refill::Blocked,
             left: None,
@@ -147,7 +147,7 @@ fn single_tokens_are_exact_after_any_rate() {
     for rate in [1e9, 1e12, 1e15, f64::MAX] {
         let mut bucket = Bucket::new(TICKS, Rate::Blocked);
         let lease = |rate| Supply::Lease {
-            refill: Refill::leased(Some(rate)),
+            refill: Refill::leased(Some(rate), Unit::Rate),
             ends: Moment::NEVER,
             lapsed: Refill::Blocked,
             left: None,

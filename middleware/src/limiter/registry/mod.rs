@@ -42,11 +42,13 @@ pub(crate) enum Source {
 pub(crate) type FirstState = Box<dyn Fn(&ResourceId) -> Option<LeaseState> + Send + Sync>;
 
 /// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's signal
-/// only when the channel was just empty, which thus holds at most five messages of one limiter.
+/// only when the channel was just empty, which thus holds at most six messages of one limiter.
 #[derive(Debug, Clone)]
 pub(crate) enum Nudge {
     New(LimiterHandle),
     Shortage(LimiterHandle, Shortage),
+    /// Units of a gauge were given back, of which more are in use than leased.
+    Returned(LimiterHandle),
 }
 
 /// All limiters of the process, owned by the request path. The worker holds only the receiver of
@@ -314,6 +316,17 @@ impl Registry {
             if let Some(shortage) = shortage {
                 signal(nudges, limiter, shortage);
             }
+        }
+    }
+
+    /// Gives units of a gauge back. Signals it to the worker, if more are in use than leased.
+    pub(crate) fn give_back(&self, limiter: &LimiterHandle, units: f64) {
+        let is_overused = limiter.get().give_back(units);
+        if is_overused
+            && let Source::Worker { nudges, .. } = &self.source
+            && limiter.get().record.demand.raise_returned()
+        {
+            nudges.send(Nudge::Returned(limiter.clone())).ok();
         }
     }
 

@@ -116,3 +116,22 @@ async fn rule_keys_callers_and_handles_missing_keys() {
     it.apply("3", [per_tenant(OnMissingKey::Reject)]);
     assert_eq!(it.get("/").await.status(), 400);
 }
+
+#[tokio::test(start_paused = true)]
+async fn gauge_limits_what_is_in_flight() {
+    let it = Followed::new(2.0, []);
+    let gauge = Rule {
+        unit: doorman_openapi::Unit::Gauge,
+        fallback: doorman_openapi::Fallback::Pessimistic,
+        ..rule("in-flight", "db")
+    };
+    it.apply("1", [gauge]).unwrap();
+    let held = [it.get("/").await, it.get("/").await];
+    let refused = it.get("/").await;
+    assert_eq!(
+        (refused.status().as_u16(), limit_of(&refused)),
+        (429, "in-flight")
+    );
+    drop(held);
+    assert_eq!(it.pass("/", 20).await, 20);
+}

@@ -42,19 +42,22 @@ async fn invalid_rules_never_replace_valid_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unsupported_rule_is_reported_and_the_rest_applied() {
+async fn rule_of_another_unit_than_its_resource_is_reported_and_the_rest_applied() {
     let it = Followed::new(10.0, []);
     let gauge = Rule {
         unit: doorman_openapi::Unit::Gauge,
-        ..rule("in-flight", "db")
+        ..rule("in-flight", "api")
     };
-    let change = it.apply("1", [gauge, rule("all", "api")]).unwrap();
+    let change = it.apply("1", [rule("all", "api"), gauge]).unwrap();
     assert_eq!((change.applied, change.not_applied.len()), (1, 1));
     let snapshot = it.rules.snapshot().unwrap();
     let [not_applied] = &snapshot.not_applied[..] else {
         panic!("{snapshot:?}");
     };
     assert_eq!(not_applied.rule, "in-flight");
-    assert!(not_applied.reason.contains("gauges"), "{not_applied:?}");
+    assert_eq!(
+        not_applied.reason,
+        "its unit is gauge, but this process already limits its resource as a rate"
+    );
     assert_eq!(it.pass("/", 20).await, 10);
 }

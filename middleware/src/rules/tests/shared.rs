@@ -57,7 +57,7 @@ async fn code_limit_priority_outlasts_rules() {
         let in_code = Limit::rate(Key::template(key).unwrap()).priority(-1);
         let layer = LimitLayer::new(Arc::clone(&it.registry), Callers::new(), [in_code]);
         let request = Request::new(());
-        layer.try_admit(&crate::RequestHead::of(&request)).unwrap();
+        let _permit = layer.try_admit(&crate::RequestHead::of(&request)).unwrap();
         for (version, rules, expected) in [
             ("2", vec![of(3)], 3),
             ("3", vec![of(-5)], -1),

@@ -66,6 +66,7 @@ impl Script {
         self.handle(Event::Demand {
             resource: id(resource),
             demand: Demand {
+                outstanding: Capacity::ZERO,
                 wants: Capacity::new(wants).unwrap(),
                 used: Capacity::new(1.0).unwrap(),
                 priority: 3,

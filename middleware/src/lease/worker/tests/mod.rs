@@ -7,6 +7,7 @@ mod counted;
 mod ending;
 mod faults;
 mod fleet;
+mod gauges;
 mod hints;
 mod leases;
 mod new_keys;

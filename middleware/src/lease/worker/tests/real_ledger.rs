@@ -25,7 +25,7 @@ use super::{
 use crate::clock;
 
 /// The round trip of a request. A timer is no finer than a millisecond.
-const ROUND_TRIP: Duration = Duration::from_millis(1);
+pub(super) const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// Leases last 20 s and are refreshed every second.
 pub(super) fn control_plane(kind: &str, capacity: f64) -> Plane {
@@ -58,6 +58,16 @@ pub(super) fn with_hints(interval: u32, kind: &str, capacity: f64) -> Plane {
     ledger(&format!(
         "resources: [{{identifier_glob: '*', capacity: {capacity}, \
          algorithm: {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}}}}}]"
+    ))
+    .with_hints()
+}
+
+/// Like [`with_hints`], with FAIR_SHARE of gauges.
+pub(super) fn gauge(interval: u32, capacity: u32) -> Plane {
+    let length = 20 * interval;
+    ledger(&format!(
+        "resources: [{{identifier_glob: '*', capacity: {capacity}, unit: gauge, \
+         algorithm: {{kind: FAIR_SHARE, lease_length: {length}, refresh_interval: {interval}}}}}]"
     ))
     .with_hints()
 }

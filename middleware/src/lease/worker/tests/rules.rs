@@ -171,12 +171,12 @@ async fn missing_rules_are_retried_soon_at_every_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unsupported_rule_is_reported() {
+async fn rule_that_cannot_be_applied_is_reported() {
     let gauge = Rule {
         unit: doorman_openapi::Unit::Gauge,
-        ..rule("in-flight", "db")
+        ..rule("in-flight", "api")
     };
-    let plane = Plane::new(serves(rules_response("1", [gauge, rule("all", "api")])));
+    let plane = Plane::new(serves(rules_response("1", [rule("all", "api"), gauge])));
     let (doorman, _worker) = run(builder(), &plane);
     let layer = doorman.rules();
     doorman.ready(SECOND).await.unwrap();

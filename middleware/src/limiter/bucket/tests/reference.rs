@@ -19,7 +19,7 @@ pub(super) fn moment(tick: i64) -> Moment {
 pub(super) fn refill(rate: Rate) -> Refill {
     match rate {
         Rate::Blocked => Refill::Blocked,
-        Rate::At(rate) => Refill::leased(Some(rate as f64)),
+        Rate::At(rate) => Refill::leased(Some(rate as f64), Unit::Rate),
         Rate::Unlimited => Refill::Unlimited,
     }
 }

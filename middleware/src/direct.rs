@@ -1,0 +1,243 @@
+//! Direct use of a limit, without a layer: what rates and gauges have in common.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use doorman_openapi::ResourceId;
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    Cost, Fallback, Permit, Refusal, RefusalReason, clock,
+    key::{KeyPrefix, to_resource_id},
+    limiter::{
+        Limiter, LimiterSettings, PinnedLimiter, RegisteredSettings, Registry, Rejected,
+        Reservation, WaitPolicy,
+    },
+    meter::{LimitMeter, UseGuard},
+    permit::PermitBuilder,
+};
+
+/// The shortest pause between two tries under suppression: the resolution of timers.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+
+#[derive(Debug, Clone)]
+pub(crate) struct DirectSettings {
+    pub(crate) resource: String,
+    pub(crate) limiter: LimiterSettings,
+    pub(crate) max_wait: Option<Duration>,
+}
+
+impl DirectSettings {
+    pub(crate) fn new(resource: impl Into<String>) -> Self {
+        Self {
+            resource: resource.into(),
+            limiter: LimiterSettings {
+                fallback: Fallback::Pessimistic.into(),
+                ..LimiterSettings::default()
+            },
+            max_wait: None,
+        }
+    }
+}
+
+/// The limit of one resource.
+#[derive(Debug, Clone)]
+pub(crate) struct One {
+    direct: Arc<Direct>,
+    limiter: Arc<PinnedLimiter>,
+}
+
+impl One {
+    pub(crate) fn new(registry: Arc<Registry>, settings: DirectSettings) -> Self {
+        let resource = to_resource_id(&settings.resource);
+        let direct = Direct::new(registry, settings);
+        let limiter = direct.registry.pin_for_code(&resource, &direct.settings);
+        direct.attach(limiter.limiter().get());
+        Self {
+            direct,
+            limiter: Arc::new(limiter),
+        }
+    }
+
+    pub(crate) fn limiter(&self) -> Limiter<'_> {
+        self.limiter.limiter().get()
+    }
+
+    pub(crate) async fn wait(&self, cost: Cost) -> Result<Permit, Refusal> {
+        self.direct.wait(|| self.limiter(), cost).await
+    }
+
+    pub(crate) fn try_acquire(&self, cost: Cost) -> Result<Permit, Refusal> {
+        self.direct.try_acquire(self.limiter(), cost)
+    }
+}
+
+/// The limits of many keys, each a resource of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Keyed {
+    direct: Arc<Direct>,
+    resources: Arc<KeyPrefix>,
+    overflow: ResourceId,
+}
+
+impl Keyed {
+    pub(crate) fn new(registry: Arc<Registry>, settings: DirectSettings) -> Self {
+        let resources = KeyPrefix::new(&settings.resource);
+        Self {
+            overflow: resources.overflow(),
+            resources: Arc::new(resources),
+            direct: Direct::new(registry, settings),
+        }
+    }
+
+    pub(crate) async fn wait(&self, key: &str, cost: Cost) -> Result<Permit, Refusal> {
+        self.direct.wait(|| self.limiter(key), cost).await
+    }
+
+    pub(crate) fn try_acquire(&self, key: &str, cost: Cost) -> Result<Permit, Refusal> {
+        self.direct.try_acquire(self.limiter(key), cost)
+    }
+
+    fn limiter(&self, key: &str) -> Limiter<'_> {
+        let id = self.resources.id(key);
+        let settings = &self.direct.settings;
+        let registry = &self.direct.registry;
+        let limiter = match registry.keyed(&id, settings) {
+            Some(limiter) => limiter,
+            None => registry.overflow(&self.overflow, settings),
+        };
+        self.direct.attach(limiter);
+        limiter
+    }
+}
+
+/// What the clones of a rate or gauge share.
+#[derive(Debug)]
+struct Direct {
+    registry: Arc<Registry>,
+    name: Arc<str>,
+    meter: LimitMeter,
+    settings: RegisteredSettings,
+    max_wait: Option<Duration>,
+    warned_conflict: AtomicBool,
+}
+
+impl Direct {
+    fn new(registry: Arc<Registry>, settings: DirectSettings) -> Arc<Self> {
+        let DirectSettings {
+            resource,
+            limiter,
+            max_wait,
+        } = settings;
+        if resource.contains(['{', '}']) {
+            tracing::warn!(
+                resource,
+                "resource with braces, which are literal without requests; for one resource per \
+                 key use `Doorman::keyed_rate` or `Doorman::keyed_gauge`"
+            );
+        }
+        let name = resource.into();
+        Arc::new(Self {
+            meter: registry.meter(&name),
+            settings: registry.register(&Arc::new(limiter)),
+            registry,
+            name,
+            max_wait,
+            warned_conflict: AtomicBool::new(false),
+        })
+    }
+
+    fn attach(&self, limiter: Limiter<'_>) {
+        if limiter.attach(&self.settings).is_err()
+            && !self.warned_conflict.swap(true, Ordering::Relaxed)
+        {
+            limiter.warn_conflict(&self.name);
+        }
+    }
+
+    /// `find` is called anew after a pause, in which the limiter may be forgotten.
+    async fn wait<'r>(
+        &self,
+        find: impl Fn() -> Limiter<'r>,
+        cost: Cost,
+    ) -> Result<Permit, Refusal> {
+        let mut guard = UseGuard::new(&self.meter);
+        let deadline = self.max_wait.map(|max_wait| clock::now().after(max_wait));
+        let mut reservation = loop {
+            let limiter = find();
+            match self.reserve(limiter, cost, WaitPolicy::Forever) {
+                Ok(reservation) => break reservation,
+                // It was just forgotten. The next one is new.
+                Err(_) if !limiter.is_current() => {}
+                // The next try may be admitted by chance.
+                Err(refusal) if refusal.reason() == RefusalReason::Suppressed => {
+                    let pause = refusal.retry_after().max(MIN_PAUSE);
+                    if deadline.is_some_and(|deadline| deadline < clock::now().after(pause)) {
+                        return Err(guard.refused(refusal));
+                    }
+                    guard.mark_waiting();
+                    sleep(pause).await;
+                }
+                Err(refusal) => return Err(guard.refused(refusal)),
+            }
+        };
+        if reservation.is_delayed() {
+            guard.mark_waiting();
+            let turn = reservation.wait_turn(self.registry.no_lease_can_come());
+            let turn = match deadline {
+                None => turn.await,
+                Some(deadline) => match timeout(deadline.since(clock::now()), turn).await {
+                    Ok(turn) => turn,
+                    Err(_) => Err(reservation.give_up(clock::now())),
+                },
+            };
+            if let Err(rejected) = turn {
+                return Err(guard.refused(self.refusal(reservation.limiter(), rejected)));
+            }
+        }
+        Ok(self.commit(&mut reservation, guard))
+    }
+
+    fn try_acquire(&self, limiter: Limiter<'_>, cost: Cost) -> Result<Permit, Refusal> {
+        let guard = UseGuard::new(&self.meter);
+        match self.reserve(limiter, cost, WaitPolicy::Never) {
+            Ok(mut reservation) => Ok(self.commit(&mut reservation, guard)),
+            Err(refusal) => Err(guard.refused(refusal)),
+        }
+    }
+
+    fn reserve(
+        &self,
+        limiter: Limiter<'_>,
+        cost: Cost,
+        policy: WaitPolicy,
+    ) -> Result<Reservation, Refusal> {
+        let mut reservation = Reservation::new(limiter.handle(), cost);
+        let now = clock::now();
+        let reserved = reservation.reserve(policy, now);
+        self.registry
+            .record_attempt(limiter, reservation.shortage(), now);
+        reserved.map_err(|rejected| self.refusal(limiter, rejected))?;
+        Ok(reservation)
+    }
+
+    fn refusal(&self, limiter: Limiter<'_>, rejected: Rejected) -> Refusal {
+        let Rejected { reason, retry_at } = rejected;
+        let resource = limiter.resource();
+        Refusal::new(&self.name, resource, reason, retry_at, clock::now())
+    }
+
+    fn commit(&self, reservation: &mut Reservation, guard: UseGuard<'_>) -> Permit {
+        let mut permit = PermitBuilder::default();
+        if let Some(units) = reservation.commit() {
+            permit.add(&self.registry, reservation.limiter().handle(), units);
+        }
+        guard.admitted(|| reservation.limiter().fallback_at(clock::now()));
+        permit.build()
+    }
+}

@@ -1,0 +1,276 @@
+//! What a gauge counts: from the admission to the end of the response body.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use http::{HeaderMap, Request, Response};
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use tower::{ServiceExt as _, service_fn};
+use tower_layer::Layer as _;
+
+use crate::{
+    Callers, Cost, Limit, LimitLayer, OnLimit, Permit, Refusal, RefusalReason,
+    limiter::{
+        LeaseState, Limiter, Registry,
+        testing::{leased, leased_registry, static_registry},
+    },
+    testing::{admitted, header, limited, poll_and_drop, send, status},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn fixed(units: f64) -> Arc<Registry> {
+    static_registry(move |_| LeaseState::Fixed { rate: units })
+}
+
+fn layer(registry: &Arc<Registry>, limits: impl IntoIterator<Item = Limit>) -> LimitLayer {
+    LimitLayer::new(Arc::clone(registry), Callers::new(), limits)
+}
+
+/// The units in use of the only gauge.
+fn in_use(registry: &Registry) -> f64 {
+    let limiters = registry.limiters().into_iter();
+    let mut units = limiters.filter_map(Limiter::units_in_use);
+    let units = units.next().expect("a gauge");
+    units.in_use + units.waiting
+}
+
+#[tokio::test(start_paused = true)]
+async fn unit_is_in_use_until_the_body_ends() {
+    let registry = fixed(1.0);
+    let service =
+        layer(&registry, [Limit::gauge("db")]).layer(service_fn(async |_: Request<()>| {
+            let mut trailers = HeaderMap::new();
+            trailers.insert("checksum", "7".parse().unwrap());
+            let frames = [Frame::data(Bytes::from("ok")), Frame::trailers(trailers)];
+            let frames = stream::iter(frames.map(Ok::<_, Infallible>));
+            Ok::<_, Infallible>(Response::new(StreamBody::new(frames)))
+        }));
+    let send = || service.clone().oneshot(Request::new(()));
+    let mut body = send().await.unwrap().into_body();
+    for has_data in [true, false] {
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.is_data(), has_data);
+        assert_eq!(frame.trailers_ref().is_some(), !has_data);
+        assert_eq!(in_use(&registry), 1.0);
+        assert_eq!(send().await.unwrap().status(), 429);
+    }
+    assert!(body.frame().await.is_none());
+    assert_eq!(in_use(&registry), 0.0);
+    assert_eq!(send().await.unwrap().status(), 200);
+    drop(body);
+    // The last body was dropped before its end.
+    assert_eq!(in_use(&registry), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_of_known_size_ends_with_its_last_frame() {
+    let registry = fixed(1.0);
+    let service = limited(&registry, [Limit::gauge("db")]);
+    let mut body = send(&service, Request::new(())).await.into_body();
+    assert_eq!(body.size_hint().exact(), Some(2));
+    assert_eq!(in_use(&registry), 1.0);
+    assert!(body.frame().await.unwrap().unwrap().is_data());
+    assert_eq!(in_use(&registry), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_body_and_failed_call_give_the_unit_back() {
+    let registry = fixed(1.0);
+    let limits = layer(&registry, [Limit::gauge("db")]);
+    let broken = limits.layer(service_fn(async |_: Request<()>| {
+        let body = stream::iter([Err::<Frame<Bytes>, _>("broken")]);
+        Ok::<_, Infallible>(Response::new(StreamBody::new(
+            body.chain(stream::pending()),
+        )))
+    }));
+    let mut body = broken.oneshot(Request::new(())).await.unwrap().into_body();
+    assert!(body.frame().await.unwrap().is_err());
+    assert_eq!(in_use(&registry), 0.0);
+
+    let failing = limits.layer(service_fn(async |_: Request<()>| {
+        Err::<Response<Full<Bytes>>, _>("failed")
+    }));
+    assert!(failing.oneshot(Request::new(())).await.is_err());
+    assert_eq!(in_use(&registry), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_can_be_dropped_at_every_poll() {
+    let registry = fixed(1.0);
+    let limit = Limit::gauge("db").on_limit(OnLimit::Delay { max_delay: MINUTE });
+    let service = layer(
+        &registry,
+        [limit, Limit::rate("api").cost(Cost::new(0.001).unwrap())],
+    )
+    .layer(service_fn(async |_: Request<()>| {
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        let body = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from("ok")))]);
+        Ok::<_, Infallible>(Response::new(StreamBody::new(
+            body.chain(stream::pending()),
+        )))
+    }));
+    let held = Mutex::new(None);
+    for held_for in 0..4 {
+        for polls in 0..10 {
+            let first = service.clone().oneshot(Request::new(())).await.unwrap();
+            *held.lock().unwrap() = Some(first);
+            let release = |poll| {
+                if poll == held_for {
+                    *held.lock().unwrap() = None;
+                }
+            };
+            let request = async {
+                let response = service.clone().oneshot(Request::new(())).await.unwrap();
+                let mut body = response.into_body();
+                while body.frame().await.is_some() {}
+            };
+            let finished = poll_and_drop(request, polls, Duration::from_millis(1), release).await;
+            assert!(finished.is_none());
+            *held.lock().unwrap() = None;
+            assert_eq!(in_use(&registry), 0.0, "{held_for} {polls}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_may_keep_the_unit_after_the_response() {
+    let registry = fixed(1.0);
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = Arc::clone(&kept);
+    let service =
+        layer(&registry, [Limit::gauge("db")]).layer(service_fn(move |request: Request<()>| {
+            let permit: &Permit = request.extensions().get().unwrap();
+            keep.lock().unwrap().push(permit.clone());
+            // As for an upgraded connection.
+            let switching = Response::builder().status(101);
+            let response = switching.body(Full::new(Bytes::new())).unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        }));
+    let send = || service.clone().oneshot(Request::new(()));
+    assert_eq!(send().await.unwrap().status(), 101);
+    assert_eq!(in_use(&registry), 1.0);
+    assert_eq!(send().await.unwrap().status(), 429);
+    kept.lock().unwrap().clear();
+    assert_eq!(send().await.unwrap().status(), 101);
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_and_refusal_of_a_gauge() {
+    let (registry, _nudges) = leased_registry(10);
+    let service = limited(
+        &registry,
+        [Limit::gauge("db").cost(Cost::new(1.5).unwrap())],
+    );
+    registry.publish("db", leased(3.0, MINUTE));
+    let first = send(&service, Request::new(())).await;
+    let policy = r#""db";q=1000;qu="concurrent-requests""#;
+    assert_eq!(header(&first, "ratelimit-policy"), policy);
+    // The cost is rounded up.
+    assert_eq!(header(&first, "ratelimit"), r#""db";r=1"#);
+    let second = send(&service, Request::new(())).await;
+    assert_eq!(second.status(), 429);
+    assert_eq!(header(&second, "ratelimit-policy"), policy);
+    assert_eq!(header(&second, "ratelimit"), r#""db";r=0;t=1"#);
+    assert_eq!(header(&second, "retry-after"), "1");
+    let refusal: &Refusal = second.extensions().get().unwrap();
+    assert_eq!(refusal.reason(), RefusalReason::Spent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_by_another_limit_uses_no_unit() {
+    let registry = fixed(1.0);
+    for limits in [
+        [Limit::gauge("db"), Limit::rate("api")],
+        [Limit::rate("api"), Limit::gauge("db")],
+    ] {
+        let service = limited(&registry, limits);
+        let first = send(&service, Request::new(())).await;
+        drop(first);
+        // The bucket of `api` is empty for a second.
+        assert_eq!(status(&service).await, 429);
+        assert_eq!(in_use(&registry), 0.0);
+        tokio::time::advance(MINUTE).await;
+    }
+    let both = limited(&registry, [Limit::gauge("db"), Limit::rate("api")]);
+    let held = send(&both, Request::new(())).await;
+    tokio::time::advance(MINUTE).await;
+    assert_eq!(status(&both).await, 429);
+    drop(held);
+    // That refusal spent nothing of `api`.
+    assert_eq!(admitted(&both, 2).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_request_waits_for_a_unit() {
+    let registry = fixed(1.0);
+    let limit = Limit::gauge("db").on_limit(OnLimit::Delay { max_delay: MINUTE });
+    let service = limited(&registry, [limit]);
+    let held = send(&service, Request::new(())).await;
+    let waiting = tokio::spawn({
+        let service = service.clone();
+        async move { send(&service, Request::new(())).await }
+    });
+    tokio::time::sleep(MINUTE / 2).await;
+    assert!(!waiting.is_finished());
+    drop(held);
+    let response = waiting.await.unwrap();
+    assert_eq!((response.status().as_u16(), in_use(&registry)), (200, 1.0));
+    // Another one waits in vain.
+    assert_eq!(status(&service).await, 429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_waits_a_second_for_the_first_lease_of_a_gauge() {
+    let (registry, _nudges) = leased_registry(10);
+    let service = limited(&registry, [Limit::gauge("tenant/{header:x-tenant}")]);
+    let request = || {
+        let request = Request::builder().header("x-tenant", "acme");
+        let (service, request) = (service.clone(), request.body(()).unwrap());
+        tokio::spawn(async move { send(&service, request).await.status().as_u16() })
+    };
+    let in_vain = request();
+    tokio::time::sleep(Duration::from_millis(1_001)).await;
+    assert_eq!(in_vain.await.unwrap(), 503);
+    for limiter in registry.limiters() {
+        assert!(registry.forget(limiter));
+    }
+    let in_time = request();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    registry.publish("tenant/acme", leased(1.0, MINUTE));
+    assert_eq!(in_time.await.unwrap(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shadow_gauge_counts_and_passes() {
+    let registry = fixed(1.0);
+    let service = limited(&registry, [Limit::gauge("db").on_limit(OnLimit::Shadow)]);
+    let held = [
+        send(&service, Request::new(())).await,
+        send(&service, Request::new(())).await,
+    ];
+    assert!(held.iter().all(|response| response.status() == 200));
+    assert_eq!(in_use(&registry), 1.0);
+    drop(held);
+    assert_eq!(in_use(&registry), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rate_limit_on_a_gauge_gives_units_back() {
+    let registry = fixed(1.0);
+    let gauge = limited(&registry, [Limit::gauge("db")]);
+    let rate = limited(&registry, [Limit::rate("db")]);
+    let held = send(&rate, Request::new(())).await;
+    assert_eq!(status(&gauge).await, 429);
+    drop(held);
+    assert_eq!(admitted(&rate, 3).await, 3);
+    assert_eq!(in_use(&registry), 0.0);
+}

@@ -1,0 +1,136 @@
+//! Units of a gauge: taken, waited for and given back.
+//!
+//! *Spent* is what is in use, and what the requests in the queue wait for. A request that waits has
+//! its turn when it is the first in the queue and the lease has room for it beside what is in use.
+//!
+//! Two rules make what the worker reports as outstanding an upper bound of what is in use beyond the
+//! lease. Units are taken only if no lease was published between reading the lease and taking them.
+//! And a request in the queue takes its turn under the lock of the queue, which a publication holds.
+
+use doorman_openapi::Unit;
+
+use super::{
+    Limiter, View,
+    bucket::Refill,
+    store::QueueGuard,
+    wait_queue::{Ticket, WaitQueue},
+};
+
+/// *Spent* of a gauge that is forgotten, or just being put to sleep: nothing can be taken.
+const CLOSED: f64 = f64::INFINITY;
+
+/// What a process uses of a gauge.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct UnitsInUse {
+    pub(crate) in_use: f64,
+    /// What requests in the queue wait for.
+    pub(crate) waiting: f64,
+}
+
+impl View {
+    pub(super) fn is_gauge(&self) -> bool {
+        self.unit == Unit::Gauge
+    }
+
+    /// Whether a request of a gauge can be admitted only when others give units back.
+    pub(super) fn awaits_returns(&self, cost: f64) -> bool {
+        self.is_gauge() && self.view.admits_after_returns(cost)
+    }
+}
+
+impl Limiter<'_> {
+    /// What is in use; `None` unless it is a gauge.
+    pub(crate) fn units_in_use(self) -> Option<UnitsInUse> {
+        if self.unit() != Unit::Gauge {
+            return None;
+        }
+        // While the queue is locked no request has its turn.
+        let queue = self.record.has_queue().then(|| self.queue());
+        let waiting = queue.as_ref().map_or(0.0, |queue| queue.cost());
+        let spent = self.record.spent.load();
+        drop(queue);
+        Some(UnitsInUse {
+            in_use: (spent - waiting).max(0.0),
+            waiting,
+        })
+    }
+
+    /// The most units in use or waited for since the last call.
+    pub(crate) fn take_peak(self) -> f64 {
+        let peak = self.store.extra(self.number).take_peak();
+        peak.max(self.record.spent.load())
+    }
+
+    pub(super) fn raise_peak(self, units: f64) {
+        self.store.extra(self.number).raise_peak(units);
+    }
+
+    /// Whether no lease was published since `at` was read.
+    pub(super) fn is_unchanged_since(self, at: &View) -> bool {
+        self.record.head.is_unchanged(at.head)
+    }
+
+    /// Gives units back and wakes the request that waits for them. Returns whether more was in use
+    /// than the lease allows, so that the worker should report less.
+    pub(crate) fn give_back(self, units: f64) -> bool {
+        let mut before = self.subtract(units);
+        // A request sets this flag before it adds its cost. So it sees these units, or this thread
+        // sees the flag.
+        if self.record.has_queue() {
+            let queue = self.queue();
+            before = self.record.spent.load() - queue.cost() + units;
+            queue.wake_first();
+        }
+        matches!(self.read().schedule.refill, Refill::Units(leased) if before > leased)
+    }
+
+    /// Takes the units of a request that leaves the queue out of *spent*.
+    pub(super) fn leave_queue(self, units: f64, queue: &WaitQueue) {
+        self.subtract(units);
+        queue.wake_first();
+    }
+
+    fn subtract(self, units: f64) -> f64 {
+        let mut spent = self.record.spent.load();
+        while let Err(actual) = self.record.spent.replace(spent, spent - units) {
+            spent = actual;
+        }
+        spent
+    }
+
+    /// Takes the turn of a request in the queue, if it has come.
+    pub(super) fn take_turn(self, ticket: Ticket, queue: &mut QueueGuard<'_>, at: &View) -> bool {
+        let Some(cost) = queue.first(ticket) else {
+            return false;
+        };
+        let in_use = self.record.spent.load() - queue.cost();
+        let has_turn = match at.view.refill {
+            Refill::Units(units) => in_use + cost <= units,
+            Refill::Unlimited => true,
+            Refill::Blocked | Refill::Credit(_) | Refill::PerSecond(_) => false,
+        };
+        if has_turn {
+            queue.remove(ticket);
+            // The next one may have its turn, too.
+            queue.wake_first();
+        }
+        has_turn
+    }
+
+    /// Whether nothing can be taken any more.
+    pub(super) fn is_closed(spent: f64) -> bool {
+        spent == CLOSED
+    }
+
+    /// Lets nothing be taken any more. False if something is in use.
+    pub(super) fn close(self) -> bool {
+        loop {
+            match self.record.spent.replace(0.0, CLOSED) {
+                Ok(()) => return true,
+                // It failed spuriously.
+                Err(0.0) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}

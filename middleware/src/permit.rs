@@ -1,0 +1,67 @@
+//! Units of gauges in use.
+
+use std::{fmt, sync::Arc};
+
+use smallvec::SmallVec;
+
+use crate::limiter::{LimiterHandle, Registry};
+
+/// Units of gauges that a request or an operation uses. They are given back when it and all its
+/// clones are dropped: the clones share the units. It is empty when no gauge applies.
+///
+/// A lease that ends meanwhile takes no units away: an operation that outlives its lease may run
+/// beside those of other processes.
+#[derive(Clone, Default)]
+#[must_use = "the units are given back when this is dropped"]
+pub struct Permit(Option<Arc<Held>>);
+
+/// The units of each gauge, given back in this order.
+#[derive(Default)]
+struct Held(SmallVec<[HeldUnits; 1]>);
+
+struct HeldUnits {
+    /// Keeps the worker running, which renews the lease.
+    registry: Arc<Registry>,
+    limiter: LimiterHandle,
+    units: f64,
+}
+
+impl Permit {
+    /// Whether it holds no units.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// A permit in the making.
+#[derive(Default)]
+pub(crate) struct PermitBuilder(Held);
+
+impl PermitBuilder {
+    pub(crate) fn add(&mut self, registry: &Arc<Registry>, limiter: LimiterHandle, units: f64) {
+        self.0.0.push(HeldUnits {
+            registry: Arc::clone(registry),
+            limiter,
+            units,
+        });
+    }
+
+    pub(crate) fn build(self) -> Permit {
+        Permit((!self.0.0.is_empty()).then(|| Arc::new(self.0)))
+    }
+}
+
+impl Drop for HeldUnits {
+    fn drop(&mut self) {
+        self.registry.give_back(&self.limiter, self.units);
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.0.iter().flat_map(|held| &held.0);
+        let held = held.map(|it| (it.limiter.get().resource(), it.units));
+        f.debug_map().entries(held).finish()
+    }
+}
