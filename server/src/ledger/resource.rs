@@ -255,7 +255,7 @@ impl Resource {
             .as_ref()
             .is_some_and(|learning| learning.is_confirmed(entry.slot));
         if !is_new && ask.stamp.is_stale(entry.order, was_confirmed) {
-            let is_known = !is_learning || was_confirmed;
+            let is_known = !entry.is_unconfirmed && (!is_learning || was_confirmed);
             let mut decision = match ask.has {
                 Has::Amount(_) => restate_lease(entry, terms, now),
                 Has::Unknown => report_to_new_master(entry, terms, is_known, now),
@@ -361,7 +361,8 @@ impl Resource {
                 let nothing = Hold::lease(0.0, terms.lease_length(), now);
                 entry.booking.set_lease(nothing);
             }
-            report_to_new_master(entry, terms, !is_unknown, now)
+            let is_known = !is_unknown && !entry.is_unconfirmed;
+            report_to_new_master(entry, terms, is_known, now)
         } else if is_early {
             restate_lease(entry, terms, now)
         } else {
@@ -404,6 +405,7 @@ impl Resource {
             }
             let lease = Hold::lease(capacity, terms.lease_length(), now);
             entry.booking.set_lease(lease);
+            entry.is_unconfirmed = is_unknown;
             entry.last_decision = Some(LastDecision::new(now, reason, now));
             // The next request confirms a claim, or returns what others wait for.
             let all_want = demands.total().wants;
