@@ -9,12 +9,13 @@ use tokio::{
 };
 
 use crate::{
-    Callers, Gauge, GaugeSettings, IntoLimits, InvalidLimit, KeyedGauge, KeyedRate, Limit,
-    LimitLayer, LimitSnapshot, Rate, RateSettings, Snapshot, WorkerState, clock,
+    Callers, Checks, Gauge, GaugeSettings, IntoLimits, InvalidLimit, InvalidRules, KeyedGauge,
+    KeyedRate, Limit, LimitLayer, LimitSnapshot, Rate, RateSettings, Rule, Snapshot, WorkerState,
+    clock,
     key::to_resource_id,
     lease::Command,
     limiter::{LeaseState, Registry, Source},
-    rules::Rules,
+    rules::{self, Rules},
     status::Status,
 };
 
@@ -151,6 +152,23 @@ impl Doorman {
     /// [service](crate::Builder::service). See [`LimitLayer::and_rules`].
     pub fn rules(&self) -> LimitLayer {
         self.layer_of(Vec::new()).and_rules()
+    }
+
+    /// A layer that enforces only these rules, such as those of a file, and not the control plane's.
+    /// A rule means the same as in [`rules`](Self::rules); its `service` is ignored.
+    ///
+    /// # Errors
+    /// [`InvalidRules`] if any of them is invalid.
+    pub fn fixed_rules(&self, rules: &[Rule]) -> Result<LimitLayer, InvalidRules> {
+        let limits = rules::compile_fixed(rules, &self.registry)?;
+        let registry = Arc::clone(&self.registry);
+        Ok(LimitLayer::of_rules(registry, self.callers.clone(), limits))
+    }
+
+    /// Decisions on resources that are named at run time, several at once.
+    #[must_use]
+    pub fn checks(&self) -> Checks {
+        Checks::new(Arc::clone(&self.registry))
     }
 
     /// The rate of one resource, for direct use: of a name, or of [settings](RateSettings). It is

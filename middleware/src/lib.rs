@@ -104,6 +104,7 @@
 
 mod admission;
 mod builder;
+mod check;
 mod clock;
 mod cost;
 mod credentials;
@@ -132,10 +133,11 @@ mod status;
 mod testing;
 
 pub use builder::{BuildError, Builder};
+pub use check::{AdmittedCheck, Checks, RefusedCheck, ResourceUse};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
 pub use doorman_openapi::{
-    Capacity, InvalidKeyTemplate, InvalidServerUrl, ResourceId, ServerUrl, Unit,
+    Capacity, InvalidKeyTemplate, InvalidServerUrl, ResourceId, Rule, ServerUrl, Unit,
 };
 pub use fallback::Fallback;
 pub use gauge::{Gauge, GaugeSettings, KeyedGauge};
@@ -157,5 +159,6 @@ pub use permit::Permit;
 pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
 pub use rate::{KeyedRate, Rate, RateSettings};
 pub use refusal::{Refusal, RefusalReason};
+pub use rules::InvalidRules;
 pub use snapshot::{LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot};
 pub use status::WorkerState;

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use doorman_openapi::ResourceId;
 use smallvec::SmallVec;
 
 use crate::limiter::{LimiterHandle, Registry};
@@ -31,6 +32,20 @@ impl Permit {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
+    }
+
+    /// One permit for each gauge. A permit with clones stays as it is, without the name of a gauge.
+    pub(crate) fn split(self) -> Vec<(ResourceId, Self)> {
+        let held = self.0.and_then(Arc::into_inner);
+        let units = held.into_iter().flat_map(|held| held.0);
+        units
+            .map(|units| {
+                let resource = units.limiter.get().resource();
+                let mut permit = PermitBuilder::default();
+                permit.0.0.push(units);
+                (resource, permit.build())
+            })
+            .collect()
     }
 }
 

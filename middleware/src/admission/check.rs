@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::compiled::{CompiledLimit, TokenRequest};
 use crate::{
-    RequestHead,
+    Cost, RequestHead,
     limiter::{Acquired, FirstLease, Limiter, Reading, Registry},
 };
 
@@ -30,10 +30,14 @@ impl<'f> LimitCheck<'f> {
         limiter: Limiter<'f>,
         head: &RequestHead<'_>,
     ) -> Self {
+        Self::at_cost(limit, limiter, limit.cost(head))
+    }
+
+    pub(super) fn at_cost(limit: &'f Arc<CompiledLimit>, limiter: Limiter<'f>, cost: Cost) -> Self {
         Self {
             limit,
             limiter,
-            request: Some(limit.token_request(limit.cost(head))),
+            request: Some(limit.token_request(cost)),
             acquired: None,
         }
     }

@@ -63,8 +63,57 @@ thread_local! {
     static ID: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-impl CompiledLimit {
+/// What the limits of all checks for one unit share.
+#[derive(Debug)]
+pub(super) struct CheckTemplate {
+    limit: Limit,
+    settings: RegisteredSettings,
+    meter: LimitMeter,
+    /// The resource of the keys without a slot.
+    overflow: ResourceId,
+    warned_conflict: AtomicBool,
+}
+
+impl CheckTemplate {
     pub(super) fn new(registry: &Registry, limit: Limit) -> Self {
+        Self {
+            settings: registry.register(&Arc::new(limit.settings.clone())),
+            meter: registry.meter(&limit.name),
+            overflow: limit.key.overflow(),
+            warned_conflict: AtomicBool::new(false),
+            limit,
+        }
+    }
+
+    /// The limit of a check on one resource. Responses name the resource, and metrics the template,
+    /// since callers choose resources.
+    pub(super) fn limit(&self, registry: &Registry, resource: &ResourceId) -> CompiledLimit {
+        let limiter = match registry.keyed(resource.as_str().as_bytes(), &self.settings) {
+            Some(limiter) => limiter,
+            None => registry.overflow(&self.overflow, &self.settings),
+        };
+        if limiter.attach(&self.settings).is_err()
+            && !self.warned_conflict.swap(true, Ordering::Relaxed)
+        {
+            limiter.warn_conflict(&self.limit.name);
+        }
+        CompiledLimit {
+            uniform_cost: None,
+            item: LimitItem::new(resource.as_str(), self.limit.settings.unit),
+            limit: self.limit.clone().named(resource.as_str()),
+            local: None,
+            scope: None,
+            meter: self.meter.clone(),
+            settings: self.settings.clone(),
+            target: Target::Constant(limiter.handle()),
+            _pinned: None,
+        }
+    }
+}
+
+impl CompiledLimit {
+    /// A limit in code; with a scope, that of a rule in code.
+    pub(crate) fn new(registry: &Registry, limit: Limit, scope: Option<RequestScope>) -> Self {
         let settings = Arc::new(limit.settings.clone());
         let local = limit.quota.map(|quota| registry.local(quota));
         let home = local.as_deref().unwrap_or(registry);
@@ -74,7 +123,7 @@ impl CompiledLimit {
             let limiter = pinned.insert(home.pin_for_code(resource, &settings));
             limiter.limiter().clone()
         };
-        let compiled = Self::with(registry, limit, &settings, None, pin);
+        let compiled = Self::with(registry, limit, &settings, scope, pin);
         Self {
             local,
             _pinned: pinned,

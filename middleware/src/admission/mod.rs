@@ -3,6 +3,7 @@
 mod check;
 mod compiled;
 mod headers;
+mod named;
 mod pending;
 mod scope;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use self::{
 pub(crate) use self::{
     compiled::CompiledLimit,
     headers::{HeaderPolicy, RateLimitHeaders},
+    named::NamedLimits,
     scope::{RequestPattern, RequestScope},
 };
 use crate::{
@@ -51,6 +53,7 @@ pub(crate) enum Decision {
 pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Result<Admitted, Refused>> + Send>>;
 
 /// An admission that is not one of the fast path.
+#[derive(Default)]
 pub(crate) struct Admitted {
     pub(crate) headers: RateLimitHeaders,
     pub(crate) permit: Permit,
@@ -110,15 +113,7 @@ impl DynamicAdmission {
     }
 
     pub(crate) fn set_rules(&self, rules: &[Arc<CompiledLimit>]) {
-        if !self.in_code.callers.verifies_tokens() {
-            for rule in rules.iter().filter_map(|rule| rule.by_claims()) {
-                tracing::warn!(
-                    rule,
-                    "rule by token claims, but this process verifies no tokens; \
-                     requests lack its key unless an outer layer verifies them"
-                );
-            }
-        }
+        self.in_code.callers.warn_unverified(rules);
         self.current.store(Arc::new(self.in_code.with(rules)));
     }
 }
@@ -131,9 +126,19 @@ impl Admission {
     ) -> Self {
         let limits = limits
             .into_iter()
-            .map(|limit| Arc::new(CompiledLimit::new(&registry, limit)))
+            .map(|limit| Arc::new(CompiledLimit::new(&registry, limit, None)))
             .collect();
         Self::of(registry, callers, limits)
+    }
+
+    /// With only these rules.
+    pub(crate) fn of_rules(
+        registry: Arc<Registry>,
+        callers: Callers,
+        rules: Box<[Arc<CompiledLimit>]>,
+    ) -> Self {
+        callers.warn_unverified(&rules);
+        Self::of(registry, callers, rules)
     }
 
     fn of(registry: Arc<Registry>, callers: Callers, limits: Box<[Arc<CompiledLimit>]>) -> Self {
@@ -348,6 +353,21 @@ impl Admission {
             check.commit(&self.registry, recent);
         }
         true
+    }
+}
+
+impl Callers {
+    fn warn_unverified(&self, rules: &[Arc<CompiledLimit>]) {
+        if self.verifies_tokens() {
+            return;
+        }
+        for rule in rules.iter().filter_map(|rule| rule.by_claims()) {
+            tracing::warn!(
+                rule,
+                "rule by token claims, but this process verifies no tokens; \
+                 requests lack its key unless an outer layer verifies them"
+            );
+        }
     }
 }
 

@@ -11,10 +11,13 @@ use crate::{
     admission::{RequestPattern, RequestScope},
 };
 
-/// Why a response is invalid as a whole: an invalid rule may change the meaning of the others.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// A list of rules with an invalid one. It is invalid as a whole: an invalid rule may change the
+/// meaning of the others.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct InvalidRules(String);
+pub struct InvalidRules(String);
+
+crate::error::debug_as_text!(InvalidRules);
 
 impl InvalidRules {
     fn new(rule: &Rule, reason: impl fmt::Display) -> Self {

@@ -1,0 +1,105 @@
+use http::{Request, Response};
+
+use super::*;
+use crate::{Doorman, RefusalReason, clock};
+
+fn one(resource: &str) -> [ResourceUse; 1] {
+    [ResourceUse::rate(resource)]
+}
+
+#[tokio::test]
+async fn refused_check_spends_nothing_elsewhere() {
+    let checks = Doorman::fixed([("a", 1.0)]).checks();
+    let both = [ResourceUse::rate("a"), ResourceUse::rate("closed")];
+    let refused = checks.check(&both).await.unwrap_err();
+    assert_eq!(refused.refusal().limit(), "closed");
+    assert_eq!(refused.refusal().reason(), RefusalReason::Blocked);
+    assert!(checks.check(&one("a")).await.is_ok());
+    let refused = checks.check(&one("a")).await.unwrap_err();
+    assert_eq!(refused.refusal().reason(), RefusalReason::Spent);
+}
+
+#[tokio::test]
+async fn responses_name_the_resources() {
+    let checks = Doorman::fixed([("a", 5.0), ("tx", 2.0)]).checks();
+    let uses = [ResourceUse::rate("a"), ResourceUse::gauge("tx")];
+    let admitted = checks.check(&uses).await.unwrap();
+    let mut headers = HeaderMap::new();
+    admitted.append_headers(&mut headers);
+    assert_eq!(
+        headers["ratelimit-policy"],
+        r#""a";q=5;w=1, "tx";q=2;qu="concurrent-requests""#
+    );
+    assert_eq!(headers["ratelimit"], r#""a";r=4;t=1, "tx";r=1"#);
+
+    let refused = checks.check(&one("none")).await.unwrap_err();
+    let request = Request::new(());
+    let response = refused.to_response(&RequestHead::of(&request));
+    assert_eq!(response.status(), 429);
+    assert!(response.headers().contains_key("retry-after"));
+    assert_eq!(response.headers()["ratelimit"], r#""none";r=0;t=60"#);
+    let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+    assert_eq!(body["violated-policies"], serde_json::json!(["none"]));
+}
+
+#[tokio::test]
+async fn each_permit_gives_back_its_own_gauge() {
+    let checks = Doorman::fixed([("a", 1.0), ("b", 2.0), ("rate", 1e6)]).checks();
+    let uses = [
+        ResourceUse::gauge("b").cost(Cost::new(1.5).unwrap()),
+        ResourceUse::rate("rate"),
+        ResourceUse::gauge("a"),
+    ];
+    let admitted = checks.check(&uses).await.unwrap();
+    let mut permits = admitted.into_permits();
+    let names: Vec<_> = permits.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["b", "a"]);
+    let [a, b] = ["a", "b"].map(|it| [ResourceUse::gauge(it)]);
+    assert!(checks.check(&a).await.is_err());
+    drop(permits.pop());
+    assert!(checks.check(&a).await.is_ok());
+    assert!(checks.check(&b).await.is_err());
+    permits.clear();
+    assert!(checks.check(&b).await.is_ok());
+}
+
+#[tokio::test]
+async fn uses_of_one_resource_add_up() {
+    let checks = Doorman::fixed([("a", 2.0), ("tx", 3.0)]).checks();
+    let twice = ["tx", "tx"].map(ResourceUse::gauge);
+    let permits = checks.check(&twice).await.unwrap().into_permits();
+    assert_eq!(permits.len(), 1);
+    assert!(checks.check(&twice).await.is_err());
+    drop(permits);
+    let rates = ["a", "a"].map(ResourceUse::rate);
+    assert!(checks.check(&rates).await.is_ok());
+    assert!(checks.check(&one("a")).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_check_of_a_gauge_waits_for_its_lease() {
+    let (transport, _handle) = tower_test::mock::pair::<Request<Bytes>, Response<Bytes>>();
+    let builder = Doorman::builder("http://a:7300");
+    let (doorman, _worker) = builder.build_with(transport).unwrap();
+    let began = clock::now();
+    let checks = doorman.checks();
+    let refused = checks.check(&[ResourceUse::gauge("tx")]).await.unwrap_err();
+    assert_eq!(refused.refusal().reason(), RefusalReason::NoLease);
+    assert_eq!(clock::now().since(began).as_secs(), 1);
+    assert!(checks.check(&one("a")).await.is_ok());
+}
+
+#[tokio::test]
+async fn named_resources_are_bounded_like_keys() {
+    let (transport, _handle) = tower_test::mock::pair::<Request<Bytes>, Response<Bytes>>();
+    let builder = Doorman::builder("http://a:7300").max_keys(2);
+    let (doorman, _worker) = builder.build_with(transport).unwrap();
+    let checks = doorman.checks();
+    for number in 0..10 {
+        let admitted = checks.check(&one(&number.to_string())).await;
+        assert!(admitted.is_ok());
+    }
+    let limits = doorman.snapshot().limits;
+    let names: Vec<_> = limits.iter().map(|it| it.resource.as_str()).collect();
+    assert_eq!(names, ["0", "1", "check/rate/(overflow)"]);
+}
