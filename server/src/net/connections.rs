@@ -40,11 +40,11 @@ impl Connections {
     }
 
     /// Spawns the task of a new connection, even beyond the limit.
-    pub(super) fn add<F>(&mut self, peer: PeerAddr, serve: impl FnOnce(Arc<Activity>) -> F)
+    pub(super) fn add<F>(&mut self, peer: Option<PeerAddr>, serve: impl FnOnce(Arc<Activity>) -> F)
     where
         F: Future<Output = Closed> + Send + 'static,
     {
-        let activity = Arc::new(Activity::new(Some(peer)));
+        let activity = Arc::new(Activity::new(peer));
         let task = self.tasks.spawn(serve(Arc::clone(&activity)));
         self.activities.insert(task.id(), activity);
         self.metrics.open.set(gauge_value(self.len()));

@@ -1,10 +1,11 @@
-//! Listening socket: accept loop, connection limit and graceful shutdown.
+//! Accept loop of a listening socket, connection limit and graceful shutdown.
 
 use std::{
     future::{Future, ready},
     io,
     net::SocketAddr,
     num::NonZeroUsize,
+    path::{Path, PathBuf},
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -12,10 +13,8 @@ use std::{
 
 use axum::Router;
 use rustix::process::{Resource, getrlimit};
-#[cfg(target_os = "linux")]
-use socket2::{SockFilter, SockRef};
 use tokio::{
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::{TcpListener, TcpSocket},
     sync::watch,
     time::sleep,
 };
@@ -24,6 +23,7 @@ use super::{
     connection,
     connections::{ConnectionMetrics, Connections},
     service::{HttpServer, Parking},
+    socket::{Socket, UnixSocket, is_connection_error},
     stream::Opened,
     tls::{self, Tls},
 };
@@ -50,9 +50,9 @@ const RESERVED_FILES: u64 = 64;
 
 /// A bound listener that accepts nothing yet.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    listener: TcpListener,
-    address: SocketAddr,
+pub(crate) struct Listener<K: Socket = TcpListener> {
+    socket: K,
+    address: K::Address,
     max_connections: NonZeroUsize,
     parking: Parking,
     tls: Option<Arc<Tls>>,
@@ -69,15 +69,44 @@ impl Listener {
         // Connections of the last process in TIME_WAIT would block the address.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        let listener = socket.listen(BACKLOG)?;
-        let address = listener.local_addr()?;
-        Ok(Self {
-            listener,
+        let socket = socket.listen(BACKLOG)?;
+        let address = socket.local_addr()?;
+        Ok(Self::new(socket, address, max_connections))
+    }
+
+    /// The bound address, with the real port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Listener<UnixSocket> {
+    /// Binds a Unix socket, with these permissions. A socket file that nobody listens on is
+    /// replaced.
+    pub(crate) fn bind_unix(
+        path: PathBuf,
+        mode: u32,
+        max_connections: NonZeroUsize,
+    ) -> io::Result<Self> {
+        let socket = UnixSocket::bind(path.clone(), mode)?;
+        Ok(Self::new(socket, path, max_connections))
+    }
+
+    /// The path of the socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.address
+    }
+}
+
+impl<K: Socket> Listener<K> {
+    fn new(socket: K, address: K::Address, max_connections: NonZeroUsize) -> Self {
+        Self {
+            socket,
             address,
             max_connections,
             parking: Parking::default(),
             tls: None,
-        })
+        }
     }
 
     /// Requires TLS on every connection, if `tls` is given.
@@ -88,11 +117,6 @@ impl Listener {
     #[cfg(test)]
     pub(super) fn with_parking(self, parking: Parking) -> Self {
         Self { parking, ..self }
-    }
-
-    /// The bound address, with the real port.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// Serves the router until `shutdown` is ready, then calls `on_drain` and shuts down
@@ -114,12 +138,7 @@ impl Listener {
         let (drain, draining) = watch::channel(false);
         let mut connections = Connections::new(connection_limit(self.max_connections), metrics);
         let accept_log = LogThrottle::per_minute();
-        let add = |connections: &mut Connections, stream: TcpStream, address: SocketAddr| {
-            // A response is one small write, which must not wait for more.
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "cannot set TCP_NODELAY");
-            }
-            let peer = PeerAddr::new(address.ip());
+        let add = |connections: &mut Connections, stream: K::Stream, peer: Option<PeerAddr>| {
             let (server, draining) = (Arc::clone(&server), draining.clone());
             match &self.tls {
                 Some(tls) => {
@@ -147,8 +166,8 @@ impl Listener {
                 biased;
                 () = &mut shutdown => break,
                 Some(()) = connections.closed() => {}
-                (stream, address) = accept(&self.listener, &accept_log), if !connections.is_full() => {
-                    add(&mut connections, stream, address);
+                (stream, peer) = accept(&self.socket, &accept_log), if !connections.is_full() => {
+                    add(&mut connections, stream, peer);
                     if connections.is_full() {
                         connections.evict(&end_polls);
                     }
@@ -163,21 +182,25 @@ impl Listener {
         on_drain();
         drain.send_replace(true);
         let mut drain_timeout = pin!(sleep(DRAIN_TIMEOUT));
-        reject_handshakes(&self.listener);
+        self.socket.reject_handshakes();
         let mut handshakes_done = pin!(sleep(TCP_HANDSHAKE_TIMEOUT));
         // Beyond the limit, too: these clients are connected already, and all connections end soon.
         loop {
             tokio::select! {
-                (stream, address) = accept(&self.listener, &accept_log) => {
-                    add(&mut connections, stream, address);
+                (stream, peer) = accept(&self.socket, &accept_log) => {
+                    add(&mut connections, stream, peer);
                 }
                 Some(()) = connections.closed() => {}
                 () = &mut handshakes_done => break,
             }
         }
-        close(self.listener, |stream, address| {
-            add(&mut connections, stream, address);
-        });
+        // Closing a socket resets the connections in its queue.
+        if let Err(error) = self
+            .socket
+            .close(|stream, peer| add(&mut connections, stream, peer))
+        {
+            tracing::warn!(%error, "cannot accept queued connections; they are reset");
+        }
         loop {
             tokio::select! {
                 closed = connections.closed() => if closed.is_none() { break },
@@ -191,9 +214,9 @@ impl Listener {
 }
 
 /// Accepts the next connection. Skips errors of one connection; logs and retries others.
-async fn accept(listener: &TcpListener, log: &LogThrottle) -> (TcpStream, SocketAddr) {
+async fn accept<K: Socket>(socket: &K, log: &LogThrottle) -> (K::Stream, Option<PeerAddr>) {
     loop {
-        match listener.accept().await {
+        match socket.accept().await {
             Ok(accepted) => return accepted,
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
@@ -204,75 +227,6 @@ async fn accept(listener: &TcpListener, log: &LogThrottle) -> (TcpStream, Socket
             }
         }
     }
-}
-
-/// A classic BPF program over TCP headers that drops SYN packets (Linux,
-/// Documentation/networking/filter.rst). Accepted connections inherit it, and receive no SYN.
-#[cfg(target_os = "linux")]
-const DROP_SYN: [SockFilter; 4] = [
-    // ldb [13]: the flags.
-    SockFilter::new(0x30, 0, 0, 13),
-    // jset #2: SYN.
-    SockFilter::new(0x45, 0, 1, 0x02),
-    // ret #0: drop.
-    SockFilter::new(0x06, 0, 0, 0),
-    // ret #-1: keep.
-    SockFilter::new(0x06, 0, 0, u32::MAX),
-];
-
-/// Rejects new TCP handshakes, so that the accept queue can be emptied. Closing a listener resets
-/// the connections in its queue, and their clients may have sent a request. A client that connects
-/// now sends its SYN again a second later, and is refused. Only Linux has such a filter.
-#[cfg_attr(
-    not(target_os = "linux"),
-    expect(unused_variables, reason = "only Linux has the filter")
-)]
-fn reject_handshakes(listener: &TcpListener) {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = SockRef::from(listener).attach_filter(&DROP_SYN) {
-        tracing::debug!(%error, "cannot reject TCP handshakes");
-    }
-}
-
-/// Accepts everything in the queue, then closes the listener.
-fn close(listener: TcpListener, mut add: impl FnMut(TcpStream, SocketAddr)) {
-    // Without the runtime, which learns of a connection later than the system.
-    let emptied = listener.into_std().and_then(|listener| {
-        accept_all(
-            || listener.accept(),
-            |(stream, address)| {
-                stream.set_nonblocking(true)?;
-                add(TcpStream::from_std(stream)?, address);
-                Ok(())
-            },
-        )
-    });
-    if let Err(error) = emptied {
-        tracing::warn!(%error, "cannot accept queued connections; they are reset");
-    }
-}
-
-/// Accepts until the queue is empty.
-fn accept_all<T>(
-    mut accept: impl FnMut() -> io::Result<T>,
-    mut add: impl FnMut(T) -> io::Result<()>,
-) -> io::Result<()> {
-    loop {
-        match accept() {
-            Ok(accepted) => add(accepted)?,
-            Err(error) if is_connection_error(&error) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn is_connection_error(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
-    )
 }
 
 /// The configured connection limit, within the process's limit of open files.
@@ -297,25 +251,6 @@ fn limit_within(configured: NonZeroUsize, open_files: Option<u64>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn aborted_connections_do_not_stop_accepting() {
-        let aborted = || Err(io::ErrorKind::ConnectionAborted.into());
-        let mut queue = vec![Ok(1), aborted(), Ok(2), aborted(), aborted(), Ok(3)].into_iter();
-        let mut accepted = Vec::new();
-        let emptied = accept_all(
-            || {
-                let empty = || Err(io::ErrorKind::WouldBlock.into());
-                queue.next().unwrap_or_else(empty)
-            },
-            |it| {
-                accepted.push(it);
-                Ok(())
-            },
-        );
-        assert!(emptied.is_ok());
-        assert_eq!(accepted, [1, 2, 3]);
-    }
 
     #[test]
     fn connection_limit_leaves_files_for_other_uses() {

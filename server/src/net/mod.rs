@@ -12,6 +12,7 @@ mod connections;
 mod listener;
 mod request_slot;
 mod service;
+mod socket;
 mod stream;
 mod supervisor;
 pub(crate) mod tls;
@@ -19,4 +20,4 @@ pub(crate) mod tls;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::{connections::ConnectionMetrics, listener::Listener};
+pub(crate) use self::{connections::ConnectionMetrics, listener::Listener, socket::UnixSocket};
