@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    Diagnostic, Document, MAX_DOCUMENT_BYTES, Position, ValidationErrors, diagnostic::Location,
-    stored,
+    Diagnostic, Document, MAX_DOCUMENT_BYTES, Position, Rule, ValidationErrors,
+    diagnostic::Location, parse, stored,
 };
 
 mod last_good;
@@ -92,6 +92,21 @@ impl FileSource {
     /// [`LoadError`] if the file cannot be read, or the document is invalid.
     pub fn load(&self) -> Result<Document, LoadError> {
         self.read()?.document()
+    }
+
+    /// Reads and parses only the rules of a document, which may have no `resources`. Blocks on the
+    /// file system.
+    ///
+    /// # Errors
+    /// [`LoadError`] if the file cannot be read, has no rules, or one is invalid.
+    pub fn rules(&self) -> Result<Vec<Rule>, LoadError> {
+        let RawDocument { path, bytes } = self.read()?;
+        utf8(&bytes)
+            .and_then(parse::rules)
+            .map_err(|errors| LoadError {
+                path,
+                cause: Cause::Invalid(errors),
+            })
     }
 
     /// Reads the file without parsing it. Blocks on the file system.

@@ -25,6 +25,7 @@
 
 mod algorithm;
 mod capacity;
+mod check;
 mod discovery;
 mod document;
 mod glob;
@@ -50,6 +51,10 @@ pub use algorithm::{Algorithm, AlgorithmKind, Unit};
 pub use capacity::{
     CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse, ResourceRequest,
     ResourceResponse,
+};
+pub use check::{
+    CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRequest, CheckResponse,
+    MAX_CHECKED, MAX_RELEASED, ResourceCheck,
 };
 pub use discovery::{Discovery, Mastership};
 pub use document::{
@@ -82,6 +87,9 @@ pub use view::{
 
 /// The OpenAPI 3.1 document. A server without authentication serves it without security schemes.
 pub const OPENAPI_JSON: &str = include_str!("../openapi.json");
+
+/// The OpenAPI 3.1 document of the agent.
+pub const AGENT_OPENAPI_JSON: &str = include_str!("../agent.json");
 
 /// The most bytes of a request body: 4 MiB.
 pub const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;

@@ -41,6 +41,12 @@ impl Seconds {
     pub const ZERO: Self = Self(0.0);
     /// The longest duration: a year.
     pub const MAX: Self = Self(31_536_000.0);
+
+    /// So many whole seconds.
+    #[must_use]
+    pub const fn from_whole(seconds: u16) -> Self {
+        Self(seconds as f64)
+    }
 }
 
 /// The tokens in a token bucket; negative after overuse. From −1e15 to 1e15.

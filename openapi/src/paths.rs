@@ -1,4 +1,4 @@
-//! The paths of the control plane.
+//! The paths of the control plane, and of the agent.
 
 /// Lease capacity as a client.
 pub const CAPACITY: &str = "/v1/capacity";
@@ -46,3 +46,9 @@ pub const METRICS: &str = "/metrics";
 pub const OPENAPI: &str = "/openapi.json";
 /// The documentation page.
 pub const DOCS: &str = "/docs";
+/// A check of several resources, at the agent.
+pub const CHECK: &str = "/v1/check";
+/// Release of permits, at the agent.
+pub const CHECK_RELEASE: &str = "/v1/check/release";
+/// The decision on a request that a proxy forwards, at the agent.
+pub const FORWARD_AUTH: &str = "/v1/forward-auth";

@@ -8,6 +8,7 @@ pub mod election;
 pub mod etcd;
 pub mod ledger;
 
+mod agent;
 mod auth;
 mod document;
 mod durability;
@@ -23,6 +24,7 @@ mod settings;
 mod util;
 
 pub use self::{
+    agent::{Agent, AgentError, AgentSettings, AgentStopped, ListenAddress},
     auth::{
         AuthError, AuthSettings, DecodedToken, FailedCheck, InvalidJwksSource, JwksSource,
         KeyAlgorithm, SignError, Token, UnknownAlgorithm, Verdict, check_token,
@@ -42,6 +44,16 @@ pub use self::{
 pub fn openapi_json() -> String {
     // It holds text and numbers alone, so serializing it cannot fail.
     let mut text = http::openapi_document()
+        .to_pretty_json()
+        .unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// The OpenAPI document of the [`Agent`], as it is committed.
+#[must_use]
+pub fn agent_openapi_json() -> String {
+    let mut text = http::agent::agent_document()
         .to_pretty_json()
         .unwrap_or_default();
     text.push('\n');

@@ -9,6 +9,7 @@
     reason = "a panic fails the test"
 )]
 
+mod agent;
 mod commands;
 mod conformance;
 mod deploy;

@@ -38,6 +38,17 @@ pub(crate) fn document(text: &str) -> Result<Parsed, ValidationErrors> {
     tree(&root(text)?)
 }
 
+/// Parses the rules of a document in YAML or JSON. Its templates are ignored, if it has any.
+///
+/// # Errors
+/// All errors of the rules.
+pub(crate) fn rules(text: &str) -> Result<Vec<Rule>, ValidationErrors> {
+    let root = root(text)?;
+    let mut errors = ErrorCollector::default();
+    let parsed = root_rules(&root, &mut errors);
+    errors.finish(parsed)
+}
+
 /// Parses the tree of a document.
 ///
 /// # Errors
@@ -66,6 +77,21 @@ fn root(text: &str) -> Result<Node, ValidationErrors> {
         return Err(Diagnostic::new(None, Location::document(), message).into());
     }
     yaml::parse(text)
+}
+
+fn root_rules(node: &Node, errors: &mut ErrorCollector) -> Result<Vec<Rule>, Reported> {
+    let root = Item {
+        node,
+        location: Location::document(),
+    };
+    let fields = Fields::read(root, &["resources", "rules"], errors)?;
+    match fields.get("rules") {
+        Some(item) => {
+            let drafts = rule::read(&item, errors)?;
+            Ok(drafts.into_iter().map(|draft| draft.rule).collect())
+        }
+        None => Err(fields.missing("rules", "must be a list of rules", errors)),
+    }
 }
 
 fn root_map(node: &Node, errors: &mut ErrorCollector) -> Result<Parsed, Reported> {

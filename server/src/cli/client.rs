@@ -21,6 +21,7 @@ use reqwest::{
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use tower_doorman::{Builder, Credentials, Doorman};
 
 use super::{
     certificate::{self, ShownCertificate},
@@ -83,6 +84,29 @@ pub(super) struct ServerArguments {
 }
 
 impl ServerArguments {
+    /// The layer of the agent, with the same servers and credentials. Files are read again when they
+    /// change.
+    pub(super) fn layer(&self) -> Builder {
+        let mut servers = self.server.iter().map(ToString::to_string);
+        let first = servers.next().unwrap_or_else(|| DEFAULT_SERVER.to_owned());
+        let mut builder = servers.fold(Doorman::builder(first), Builder::server);
+        let token = std::env::var(TOKEN_VARIABLE).ok();
+        let credentials = match &self.token_file {
+            Some(path) => Some(Credentials::file(path)),
+            None => token.map(|token| Credentials::token(token.trim())),
+        };
+        if let Some(credentials) = credentials {
+            builder = builder.credentials(credentials);
+        }
+        if let Some(path) = &self.ca_file {
+            builder = builder.certificate_authority_file(path);
+        }
+        if let (Some(certificate), Some(key)) = (&self.client_cert, &self.client_key) {
+            builder = builder.client_identity_files(certificate, key);
+        }
+        builder
+    }
+
     pub(super) fn has_server(&self) -> bool {
         !self.server.is_empty()
     }

@@ -7,6 +7,7 @@
 //! that call a server, otherwise in the file of the command. **To add a command**, add a variant to
 //! [`OneShot`].
 
+mod agent;
 mod banner;
 mod certificate;
 mod client;
@@ -46,6 +47,7 @@ Examples:
   doorman import limits.yaml --dry-run           print what a new document would change
   doorman diff 7                                 print the changes since revision 7
   doorman rollback 7                             return to the document of revision 7
+  doorman agent --service shop                   enforce limits for programs on this machine
 
 Every flag has an environment variable: DOORMAN_DATA_DIR for --data-dir.
 Exit codes: 0 success, 1 failed or rejected, 2 wrong usage, 3 no response from the server.";
@@ -56,6 +58,14 @@ Examples:
   doorman serve --listen 0.0.0.0:7300 --auth-secret-file secret --tls-cert tls.crt --tls-key tls.key
 
 Every flag has an environment variable: DOORMAN_DATA_DIR for --data-dir.";
+
+const AGENT_EXAMPLES: &str = "\
+Examples:
+  doorman agent --server http://doorman:7300
+  doorman agent --listen unix:/run/doorman/agent.sock --service shop
+  doorman agent --rules rules.yaml --token-file agent.token
+
+Every flag has an environment variable: DOORMAN_RULES for --rules.";
 
 /// Leases shares of limited capacity to many processes, so that together they stay within it.
 #[derive(Debug, Parser)]
@@ -73,6 +83,9 @@ enum Command {
     /// Run the control plane (the default command)
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArguments),
+    /// Run the layer as a daemon, for programs in other languages and for proxies
+    #[command(after_help = AGENT_EXAMPLES)]
+    Agent(agent::AgentArguments),
     #[command(flatten)]
     OneShot(OneShot),
 }
@@ -136,6 +149,7 @@ impl Cli {
     fn run(self) -> Result<(), Failure> {
         match self.command.unwrap_or(Command::Serve(self.serve)) {
             Command::Serve(arguments) => serve::run(arguments),
+            Command::Agent(arguments) => agent::run(arguments),
             Command::OneShot(command) => {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()

@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     io::{self, IsTerminal},
-    pin::pin,
+    pin::{Pin, pin},
     task::Poll,
     time::Duration,
 };
@@ -26,17 +26,26 @@ const BLOCKING_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let _guard = arguments.log.start()?;
     let format = arguments.log.format();
-    // For the files of the data directory, and a store elsewhere.
-    umask(Mode::RWXG | Mode::RWXO);
+    restrict_new_files();
     let settings = arguments.settings()?;
-    raise_open_files_limit();
     for warning in settings.document.warnings() {
         tracing::warn!("{}: {warning}", settings.config_source);
     }
+    run_with(serve(settings, format))
+}
+
+/// For the files of the data directory, a store elsewhere, and sockets.
+pub(super) fn restrict_new_files() {
+    umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Runs a daemon.
+pub(super) fn run_with(daemon: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    raise_open_files_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let result = runtime.block_on(serve(settings, format));
+    let result = runtime.block_on(daemon);
     // Dropping the runtime would wait for a blocked file system or name server.
     runtime.shutdown_timeout(BLOCKING_SHUTDOWN_TIMEOUT);
     result
@@ -70,47 +79,39 @@ async fn serve(settings: Settings, format: Format) -> Result<(), Failure> {
         Format::Json => banner::log(&server, &config_source),
     }
 
-    let (stop, stop_requested) = oneshot::channel::<()>();
-    let mut running = pin!(server.run(async {
-        // A dropped sender stops the server, too.
-        drop(stop_requested.await);
-    }));
-    let stopped = tokio::select! {
-        stopped = &mut running => stopped,
-        () = signals.stop() => {
-            tracing::info!("shutting down: finishing open requests; a second signal stops immediately");
-            drop(stop);
-            tokio::select! {
-                stopped = running => stopped,
-                () = signals.stop() => return Err(Failure::new("stopped immediately by a second signal")),
-            }
-        }
-    };
+    let stopped = signals.run(|stop| server.run(stop)).await?;
     if stopped.failed {
         return Err(Failure::new("stopped after a panic; see the log"));
     }
-    match stopped.cut_off {
+    log_stop(stopped.cut_off);
+    Ok(())
+}
+
+pub(super) fn log_stop(cut_off: usize) {
+    match cut_off {
         0 => tracing::info!("stopped"),
         connections => tracing::warn!(
             connections,
             "stopped; some connections were closed during a request"
         ),
     }
-    Ok(())
 }
+
+/// Resolves when a daemon has to stop.
+type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Signals that stop the server: SIGTERM, SIGINT, and SIGHUP in a terminal.
 ///
 /// A terminal that closes sends SIGHUP up to twice, from the shell and from the kernel, so it is
 /// never a second signal. Without a terminal it asks to reload files; these are followed anyway.
-struct Signals {
+pub(super) struct Signals {
     stop: [Signal; 2],
     hang_up: Signal,
     hang_up_stops: bool,
 }
 
 impl Signals {
-    fn new(has_terminal: bool) -> io::Result<Self> {
+    pub(super) fn new(has_terminal: bool) -> io::Result<Self> {
         Ok(Self {
             stop: [
                 signal(SignalKind::terminate())?,
@@ -119,6 +120,31 @@ impl Signals {
             hang_up: signal(SignalKind::hangup())?,
             hang_up_stops: has_terminal,
         })
+    }
+
+    /// Runs a daemon, which is given a future that resolves when it has to stop.
+    ///
+    /// # Errors
+    /// If a second signal comes before it has stopped.
+    pub(super) async fn run<F: Future>(
+        &mut self,
+        daemon: impl FnOnce(Stop) -> F,
+    ) -> Result<F::Output, Failure> {
+        let (stop, stop_requested) = oneshot::channel::<()>();
+        let mut running = pin!(daemon(Box::pin(async {
+            // A dropped sender stops it, too.
+            drop(stop_requested.await);
+        })));
+        tokio::select! {
+            stopped = &mut running => return Ok(stopped),
+            () = self.stop() => {}
+        }
+        tracing::info!("shutting down: finishing open requests; a second signal stops immediately");
+        drop(stop);
+        tokio::select! {
+            stopped = running => Ok(stopped),
+            () = self.stop() => Err(Failure::new("stopped immediately by a second signal")),
+        }
     }
 
     async fn stop(&mut self) {
@@ -144,7 +170,7 @@ impl Signals {
 }
 
 /// Whether a terminal may send SIGHUP. Any of the three may be redirected.
-fn has_terminal() -> bool {
+pub(super) fn has_terminal() -> bool {
     io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal()
 }
 

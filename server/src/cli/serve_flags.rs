@@ -352,7 +352,7 @@ pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-fn at_least_one<T: FromStr>(text: &str) -> Result<T, &'static str> {
+pub(super) fn at_least_one<T: FromStr>(text: &str) -> Result<T, &'static str> {
     text.parse()
         .map_err(|_| "must be a whole number of at least 1")
 }

@@ -11,7 +11,7 @@ use super::{authorize, error::ApiError, openapi::responses::UnavailableError};
 use crate::{auth::Caller, http::state::AppState};
 
 /// Prometheus rejects a scrape without it.
-const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(get_metrics))

@@ -6,6 +6,7 @@
 //! may access. `error` maps every failure to a problem; `response` writes JSON and limits the
 //! memory of unread responses. `openapi` documents it all.
 
+pub(crate) mod agent;
 mod allowed_hosts;
 mod authorize;
 mod document;

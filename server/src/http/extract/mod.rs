@@ -1,7 +1,9 @@
 //! Extractors: caller, path, query and body.
 
 pub(crate) mod body;
+pub(super) mod json;
 pub(super) mod query;
+mod strict;
 
 use axum::{
     extract::{FromRequestParts, Path},

@@ -6,7 +6,6 @@ mod hints;
 mod node;
 mod request;
 mod response;
-mod strict;
 
 use utoipa_axum::router::OpenApiRouter;
 

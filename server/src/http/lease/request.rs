@@ -11,13 +11,11 @@ use doorman_openapi::{
 };
 use foldhash::fast::RandomState;
 use serde::de::DeserializeOwned;
-use serde_path_to_error::Segment;
 
-use super::strict::Strict;
 use crate::http::{
     authorize::{FORBIDDEN, above_max_priority},
     error::ApiError,
-    extract::{body, query},
+    extract::{body, json, query},
     state::AppState,
 };
 
@@ -52,35 +50,10 @@ impl<T: LeaseRequest> FromRequest<AppState> for LeaseBody<T> {
 /// # Errors
 /// 400 unless it is JSON in UTF-8; 422 with the first invalid field.
 fn parse<T: LeaseRequest>(bytes: &[u8]) -> Result<T, ApiError> {
-    let text = body::utf8(bytes)?;
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let parsed = T::deserialize(Strict::<_, false>(&mut deserializer));
-    match parsed.and_then(|request| deserializer.end().map(|()| request)) {
-        Ok(request) => match request.validate() {
-            Ok(()) => Ok(request),
-            Err(error) => Err(ApiError::invalid(vec![error])),
-        },
-        Err(_) => Err(diagnose::<T>(text)),
-    }
-}
-
-/// Parses again, with the position of the error: too slow for valid bodies.
-fn diagnose<T: DeserializeOwned>(text: &str) -> ApiError {
-    if let Err(error) = body::check_syntax(text) {
-        return error;
-    }
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    match serde_path_to_error::deserialize::<_, T>(Strict::<_, true>(&mut deserializer)) {
-        Err(error) => {
-            let detail = error.inner().to_string();
-            let mut pointer = pointer(error.path());
-            if let Some(field) = field_of_object(&detail) {
-                pointer = format!("{pointer}/{field}");
-            }
-            ApiError::invalid(vec![FieldError { pointer, detail }])
-        }
-        // The same text failed before.
-        Ok(_) => ApiError::internal(),
+    let request: T = json::parse(bytes)?;
+    match request.validate() {
+        Ok(()) => Ok(request),
+        Err(error) => Err(ApiError::invalid(vec![error])),
     }
 }
 
@@ -116,25 +89,6 @@ pub(super) fn authorize(
         });
     }
     Err(ApiError::restricted(detail).with_errors(errors))
-}
-
-/// A path as a JSON Pointer. Field names of our types need no escape.
-fn pointer(path: &serde_path_to_error::Path) -> String {
-    path.iter()
-        .map(|segment| match segment {
-            Segment::Seq { index } => format!("/{index}"),
-            Segment::Map { key } => format!("/{key}"),
-            Segment::Enum { .. } | Segment::Unknown => String::new(),
-        })
-        .collect()
-}
-
-/// The field of an error that serde reports for the whole object.
-fn field_of_object(detail: &str) -> Option<&str> {
-    let rest = detail
-        .strip_prefix("missing field `")
-        .or_else(|| detail.strip_prefix("duplicate field `"))?;
-    Some(rest.split_once('`')?.0)
 }
 
 impl LeaseRequest for CapacityRequest {

@@ -50,6 +50,11 @@ groups! {
     ReadErrors = [MalformedRequest, PreconditionFailed, InternalError];
     /// Of operations without a body.
     QueryErrors = [MalformedRequest, InternalError];
+    /// Of operations of the agent with a body.
+    AgentErrors = [
+        MalformedRequest, Forbidden, RequestTimeout, PayloadTooLarge, UnsupportedMediaType, Misdirected,
+        InvalidRequest, InternalError, Unavailable
+    ];
     /// Of all operations but the probes.
     GuardErrors = [Misdirected, TooManyRequests];
     /// Of operations that need a token.
@@ -71,7 +76,7 @@ fn refer(kind: ProblemType) -> (String, RefOr<Response>) {
     (kind.status().to_string(), RefOr::Ref(reference))
 }
 
-pub(super) fn components() -> impl Iterator<Item = (String, Response)> {
+pub(in crate::http) fn components() -> impl Iterator<Item = (String, Response)> {
     ProblemType::ALL
         .iter()
         .map(|kind| (name(*kind), response(*kind)))

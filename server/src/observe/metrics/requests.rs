@@ -212,7 +212,7 @@ where
 const OTHER: &str = "other";
 
 /// The routes with series of their own; all others are `other`.
-const ROUTES: [&str; 22] = [
+const ROUTES: [&str; 25] = [
     paths::CAPACITY,
     paths::CAPACITY_RELEASE,
     paths::SERVER_CAPACITY,
@@ -235,9 +235,16 @@ const ROUTES: [&str; 22] = [
     paths::METRICS,
     paths::OPENAPI,
     paths::DOCS,
+    paths::CHECK,
+    paths::CHECK_RELEASE,
+    paths::FORWARD_AUTH,
 ];
 
 fn route(matched: &str) -> &'static str {
+    // A proxy may put the path of its request behind it.
+    if matched.starts_with(paths::FORWARD_AUTH) {
+        return paths::FORWARD_AUTH;
+    }
     ROUTES
         .into_iter()
         .find(|route| *route == matched)

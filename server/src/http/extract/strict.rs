@@ -85,6 +85,16 @@ impl<'de, D: Deserializer<'de>, const DIAGNOSE: bool> Deserializer<'de> for Stri
         }
     }
 
+    /// A variant without content: nothing is nested in it.
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.0.deserialize_enum(name, variants, visitor)
+    }
+
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -93,7 +103,7 @@ impl<'de, D: Deserializer<'de>, const DIAGNOSE: bool> Deserializer<'de> for Stri
         visitor.visit_newtype_struct(self)
     }
 
-    forward_to_deserialize_any! { tuple tuple_struct unit_struct enum }
+    forward_to_deserialize_any! { tuple tuple_struct unit_struct }
 }
 
 struct ObjectVisitor<V, const DIAGNOSE: bool>(V);

@@ -1,0 +1,116 @@
+//! `POST /v1/check` of the agent, and the release of permits.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Capacity, ResourceId, Seconds, Unit};
+
+/// The most resources of a check.
+pub const MAX_CHECKED: usize = 100;
+
+/// The most permits of a release.
+pub const MAX_RELEASED: usize = 10_000;
+
+/// Checks several resources, all or nothing: with `resources`, or with the fields of one resource.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CheckRequest {
+    /// The resources, each at most once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schema(nullable = false, min_items = 1, max_items = 100)
+    )]
+    pub resources: Option<Vec<ResourceCheck>>,
+    /// The only resource, without `resources`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub resource_id: Option<ResourceId>,
+    /// Its cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub cost: Option<Capacity>,
+    /// Its unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub unit: Option<Unit>,
+    /// The time limit of its permit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub hold_seconds: Option<Seconds>,
+}
+
+/// One resource of a check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ResourceCheck {
+    /// The resource.
+    pub resource_id: ResourceId,
+    /// The tokens or units to take; more than 0. Units are rounded up to a whole number.
+    #[serde(default = "ResourceCheck::default_cost")]
+    #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, exclusive_minimum = 0, maximum = 1e15, default = 1.0))]
+    pub cost: Capacity,
+    /// The unit of the resource, as in its template.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(required = false))]
+    pub unit: Unit,
+    /// The seconds after which the permit of a gauge ends by itself: more than 0, at most 3600. Only
+    /// for a gauge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schema(nullable = false, value_type = f64, exclusive_minimum = 0, maximum = 3600, default = 60.0)
+    )]
+    pub hold_seconds: Option<Seconds>,
+}
+
+impl ResourceCheck {
+    /// The default of `hold_seconds`.
+    pub const DEFAULT_HOLD: Seconds = Seconds::from_whole(60);
+    /// The longest `hold_seconds`.
+    pub const MAX_HOLD: Seconds = Seconds::from_whole(3600);
+
+    /// The default of `cost`: 1.
+    #[must_use]
+    pub fn default_cost() -> Capacity {
+        Capacity::saturating(1.0)
+    }
+}
+
+/// The response to an admitted check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct CheckResponse {
+    /// A permit for each gauge, in the order of the request. Gauges that share one because of the
+    /// bound on keys have one permit.
+    pub permits: Vec<CheckPermit>,
+}
+
+/// The permit of a gauge.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct CheckPermit {
+    /// The gauge.
+    pub resource_id: ResourceId,
+    /// The permit, for its release.
+    pub permit: String,
+}
+
+/// Gives permits back. Unknown and released ones are ignored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CheckReleaseRequest {
+    /// The permits; at most 10,000.
+    #[cfg_attr(feature = "schema", schema(max_items = 10000))]
+    pub permits: Vec<String>,
+}
+
+/// The response to a release of permits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct CheckReleaseResponse {
+    /// The number of permits given back now.
+    pub released: usize,
+}

@@ -1,0 +1,300 @@
+//! The agent: the layer as a daemon, for processes in any language on the same machine.
+
+use std::{
+    fmt,
+    future::Future,
+    io,
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering::Release},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use doorman_config::{FileSource, LoadError, Rule};
+use futures_util::{FutureExt, future::join_all};
+use tokio::task::JoinSet;
+use tower_doorman::{Doorman, InvalidRules, LimitLayer};
+
+use crate::{
+    http::{
+        AllowedHosts, BodyBuffer,
+        agent::{self, AgentParts, AgentState, metrics::LayerMetrics, permits::PermitTable},
+        state::Draining,
+    },
+    net::{ConnectionMetrics, Listener, UnixSocket},
+    observe::metrics::RequestMetrics,
+    settings::Exposure,
+    util::follow::FileFollower,
+};
+
+/// How long the agent waits for the control plane before it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Settings of an [`Agent`].
+#[derive(Debug, Clone)]
+pub struct AgentSettings {
+    /// Addresses, at least one.
+    pub listen: Vec<ListenAddress>,
+    /// Permissions of the Unix sockets.
+    pub socket_mode: u32,
+    /// Addresses on which the agent may listen.
+    pub exposure: Exposure,
+    /// The most open connections of each listener.
+    pub max_connections: NonZeroUsize,
+    /// The most permits of gauges at once.
+    pub max_permits: usize,
+    /// The file with the rules for forwarded requests; `None`: the rules of the control plane.
+    pub rules: Option<FileSource>,
+    /// The service whose rules of the file apply.
+    pub service: String,
+}
+
+/// An address of the agent: `HOST:PORT` or `unix:PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// An address of TCP; port 0 takes a free port.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "http://{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Why an agent does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// The address is not on loopback.
+    #[error(
+        "the agent has no authentication and listens on loopback or a Unix socket, not on {0}: \
+         pass 127.0.0.1 or unix:PATH, or --insecure-no-auth to let everybody who can connect use \
+         the limits"
+    )]
+    Exposed(SocketAddr),
+    /// The address cannot be bound.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: ListenAddress,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file with the rules is invalid or cannot be read.
+    #[error(transparent)]
+    Rules(#[from] LoadError),
+    /// The layer does not accept the rules.
+    #[error(transparent)]
+    InvalidRules(#[from] InvalidRules),
+}
+
+/// How an agent stopped.
+#[derive(Debug)]
+#[must_use]
+pub struct AgentStopped {
+    /// Connections that were closed before their last response was sent.
+    pub cut_off: usize,
+}
+
+/// An agent that is bound to its addresses and serves as soon as it [runs](Self::run).
+#[derive(Debug)]
+pub struct Agent {
+    listeners: Vec<AgentListener>,
+    agent: AgentState,
+    follower: Option<RulesFollower>,
+}
+
+#[derive(Debug)]
+enum AgentListener {
+    Tcp(Listener),
+    Unix(Listener<UnixSocket>),
+}
+
+impl Agent {
+    /// Binds the addresses and reads the rules. `doorman` leases from the control plane.
+    ///
+    /// # Errors
+    /// [`AgentError`] when the settings, an address or the rules cannot be used.
+    pub fn bind(settings: AgentSettings, doorman: Doorman) -> Result<Self, AgentError> {
+        let layer_metrics = LayerMetrics::of_process();
+        let (rules, follower) = match settings.rules {
+            None => (doorman.rules(), None),
+            Some(file) => {
+                let follower = RulesFollower {
+                    file,
+                    service: settings.service,
+                    doorman: doorman.clone(),
+                };
+                (follower.layer(&follower.file.rules()?)?, Some(follower))
+            }
+        };
+        let bind = |address: ListenAddress| match address {
+            ListenAddress::Tcp(ip)
+                if !is_loopback(ip) && settings.exposure == Exposure::Loopback =>
+            {
+                Err(AgentError::Exposed(ip))
+            }
+            ListenAddress::Tcp(ip) => Listener::bind(ip, settings.max_connections)
+                .map(AgentListener::Tcp)
+                .map_err(|source| AgentError::Listen { address, source }),
+            ListenAddress::Unix(ref path) => {
+                Listener::bind_unix(path.clone(), settings.socket_mode, settings.max_connections)
+                    .map(AgentListener::Unix)
+                    .map_err(|source| AgentError::Listen { address, source })
+            }
+        };
+        let listeners = settings.listen.into_iter().map(bind);
+        Ok(Self {
+            listeners: listeners.collect::<Result<_, _>>()?,
+            agent: AgentState::from(AgentParts {
+                checks: doorman.checks(),
+                doorman,
+                rules: ArcSwap::from_pointee(rules),
+                permits: Arc::new(PermitTable::new(settings.max_permits)),
+                ready: false.into(),
+                draining: Draining::default(),
+                body_buffer: BodyBuffer::default(),
+                requests: RequestMetrics::default(),
+                connections: ConnectionMetrics::default(),
+                layer: layer_metrics,
+            }),
+            follower,
+        })
+    }
+
+    /// The bound addresses, with the actual ports.
+    pub fn addresses(&self) -> impl Iterator<Item = ListenAddress> {
+        self.listeners.iter().map(|it| match it {
+            AgentListener::Tcp(it) => ListenAddress::Tcp(it.address()),
+            AgentListener::Unix(it) => ListenAddress::Unix(it.path().to_owned()),
+        })
+    }
+
+    /// Serves until `shutdown` is ready, drains the connections for up to 8 s, and releases the
+    /// leases. Leases of gauges with permits in use expire instead.
+    ///
+    /// # Cancel safety
+    /// When it is dropped, all connections are closed, and permits are given back.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> AgentStopped {
+        let Self {
+            listeners,
+            agent,
+            follower,
+        } = self;
+        let mut tasks = JoinSet::new();
+        let permits = Arc::clone(&agent.permits);
+        tasks.spawn(async move { permits.expire().await });
+        let started = agent.clone();
+        tasks.spawn(async move {
+            if let Err(error) = started.doorman.ready(READY_TIMEOUT).await {
+                tracing::warn!(%error, "serving without an answer of the control plane; fallbacks apply");
+            }
+            started.ready.store(true, Release);
+        });
+        if let Some(follower) = follower {
+            let followed = agent.clone();
+            tasks.spawn(async move { follower.follow(&followed.rules).await });
+        }
+        let shutdown = shutdown.shared();
+        let serve = async |listener| {
+            let hosts = allowed_hosts(&listener);
+            let router = agent::router(agent.clone(), hosts);
+            let metrics = agent.connections.clone();
+            let on_drain = || agent.draining.begin();
+            match listener {
+                AgentListener::Tcp(it) => {
+                    it.serve(router, metrics, shutdown.clone(), on_drain, |_| 0)
+                        .await
+                }
+                AgentListener::Unix(it) => {
+                    it.serve(router, metrics, shutdown.clone(), on_drain, |_| 0)
+                        .await
+                }
+            }
+        };
+        let cut_off = join_all(listeners.into_iter().map(serve)).await;
+        tasks.shutdown().await;
+        // The permits are in use until the process ends.
+        if let Err(error) = agent.doorman.clone().shutdown().await {
+            tracing::warn!(%error, "cannot release the leases");
+        }
+        AgentStopped {
+            cut_off: cut_off.iter().sum(),
+        }
+    }
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// A web page cannot reach a Unix socket.
+fn allowed_hosts(listener: &AgentListener) -> AllowedHosts {
+    match listener {
+        AgentListener::Tcp(it) if is_loopback(it.address()) => {
+            AllowedHosts::of_loopback(&format!("http://{}", it.address()))
+        }
+        AgentListener::Tcp(it) => AllowedHosts::any(&format!("http://{}", it.address())),
+        AgentListener::Unix(_) => AllowedHosts::any("http://localhost"),
+    }
+}
+
+/// Applies the rules of a file whenever it changes.
+#[derive(Debug)]
+struct RulesFollower {
+    file: FileSource,
+    service: String,
+    doorman: Doorman,
+}
+
+impl RulesFollower {
+    fn layer(&self, rules: &[Rule]) -> Result<LimitLayer, InvalidRules> {
+        let own = rules.iter().filter(|rule| rule.applies_to(&self.service));
+        let own: Vec<_> = own.map(|rule| rule.definition().clone()).collect();
+        if own.is_empty() {
+            tracing::warn!(
+                service = self.service,
+                "no rule of the file applies to this service; forwarded requests are not limited"
+            );
+        }
+        self.doorman.fixed_rules(&own)
+    }
+
+    /// An invalid file leaves the last valid rules in force.
+    async fn follow(self, active: &ArcSwap<LimitLayer>) {
+        let read = {
+            let file = self.file.clone();
+            move || file.rules().map_err(|error| error.full_message())
+        };
+        let mut follower = FileFollower::new([self.file.directory()], read);
+        let mut known = follower.next(|_| true).await;
+        loop {
+            let content = follower.next(|it| *it == known).await;
+            if content == known {
+                continue;
+            }
+            let layer = content
+                .as_ref()
+                .map_err(Clone::clone)
+                .and_then(|rules| self.layer(rules).map_err(|error| error.to_string()));
+            match layer {
+                Ok(layer) => {
+                    active.store(Arc::new(layer));
+                    tracing::info!(file = %self.file, "rules updated");
+                }
+                Err(error) => {
+                    tracing::error!(error, "invalid rules; the last valid rules stay in force");
+                }
+            }
+            known = content;
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! `POST /v1/check` and the release of permits.
+
+use std::collections::HashSet;
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, Response},
+    response::IntoResponse,
+};
+use doorman_openapi::{
+    CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRequest, CheckResponse,
+    FieldError, MAX_CHECKED, MAX_RELEASED, ProblemType, ResourceCheck, ResourceId, Seconds, Unit,
+    paths,
+};
+use serde::de::DeserializeOwned;
+use tower_doorman::{Cost, RequestHead, ResourceUse};
+
+use super::{AgentParts, AgentState, permits::PermitId};
+use crate::{
+    http::{
+        error::ApiError,
+        extract::{body, json, query},
+        response::Json,
+    },
+    util::clock,
+};
+
+/// Check resources
+///
+/// Takes of every resource, or of none. A gauge is in use until its permit is released, or for
+/// `hold_seconds`. The response says what is left in `RateLimit`, by resource.
+#[utoipa::path(
+    post,
+    path = paths::CHECK,
+    tag = "agent",
+    request_body(
+        content = CheckRequest,
+        examples(
+            ("one" = (
+                summary = "One token of a rate",
+                value = json!({"resource_id": "tenant/acme"})
+            )),
+            ("several" = (
+                summary = "A rate at a cost, and a gauge",
+                value = json!({"resources": [
+                    {"resource_id": "api", "cost": 5},
+                    {"resource_id": "pool", "unit": "gauge", "hold_seconds": 30}
+                ]})
+            ))
+        )
+    ),
+    responses(
+        (
+            status = OK,
+            description = "Every resource admits it",
+            body = CheckResponse,
+            headers(
+                ("RateLimit" = String, description = "What is left of each resource"),
+                ("RateLimit-Policy" = String, description = "The limit of each resource")
+            ),
+            example = json!({"permits": [{"resource_id": "pool", "permit": "5a1c9e0b7d2f43865a1c9e0b7d2f4386"}]})
+        ),
+        super::openapi::CheckErrors
+    )
+)]
+pub(super) async fn check_resources(
+    State(agent): State<AgentState>,
+    request: Request,
+) -> Response<Body> {
+    match decide(&agent, request).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn decide(agent: &AgentParts, request: Request) -> Result<Response<Body>, ApiError> {
+    let (request, head) = read::<CheckRequest>(agent, request).await?;
+    let resources = resources(request).map_err(|error| ApiError::invalid(vec![error]))?;
+    let gauges = resources.iter().filter(|it| it.unit == Unit::Gauge).count();
+    let mut slots = agent.permits.reserve(gauges).ok_or_else(too_many_permits)?;
+    let uses: Vec<_> = resources.iter().map(resource_use).collect();
+    let admitted = match agent.checks.check(&uses).await {
+        Ok(admitted) => admitted,
+        Err(refused) => return Ok(refused.to_response(&RequestHead::of(&head)).map(Body::from)),
+    };
+    let mut headers = HeaderMap::new();
+    admitted.append_headers(&mut headers);
+    let now = clock::now();
+    let mut permits = Vec::new();
+    for (resource_id, permit) in admitted.into_permits() {
+        let slot = slots.split(1).ok_or_else(ApiError::internal)?;
+        let ends = now.after(hold(&resources, &resource_id).duration());
+        let id = agent.permits.hold(permit, slot, ends);
+        let permit = id.ok_or_else(ApiError::internal)?.text();
+        permits.push(CheckPermit {
+            resource_id,
+            permit,
+        });
+    }
+    let mut response = Json(CheckResponse { permits }).into_response();
+    response.headers_mut().extend(headers);
+    Ok(response)
+}
+
+/// Release permits
+///
+/// Gives the units of gauges back. The call is idempotent: unknown and released permits are
+/// ignored.
+#[utoipa::path(
+    post,
+    path = paths::CHECK_RELEASE,
+    tag = "agent",
+    request_body(
+        content = CheckReleaseRequest,
+        examples(
+            ("one" = (
+                summary = "One permit",
+                value = json!({"permits": ["5a1c9e0b7d2f43865a1c9e0b7d2f4386"]})
+            ))
+        )
+    ),
+    responses(
+        (status = OK, description = "The permits are given back", body = CheckReleaseResponse, example = json!({"released": 1})),
+        crate::http::openapi::responses::AgentErrors
+    )
+)]
+pub(super) async fn release_permits(
+    State(agent): State<AgentState>,
+    request: Request,
+) -> Result<Json<CheckReleaseResponse>, ApiError> {
+    let (request, _) = read::<CheckReleaseRequest>(&agent, request).await?;
+    let permits = request.permits;
+    if permits.len() > MAX_RELEASED {
+        let detail = format!(
+            "must have at most {MAX_RELEASED} elements, not {}",
+            permits.len()
+        );
+        return Err(ApiError::invalid(vec![field("/permits", detail)]));
+    }
+    let permits = permits.iter().filter_map(|it| PermitId::parse(it));
+    let released = agent.permits.release(permits);
+    Ok(Json(CheckReleaseResponse { released }))
+}
+
+async fn read<T: DeserializeOwned>(
+    agent: &AgentParts,
+    request: Request,
+) -> Result<(T, Request<()>), ApiError> {
+    let (head, body) = request.into_parts();
+    query::parse(&head.uri, [])?;
+    let bytes = body::read_json(&head.headers, body, &agent.body_buffer).await?;
+    Ok((json::parse(&bytes)?, Request::from_parts(head, ())))
+}
+
+/// The resources of a valid request.
+fn resources(request: CheckRequest) -> Result<Vec<ResourceCheck>, FieldError> {
+    let CheckRequest {
+        resources,
+        resource_id,
+        cost,
+        unit,
+        hold_seconds,
+    } = request;
+    let has_other_fields = cost.is_some() || unit.is_some() || hold_seconds.is_some();
+    match (resources, resource_id) {
+        (Some(_), Some(_)) => Err(field("", "has both `resources` and `resource_id`")),
+        (Some(_), None) if has_other_fields => Err(field(
+            "",
+            "has fields of one resource beside `resources`; they belong into its elements",
+        )),
+        (None, None) => Err(field("", "must have `resources` or `resource_id`")),
+        (None, Some(resource_id)) => {
+            let one = ResourceCheck {
+                resource_id,
+                cost: cost.unwrap_or_else(ResourceCheck::default_cost),
+                unit: unit.unwrap_or_default(),
+                hold_seconds,
+            };
+            validate(&one, "")?;
+            Ok(vec![one])
+        }
+        (Some(all), None) => {
+            if all.is_empty() || all.len() > MAX_CHECKED {
+                let detail = format!("must have 1 to {MAX_CHECKED} elements, not {}", all.len());
+                return Err(field("/resources", detail));
+            }
+            let mut seen = HashSet::with_capacity(all.len());
+            for (index, one) in all.iter().enumerate() {
+                let place = format!("/resources/{index}");
+                if !seen.insert(&one.resource_id) {
+                    return Err(field(&format!("{place}/resource_id"), "duplicate resource"));
+                }
+                validate(one, &place)?;
+            }
+            Ok(all)
+        }
+    }
+}
+
+fn validate(one: &ResourceCheck, place: &str) -> Result<(), FieldError> {
+    if one.cost.get() <= 0.0 {
+        return Err(field(&format!("{place}/cost"), "must be more than 0"));
+    }
+    let Some(hold) = one.hold_seconds else {
+        return Ok(());
+    };
+    let place = format!("{place}/hold_seconds");
+    if one.unit == Unit::Rate {
+        return Err(field(&place, "is only for a resource with `unit` gauge"));
+    }
+    if hold <= Seconds::ZERO || hold > ResourceCheck::MAX_HOLD {
+        let longest = ResourceCheck::MAX_HOLD;
+        let detail = format!("must be more than 0, and at most {longest}, not {hold}");
+        return Err(field(&place, detail));
+    }
+    Ok(())
+}
+
+fn resource_use(one: &ResourceCheck) -> ResourceUse {
+    let resource = one.resource_id.as_str();
+    let it = match one.unit {
+        Unit::Rate => ResourceUse::rate(resource),
+        Unit::Gauge => ResourceUse::gauge(resource),
+    };
+    it.cost(Cost::new(one.cost.get()).unwrap_or_default())
+}
+
+/// How long a permit is held. One that several gauges share is held for the longest of them.
+fn hold(resources: &[ResourceCheck], id: &ResourceId) -> Seconds {
+    let own = resources.iter().find(|it| it.resource_id == *id);
+    let of = |it: &ResourceCheck| it.hold_seconds.unwrap_or(ResourceCheck::DEFAULT_HOLD);
+    match own {
+        Some(own) => of(own),
+        None => {
+            let gauges = resources.iter().filter(|it| it.unit == Unit::Gauge);
+            gauges.map(of).fold(
+                Seconds::ZERO,
+                |longest, it| {
+                    if it > longest { it } else { longest }
+                },
+            )
+        }
+    }
+}
+
+pub(super) fn too_many_permits() -> ApiError {
+    ApiError::new(
+        ProblemType::Unavailable,
+        "too many permits are held: release them, or raise --max-permits",
+    )
+}
+
+fn field(pointer: &str, detail: impl Into<String>) -> FieldError {
+    FieldError {
+        pointer: pointer.to_owned(),
+        detail: detail.into(),
+    }
+}

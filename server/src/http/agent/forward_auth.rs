@@ -1,0 +1,157 @@
+//! `/v1/forward-auth`: decides by the rules on a request that a proxy holds back meanwhile.
+//!
+//! The proxy describes the request. One that puts the path of the request behind that of the agent
+//! (Envoy) sends its method and headers as they are. Others (nginx, Traefik, Caddy) send
+//! `X-Forwarded-Method` and `X-Forwarded-Uri`. A caller could set further headers itself, so no
+//! others are read.
+
+use std::convert::Infallible;
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Response, Uri, header, request::Parts},
+    response::IntoResponse,
+};
+use doorman_openapi::{ResourceCheck, paths};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_doorman::Permit;
+
+use super::{AgentParts, AgentState, check::too_many_permits};
+use crate::{http::error::ApiError, util::clock};
+
+const METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
+const URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const PERMIT: HeaderName = HeaderName::from_static("doorman-permit");
+
+/// Decide on a forwarded request
+///
+/// Applies the rules to the request that a proxy describes: by `X-Forwarded-Method` and
+/// `X-Forwarded-Uri`, or by the method and the path behind `/v1/forward-auth`. Any method. Gauges
+/// are in use until the permit in `Doorman-Permit` is released, or for 60 s.
+#[utoipa::path(
+    get,
+    path = paths::FORWARD_AUTH,
+    tag = "agent",
+    params(
+        ("X-Forwarded-Method" = inline(Option<String>), Header, nullable = false, description = "The method of the request", example = "GET"),
+        ("X-Forwarded-Uri" = inline(Option<String>), Header, nullable = false, description = "The path and query of the request", example = "/orders/7"),
+        ("X-Forwarded-Host" = inline(Option<String>), Header, nullable = false, description = "The host of the request; without it, `Host`"),
+        ("X-Forwarded-For" = inline(Option<String>), Header, nullable = false, description = "The addresses of the caller and of proxies; the last one is that which the proxy saw")
+    ),
+    responses(
+        (
+            status = OK,
+            description = "The rules admit the request",
+            headers(
+                ("RateLimit" = String, description = "What is left of each limit"),
+                ("RateLimit-Policy" = String, description = "Each limit"),
+                ("Doorman-Permit" = String, description = "The permit of the gauges, if any applies")
+            )
+        ),
+        super::openapi::ForwardErrors
+    )
+)]
+pub(super) async fn forward_auth(
+    State(agent): State<AgentState>,
+    request: Request,
+) -> Response<Body> {
+    let (parts, _) = request.into_parts();
+    match original(parts) {
+        Ok(request) => decide(&agent, request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Applies the layer to a service that does nothing.
+async fn decide(agent: &AgentParts, request: Request<()>) -> Response<Body> {
+    let admit = service_fn(async |request: Request<()>| {
+        let mut response = Response::new(Body::empty());
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(permit) = request.extensions().get::<Permit>() {
+            response.extensions_mut().insert(permit.clone());
+        }
+        Ok::<_, Infallible>(response)
+    });
+    let limited = agent.rules.load_full().layer(admit);
+    let Ok(mut response) = limited.oneshot(request).await;
+    if let Some(permit) = response.extensions_mut().remove::<Permit>() {
+        match hold(agent, permit) {
+            Ok(id) => response.headers_mut().insert(PERMIT, id),
+            Err(error) => return error.into_response(),
+        };
+    }
+    response.map(Body::new)
+}
+
+/// The proxy cannot tell when the request ends.
+fn hold(agent: &AgentParts, permit: Permit) -> Result<HeaderValue, ApiError> {
+    let slot = agent.permits.reserve(1).ok_or_else(too_many_permits)?;
+    let ends = clock::now().after(ResourceCheck::DEFAULT_HOLD.duration());
+    let id = agent.permits.hold(permit, slot, ends);
+    let id = id.ok_or_else(ApiError::internal)?;
+    HeaderValue::try_from(id.text()).map_err(|_| ApiError::internal())
+}
+
+/// The request that the proxy describes.
+fn original(parts: Parts) -> Result<Request<()>, ApiError> {
+    let Parts {
+        method,
+        uri,
+        mut headers,
+        ..
+    } = parts;
+    let sent = uri.path_and_query().map_or("", |it| it.as_str());
+    let behind = sent.strip_prefix(paths::FORWARD_AUTH);
+    let (method, uri) = match behind.filter(|behind| behind.starts_with('/')) {
+        Some(behind) => {
+            if let Some(host) = uri
+                .authority()
+                .filter(|_| !headers.contains_key(header::HOST))
+            {
+                headers.insert(header::HOST, value(host.as_str())?);
+            }
+            (method, parse_uri(behind.as_bytes())?)
+        }
+        None => {
+            let method = required(&headers, &METHOD)?;
+            let method = Method::from_bytes(method.as_bytes()).map_err(|_| invalid(&METHOD))?;
+            let uri = parse_uri(required(&headers, &URI)?.as_bytes())?;
+            if let Some(host) = headers.remove(HOST) {
+                headers.insert(header::HOST, host);
+            }
+            (method, uri)
+        }
+    };
+    let mut request = Request::new(());
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+fn parse_uri(text: &[u8]) -> Result<Uri, ApiError> {
+    Uri::try_from(text).map_err(|_| invalid(&URI))
+}
+
+fn value(text: &str) -> Result<HeaderValue, ApiError> {
+    HeaderValue::from_str(text).map_err(|_| invalid(&header::HOST))
+}
+
+/// The only value of a header.
+fn required<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<&'h HeaderValue, ApiError> {
+    let mut values = headers.get_all(name).into_iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Ok(value),
+        (None, _) => Err(ApiError::malformed(format!(
+            "missing `{name}`: configure the proxy to describe the request"
+        ))),
+        (Some(_), Some(_)) => Err(ApiError::malformed(format!("duplicate `{name}`"))),
+    }
+}
+
+fn invalid(name: &HeaderName) -> ApiError {
+    ApiError::malformed(format!("invalid `{name}`"))
+}

@@ -1,0 +1,187 @@
+//! `GET /metrics` of the agent: those of its requests, and those of the layer.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use axum::{extract::State, http::header, response::IntoResponse};
+use doorman_openapi::paths;
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use prometheus_client::{
+    encoding::text,
+    metrics::{
+        counter::{self, ConstCounter},
+        family::Family,
+        gauge::{self, ConstGauge},
+        info::Info,
+    },
+    registry::Registry,
+};
+
+use super::{AgentParts, AgentState};
+use crate::{
+    http::{error::ApiError, metrics::MEDIA_TYPE},
+    observe::log,
+};
+
+/// The labels of a series.
+type Labels = Vec<(String, String)>;
+
+/// The metrics of the layer, which it reports through the `metrics` facade.
+#[derive(Debug, Default)]
+pub(crate) struct LayerMetrics(Mutex<BTreeMap<String, LayerFamily>>);
+
+#[derive(Debug, Default)]
+struct LayerFamily {
+    help: String,
+    counters: BTreeMap<Labels, Arc<AtomicU64>>,
+    /// Of the bits of floating-point numbers.
+    gauges: BTreeMap<Labels, Arc<AtomicU64>>,
+}
+
+impl LayerMetrics {
+    /// Those of this process, recorded from the first call on.
+    pub(crate) fn of_process() -> Arc<Self> {
+        static RECORDER: OnceLock<Arc<LayerMetrics>> = OnceLock::new();
+        let recorder = RECORDER.get_or_init(|| {
+            let recorder = Arc::new(Self::default());
+            if metrics::set_global_recorder(Arc::clone(&recorder)).is_err() {
+                tracing::warn!("the program records the metrics of the layer elsewhere");
+            }
+            recorder
+        });
+        Arc::clone(recorder)
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        for (name, family) in &*self.families() {
+            // The registry adds them.
+            let name = name.strip_prefix("doorman_").unwrap_or(name);
+            let name = name.strip_suffix("_total").unwrap_or(name);
+            if !family.counters.is_empty() {
+                let counters = Family::<Labels, counter::Counter>::default();
+                for (labels, count) in &family.counters {
+                    let counter = counters.get_or_create(labels);
+                    counter.inc_by(count.load(Relaxed));
+                }
+                registry.register(name, &*family.help, counters);
+            } else if !family.gauges.is_empty() {
+                let gauges = Family::<Labels, gauge::Gauge<f64, AtomicU64>>::default();
+                for (labels, bits) in &family.gauges {
+                    let gauge = gauges.get_or_create(labels);
+                    gauge.set(f64::from_bits(bits.load(Relaxed)));
+                }
+                registry.register(name, &*family.help, gauges);
+            }
+        }
+    }
+
+    fn describe(&self, name: &KeyName, help: &str) {
+        let mut families = self.families();
+        let family = families.entry(name.as_str().to_owned()).or_default();
+        help.clone_into(&mut family.help);
+    }
+
+    fn families(&self) -> MutexGuard<'_, BTreeMap<String, LayerFamily>> {
+        // Every statement leaves them consistent.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn labels(key: &Key) -> Labels {
+    let owned = |label: &metrics::Label| (label.key().to_owned(), label.value().to_owned());
+    key.labels().map(owned).collect()
+}
+
+impl Recorder for LayerMetrics {
+    fn describe_counter(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(&name, &help);
+    }
+
+    fn describe_gauge(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
+        self.describe(&name, &help);
+    }
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let mut families = self.families();
+        let family = families.entry(key.name().to_owned()).or_default();
+        let counter = family.counters.entry(labels(key)).or_default();
+        Counter::from_arc(Arc::clone(counter))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        let mut families = self.families();
+        let family = families.entry(key.name().to_owned()).or_default();
+        let gauge = family.gauges.entry(labels(key)).or_default();
+        Gauge::from_arc(Arc::clone(gauge))
+    }
+
+    /// The layer has none.
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// Read the metrics
+///
+/// All metrics as OpenMetrics text, for Prometheus: those of the layer, and of the agent.
+#[utoipa::path(
+    get,
+    path = paths::METRICS,
+    tag = "probes",
+    responses(
+        (
+            status = OK,
+            description = "The metrics",
+            body = String,
+            content_type = "application/openmetrics-text",
+            example = "# HELP doorman_agent_permits Permits in use.\n# TYPE doorman_agent_permits gauge\ndoorman_agent_permits 3\n# EOF\n"
+        ),
+        crate::http::openapi::responses::UnavailableError
+    )
+)]
+pub(super) async fn get_agent_metrics(
+    State(agent): State<AgentState>,
+) -> Result<impl IntoResponse, ApiError> {
+    let text = scrape(&agent)?;
+    Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], text))
+}
+
+fn scrape(agent: &AgentParts) -> Result<String, ApiError> {
+    let mut registry = Registry::with_prefix("doorman");
+    registry.register(
+        "build",
+        "Build information",
+        Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+    );
+    registry.register(
+        "log_lines_left_out",
+        "Log lines dropped because standard error accepted no more output",
+        ConstCounter::new(log::dropped_lines()),
+    );
+    registry.register(
+        "agent_permits",
+        "Permits in use",
+        ConstGauge::new(i64::try_from(agent.permits.len()).unwrap_or(i64::MAX)),
+    );
+    registry.register(
+        "agent_permits_expired",
+        "Permits given back because their time ended before their release",
+        ConstCounter::new(agent.permits.expired()),
+    );
+    agent.requests.register(&mut registry);
+    agent.connections.register(&mut registry);
+    agent.layer.register(&mut registry);
+    let mut text = String::new();
+    text::encode(&mut text, &registry).map_err(|error| {
+        tracing::error!(%error, "cannot encode metrics");
+        ApiError::internal()
+    })?;
+    Ok(text)
+}

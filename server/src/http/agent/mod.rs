@@ -1,0 +1,120 @@
+//! The HTTP API of the agent: checks, forwarded requests, probes and metrics.
+//!
+//! There is no authentication: the agent listens on loopback or a Unix socket.
+
+mod check;
+mod forward_auth;
+pub(crate) mod metrics;
+mod openapi;
+pub(crate) mod permits;
+mod probes;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    ops::Deref,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use arc_swap::ArcSwap;
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::Response,
+    middleware::{Next, from_fn_with_state},
+    response::IntoResponse,
+    routing::{any, get, post},
+};
+use doorman_openapi::paths;
+use tower::util::MapResponseLayer;
+use tower_doorman::{Checks, Doorman, LimitLayer};
+use tower_http::catch_panic::CatchPanicLayer;
+
+pub(crate) use self::openapi::agent_document;
+use self::{metrics::LayerMetrics, permits::PermitTable};
+use super::{
+    AllowedHosts, BodyBuffer, method_not_allowed, not_found, panicked,
+    response::buffer::ResponseBuffer, state::Draining,
+};
+use crate::{
+    net::ConnectionMetrics,
+    observe::{context::RequestContextLayer, metrics::RequestMetrics},
+};
+
+/// The parts of the agent that its handlers use.
+#[derive(Debug, Clone)]
+pub(crate) struct AgentState(Arc<AgentParts>);
+
+#[derive(Debug)]
+pub(crate) struct AgentParts {
+    pub(crate) doorman: Doorman,
+    pub(crate) checks: Checks,
+    /// Decides on forwarded requests.
+    pub(crate) rules: ArcSwap<LimitLayer>,
+    pub(crate) permits: Arc<PermitTable>,
+    /// Set once the control plane has answered, or the time to wait for it is over.
+    pub(crate) ready: AtomicBool,
+    pub(crate) draining: Draining,
+    pub(crate) body_buffer: BodyBuffer,
+    pub(crate) requests: RequestMetrics,
+    pub(crate) connections: ConnectionMetrics,
+    pub(crate) layer: Arc<LayerMetrics>,
+}
+
+impl Deref for AgentState {
+    type Target = AgentParts;
+
+    fn deref(&self) -> &AgentParts {
+        &self.0
+    }
+}
+
+impl From<AgentParts> for AgentState {
+    fn from(parts: AgentParts) -> Self {
+        Self(Arc::new(parts))
+    }
+}
+
+/// The router of a listener that is reached by these hosts.
+pub(crate) fn router(agent: AgentState, hosts: AllowedHosts) -> Router {
+    let buffer = ResponseBuffer::default();
+    let forward_auth = || any(forward_auth::forward_auth);
+    Router::new()
+        .route(paths::CHECK, post(check::check_resources))
+        .route(paths::CHECK_RELEASE, post(check::release_permits))
+        .route(paths::METRICS, get(metrics::get_agent_metrics))
+        .route(paths::OPENAPI, get(openapi::get_agent_openapi))
+        .route_layer(from_fn_with_state(hosts, check_host))
+        .route(paths::LIVEZ, get(probes::check_agent_livez))
+        .route(paths::READYZ, get(probes::check_agent_readyz))
+        // Their host is that of the forwarded request.
+        .route(paths::FORWARD_AUTH, forward_auth())
+        .route(FORWARD_AUTH_ROOT, forward_auth())
+        .route(FORWARD_AUTH_PATH, forward_auth())
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer((
+            RequestContextLayer,
+            agent.requests.clone(),
+            MapResponseLayer::new(move |it: Response<_>| buffer.reserve(it.map(Body::new))),
+            CatchPanicLayer::custom(panicked),
+        ))
+        .with_state(agent)
+}
+
+/// The routes of a proxy that puts the path of the request behind that of the agent.
+const FORWARD_AUTH_ROOT: &str = "/v1/forward-auth/";
+const FORWARD_AUTH_PATH: &str = "/v1/forward-auth/{*path}";
+
+async fn check_host(
+    State(hosts): State<AllowedHosts>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    match hosts.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
