@@ -259,6 +259,7 @@ fn every_command_of_the_guides_succeeds() {
         executed.push((&**guide, commands.len()));
     }
     for (guide, at_least) in [
+        ("AGENT.md", 3),
         ("AUTHENTICATION.md", 10),
         ("CONTROL_PLANE.md", 12),
         ("LEASES.md", 1),

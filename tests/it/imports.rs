@@ -347,7 +347,7 @@ fn folders_import_each_other_in_one_direction() {
 }
 
 /// Importing folder, and the folders that it must not import.
-const FORBIDDEN: [(&str, &str, &[&str]); 15] = [
+const FORBIDDEN: [(&str, &str, &[&str]); 16] = [
     (
         "server",
         "ledger",
@@ -414,7 +414,24 @@ const FORBIDDEN: [(&str, &str, &[&str]); 15] = [
             "quota",
         ],
     ),
-    ("server", "http", &["server"]),
+    ("server", "http", &["agent", "server"]),
+    (
+        "server",
+        "agent",
+        &[
+            "auth",
+            "document",
+            "durability",
+            "election",
+            "etcd",
+            "leasing",
+            "ledger",
+            "mastership",
+            "quota",
+            "reign",
+            "server",
+        ],
+    ),
     (
         "middleware",
         "limiter",

@@ -96,3 +96,30 @@ fn too_large_file_is_rejected() {
         format!("{}: must be at most 4194304 bytes", path.display())
     );
 }
+
+#[test]
+fn rules_are_read_with_and_without_templates() {
+    let rules = "rules: [{name: a, service: 'x*', resource: db}]";
+    // Templates are not checked.
+    for content in [rules.to_owned(), format!("resources: []\n{rules}")] {
+        let (_directory, path) = file(content.as_bytes());
+        let rules = FileSource::new(path).rules().unwrap();
+        assert_eq!(rules.len(), 1);
+        assert!(rules[0].applies_to("xy") && !rules[0].applies_to("y"));
+    }
+    for (content, message) in [
+        (
+            "resources: []",
+            "rules: is missing; must be a list of rules",
+        ),
+        (
+            "rules: [{name: a, service: b, resource: c, cost: -1}]",
+            "1:50: rules[0] \"a\": cost: must",
+        ),
+        ("limits: []", "limits: is not a known field"),
+    ] {
+        let (_directory, path) = file(content.as_bytes());
+        let error = FileSource::new(path).rules().unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}

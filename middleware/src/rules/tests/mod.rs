@@ -2,6 +2,7 @@
 
 mod applied;
 mod changes;
+mod fixed;
 mod invalid;
 mod shared;
 

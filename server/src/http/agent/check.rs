@@ -61,7 +61,7 @@ use crate::{
             ),
             example = json!({"permits": [{"resource_id": "pool", "permit": "5a1c9e0b7d2f43865a1c9e0b7d2f4386"}]})
         ),
-        super::openapi::CheckErrors
+        super::responses::CheckErrors
     )
 )]
 pub(super) async fn check_resources(

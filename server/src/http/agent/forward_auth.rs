@@ -50,7 +50,7 @@ const PERMIT: HeaderName = HeaderName::from_static("doorman-permit");
                 ("Doorman-Permit" = String, description = "The permit of the gauges, if any applies")
             )
         ),
-        super::openapi::ForwardErrors
+        super::responses::ForwardErrors
     )
 )]
 pub(super) async fn forward_auth(

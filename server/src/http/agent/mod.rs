@@ -8,6 +8,7 @@ pub(crate) mod metrics;
 mod openapi;
 pub(crate) mod permits;
 mod probes;
+mod responses;
 
 #[cfg(test)]
 mod tests;
