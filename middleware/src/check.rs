@@ -3,61 +3,14 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use doorman_openapi::{ResourceId, Unit};
+use doorman_openapi::ResourceId;
 use http::{HeaderMap, Response};
 
 use crate::{
-    Cost, Permit, Refusal, RequestHead,
+    Permit, Refusal, RequestHead, ResourceUse,
     admission::{Admitted, NamedLimits, RateLimitHeaders},
-    key::to_resource_id,
     limiter::Registry,
 };
-
-/// What a [check](Checks) takes of one resource: by default one token of a rate, or one unit of a
-/// gauge.
-#[derive(Debug, Clone, PartialEq)]
-#[must_use = "nothing is taken before a check"]
-pub struct ResourceUse {
-    resource: ResourceId,
-    unit: Unit,
-    cost: Cost,
-}
-
-impl ResourceUse {
-    /// A use of a rate: of a resource as of [`Key::constant`](crate::Key::constant).
-    pub fn rate(resource: impl AsRef<str>) -> Self {
-        Self {
-            resource: to_resource_id(resource.as_ref()),
-            unit: Unit::Rate,
-            cost: Cost::ONE,
-        }
-    }
-
-    /// A use of a gauge, until its [`Permit`] is dropped.
-    pub fn gauge(resource: impl AsRef<str>) -> Self {
-        Self {
-            unit: Unit::Gauge,
-            ..Self::rate(resource)
-        }
-    }
-
-    /// The tokens or units, by default one. Units are rounded up to a whole number.
-    pub fn cost(self, cost: Cost) -> Self {
-        Self { cost, ..self }
-    }
-
-    pub(crate) fn resource(&self) -> &ResourceId {
-        &self.resource
-    }
-
-    pub(crate) fn is_gauge(&self) -> bool {
-        self.unit == Unit::Gauge
-    }
-
-    pub(crate) fn taken(&self) -> Cost {
-        self.cost
-    }
-}
 
 /// Decides on resources that are named at run time, several at once, all or nothing: made by
 /// [`Doorman::checks`](crate::Doorman::checks). Cheap to clone.

@@ -126,6 +126,7 @@ mod permit;
 mod quota;
 mod rate;
 mod refusal;
+mod resource_use;
 mod rules;
 mod snapshot;
 mod status;
@@ -133,7 +134,7 @@ mod status;
 mod testing;
 
 pub use builder::{BuildError, Builder};
-pub use check::{AdmittedCheck, Checks, RefusedCheck, ResourceUse};
+pub use check::{AdmittedCheck, Checks, RefusedCheck};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
 pub use doorman_openapi::{
@@ -159,6 +160,7 @@ pub use permit::Permit;
 pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
 pub use rate::{KeyedRate, Rate, RateSettings};
 pub use refusal::{Refusal, RefusalReason};
+pub use resource_use::ResourceUse;
 pub use rules::InvalidRules;
 pub use snapshot::{LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot};
 pub use status::WorkerState;

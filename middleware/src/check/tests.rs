@@ -1,7 +1,7 @@
 use http::{Request, Response};
 
 use super::*;
-use crate::{Doorman, RefusalReason, clock};
+use crate::{Cost, Doorman, RefusalReason, clock};
 
 fn one(resource: &str) -> [ResourceUse; 1] {
     [ResourceUse::rate(resource)]
