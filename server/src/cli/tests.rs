@@ -35,7 +35,7 @@ async fn call(address: &str, line: &str) -> Result<String, Failure> {
 async fn run(line: &str) -> Result<String, Failure> {
     match parse(line).command.unwrap() {
         Command::OneShot(command) => command.run().await,
-        Command::Serve(_) => panic!("does not exit"),
+        Command::Serve(_) | Command::Agent(_) => panic!("does not exit"),
     }
 }
 

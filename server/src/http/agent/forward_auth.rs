@@ -14,6 +14,7 @@ use axum::{
     response::IntoResponse,
 };
 use doorman_openapi::{ResourceCheck, paths};
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_doorman::Permit;
 
@@ -24,6 +25,19 @@ const METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 const URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 const HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const PERMIT: HeaderName = HeaderName::from_static("doorman-permit");
+
+/// RFC 3986, appendix A.
+const NOT_IN_URIS: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// Decide on a forwarded request
 ///
@@ -132,8 +146,12 @@ fn original(parts: Parts) -> Result<Request<()>, ApiError> {
     Ok(request)
 }
 
+/// A path with its query. Characters that no URI has are escaped, since a proxy may let them pass.
 fn parse_uri(text: &[u8]) -> Result<Uri, ApiError> {
-    Uri::try_from(text).map_err(|_| invalid(&URI))
+    let escaped = percent_encode(text, NOT_IN_URIS).to_string();
+    let uri: Uri = escaped.parse().map_err(|_| invalid(&URI))?;
+    let is_path = uri.path().starts_with('/') || escaped == "*";
+    is_path.then_some(uri).ok_or_else(|| invalid(&URI))
 }
 
 fn value(text: &str) -> Result<HeaderValue, ApiError> {

@@ -1,6 +1,6 @@
 //! The API of the agent, with fixed limits and no control plane.
 
-use std::{env, fs, time::Duration};
+use std::{env, fs, sync::atomic::Ordering, time::Duration};
 
 use axum::http::Method;
 use doorman_openapi::{AGENT_OPENAPI_JSON, MAX_RELEASED, Rule};
@@ -14,7 +14,7 @@ const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../openapi/agent.j
 
 struct Agent {
     router: Router,
-    permits: Arc<PermitTable>,
+    state: AgentState,
 }
 
 /// The response to a request.
@@ -44,12 +44,11 @@ impl Agent {
             tower_doorman::TrustedProxies::hops(1, tower_doorman::ForwardedHeader::XForwardedFor),
         ));
         let rules: Vec<Rule> = serde_json::from_value(rules.clone()).unwrap();
-        let permits = Arc::new(PermitTable::new(max_permits));
         let parts = AgentParts {
             checks: doorman.checks(),
             rules: ArcSwap::from_pointee(doorman.fixed_rules(&rules).unwrap()),
             doorman,
-            permits: Arc::clone(&permits),
+            permits: Arc::new(PermitTable::new(max_permits)),
             ready: AtomicBool::new(false),
             draining: Draining::default(),
             body_buffer: BodyBuffer::default(),
@@ -57,14 +56,13 @@ impl Agent {
             connections: ConnectionMetrics::default(),
             layer: LayerMetrics::of_process(),
         };
-        let expiring = Arc::clone(&permits);
+        let state = AgentState::from(parts);
+        let expiring = Arc::clone(&state.permits);
         tokio::spawn(async move { expiring.expire().await });
+        let hosts = AllowedHosts::of_loopback("http://127.0.0.1:7301");
         Self {
-            router: router(
-                AgentState::from(parts),
-                AllowedHosts::of_loopback("http://127.0.0.1:7301"),
-            ),
-            permits,
+            router: router(state.clone(), hosts),
+            state,
         }
     }
 
@@ -187,16 +185,16 @@ async fn permit_ends_after_its_time() {
         tokio::time::sleep(Duration::from_millis(hold - 1)).await;
         assert_eq!(agent.check(pool(seconds)).await.status, 429);
         tokio::time::sleep(Duration::from_millis(2)).await;
-        assert_eq!(agent.permits.len(), 0);
+        assert_eq!(agent.state.permits.len(), 0);
         assert_eq!(agent.release(&[&permit(&held, 0)]).await, 0);
     }
     // The default.
     let default = json!({"resource_id": "pool", "unit": "gauge"});
     assert_eq!(agent.check(default).await.status, 200);
     tokio::time::sleep(Duration::from_millis(59_990)).await;
-    assert_eq!(agent.permits.len(), 1);
+    assert_eq!(agent.state.permits.len(), 1);
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(agent.permits.len(), 0);
+    assert_eq!(agent.state.permits.len(), 0);
     let metrics = agent.get(paths::METRICS).await;
     let metrics = String::from_utf8(metrics.body).unwrap();
     assert!(
@@ -345,6 +343,11 @@ async fn forwarded_request_is_decided_by_the_rules() {
 
     let get = [method("GET"), uri("/orders/7")];
     assert_eq!(agent.forward(paths::FORWARD_AUTH, &get).await.status, 200);
+    let unescaped = [method("POST"), uri("/orders/<\u{e9}>")];
+    assert_eq!(
+        agent.forward(paths::FORWARD_AUTH, &unescaped).await.status,
+        429
+    );
     let exempt = [method("GET"), uri("/healthz")];
     assert_eq!(
         agent.forward(paths::FORWARD_AUTH, &exempt).await.status,
@@ -446,6 +449,10 @@ async fn request_that_is_not_described_is_malformed() {
             vec![method, ("x-forwarded-uri", "a b")],
             "invalid `x-forwarded-uri`",
         ),
+        (
+            vec![method, ("x-forwarded-uri", "")],
+            "invalid `x-forwarded-uri`",
+        ),
     ] {
         let reply = agent.forward(paths::FORWARD_AUTH, &headers).await;
         assert_eq!(reply.status, 400, "{reply:?}");
@@ -472,10 +479,14 @@ async fn metrics_are_those_of_the_layer_and_of_requests() {
 }
 
 #[tokio::test]
-async fn agent_is_ready_once_it_has_waited() {
+async fn agent_is_ready_until_it_drains() {
     let agent = Agent::without_rules();
-    assert_eq!(agent.get(paths::LIVEZ).await.status, 200);
     assert_eq!(agent.get(paths::READYZ).await.status, 503);
+    agent.state.ready.store(true, Ordering::Release);
+    assert_eq!(agent.get(paths::READYZ).await.status, 200);
+    agent.state.draining.begin();
+    assert_eq!(agent.get(paths::READYZ).await.status, 503);
+    assert_eq!(agent.get(paths::LIVEZ).await.status, 200);
 }
 
 #[test]
