@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::ResourceId;
+use doorman_openapi::{Capacity, ResourceId};
 use tokio::time::{sleep, timeout};
 
 use crate::{
@@ -66,6 +66,13 @@ impl One {
 
     pub(crate) fn limiter(&self) -> Limiter<'_> {
         self.limiter.limiter().get()
+    }
+
+    /// States the demand. Warns if that of another limit applies.
+    pub(crate) fn set_wants(&self, wants: Capacity) {
+        self.direct.settings.set_wants(wants);
+        self.direct.attach(self.limiter());
+        self.direct.registry.report_demand(self.limiter());
     }
 
     pub(crate) async fn wait(&self, cost: Cost) -> Result<Permit, Refusal> {

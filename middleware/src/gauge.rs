@@ -47,7 +47,7 @@ impl GaugeSettings {
 
     /// A fixed demand instead of the measured one, as [`Limit::wants`](crate::Limit::wants).
     pub fn wants(mut self, wants: Capacity) -> Self {
-        self.0.limiter.wants = Some(wants);
+        self.0.limiter.wants = Some(wants).into();
         self
     }
 

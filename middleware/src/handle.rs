@@ -10,8 +10,8 @@ use tokio::{
 
 use crate::{
     Callers, Checks, Gauge, GaugeSettings, IntoLimits, InvalidLimit, InvalidRules, KeyedGauge,
-    KeyedRate, Limit, LimitLayer, LimitSnapshot, Rate, RateSettings, Rule, Snapshot, WorkerState,
-    clock,
+    KeyedRate, Lease, LeaseSettings, Limit, LimitLayer, LimitSnapshot, Rate, RateSettings, Rule,
+    Snapshot, WorkerState, clock,
     key::to_resource_id,
     lease::Command,
     limiter::{LeaseState, Registry, Source},
@@ -204,6 +204,12 @@ impl Doorman {
     #[must_use]
     pub fn keyed_gauge(&self, settings: impl Into<GaugeSettings>) -> KeyedGauge {
         KeyedGauge::new(Arc::clone(&self.registry), settings)
+    }
+
+    /// A part of a resource for code without requests: of a name, or of
+    /// [settings](LeaseSettings). It is leased from now on.
+    pub fn lease(&self, settings: impl Into<LeaseSettings>) -> Lease {
+        Lease::new(Arc::clone(&self.registry), settings)
     }
 
     /// Waits until the control plane has responded for every current limit with a constant key,

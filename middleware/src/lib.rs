@@ -104,6 +104,7 @@
 
 mod admission;
 mod builder;
+mod capacity;
 mod check;
 mod clock;
 mod cost;
@@ -134,6 +135,7 @@ mod status;
 mod testing;
 
 pub use builder::{BuildError, Builder};
+pub use capacity::{Lease, LeaseSettings, LeaseWatch, LeasedCapacity};
 pub use check::{AdmittedCheck, Checks, RefusedCheck};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;

@@ -190,7 +190,7 @@ impl Limit {
 
     /// A fixed demand in the resource's own unit, instead of the measured one. 0 leases nothing.
     pub fn wants(mut self, wants: Capacity) -> Self {
-        self.settings.wants = Some(wants);
+        self.settings.wants = Some(wants).into();
         self
     }
 

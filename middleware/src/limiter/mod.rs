@@ -45,6 +45,7 @@ use self::{
     published::Published,
     record::{Record, generation_of, is_in_use, settings_of},
     store::{QueueGuard, Store, Writer},
+    sync::Notify,
     wait_queue::unlock_and_wake,
 };
 use crate::{Fallback, key::to_resource_id};
@@ -139,6 +140,17 @@ pub(crate) struct Reading {
     pub(crate) rate: Option<f64>,
     /// When the rate changes at the latest: the end of the lease, or the next refresh.
     pub(crate) changes_at: Moment,
+}
+
+/// What a process may use of a resource.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Allowance {
+    /// Tokens a second, or units; infinite when unlimited.
+    pub(crate) amount: f64,
+    pub(crate) policy: Option<Policy>,
+    pub(crate) is_leased: bool,
+    /// The end of the lease; [`Moment::NEVER`] without one.
+    pub(crate) ends: Moment,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -448,6 +460,43 @@ impl<'s> Limiter<'s> {
             limit: published.policy.map_or(f64::INFINITY, Policy::per_second),
             burst,
         }
+    }
+
+    /// What the lease allows at `now`; without one, the fallback.
+    pub(crate) fn allowance(self, now: Moment) -> Allowance {
+        let View {
+            published,
+            view,
+            unit,
+            ..
+        } = self.view(now);
+        let policy = published.policy;
+        let refill = if published.schedule.is_asleep() {
+            first_refill(self.fallback(), policy, unit)
+        } else {
+            view.refill
+        };
+        Allowance {
+            amount: match refill {
+                Refill::Blocked => 0.0,
+                Refill::PerSecond(amount) | Refill::Credit(amount) | Refill::Units(amount) => {
+                    amount
+                }
+                Refill::Unlimited => f64::INFINITY,
+            },
+            policy,
+            is_leased: view.leased,
+            ends: if view.leased {
+                published.schedule.ends
+            } else {
+                Moment::NEVER
+            },
+        }
+    }
+
+    /// Notifies of a new lease. Subscribe before looking for changes.
+    pub(crate) fn changes(self) -> Arc<Notify> {
+        self.queue().changes()
     }
 
     /// The fallback that decides at `now`; `None` while there is a lease.

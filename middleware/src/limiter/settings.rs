@@ -25,7 +25,7 @@ pub(crate) struct LimiterSettings {
     /// A change applies from the next publication on.
     pub(crate) fallback: AtomicSetting<Fallback>,
     /// The stated demand; `None` when it is measured.
-    pub(crate) wants: Option<Capacity>,
+    pub(crate) wants: AtomicSetting<Option<Capacity>>,
     pub(crate) priority: Priority,
 }
 
@@ -51,7 +51,7 @@ impl LimiterSettings {
         let same = self.unit == other.unit
             && self.burst.get() == other.burst.get()
             && self.fallback.get() == other.fallback.get()
-            && self.wants == other.wants;
+            && self.wants.get() == other.wants.get();
         same.then_some(()).ok_or(SettingsConflict)
     }
 
@@ -234,6 +234,17 @@ impl Word for Fallback {
     }
 }
 
+/// `None` is not a number.
+impl Word for Option<Capacity> {
+    fn into_word(self) -> u64 {
+        self.map_or(f64::NAN, Capacity::get).to_bits()
+    }
+
+    fn from_word(word: u64) -> Self {
+        Capacity::new(f64::from_bits(word)).ok()
+    }
+}
+
 impl Word for Burst {
     fn into_word(self) -> u64 {
         self.0.to_bits()
@@ -255,6 +266,9 @@ mod tests {
         }
         for priority in [0, -1, i32::MIN, i32::MAX] {
             assert_eq!(AtomicSetting::from(priority).get(), priority);
+        }
+        for wants in [None, Some(Capacity::ZERO), Capacity::new(0.3).ok()] {
+            assert_eq!(AtomicSetting::from(wants).get(), wants);
         }
         let burst = AtomicSetting::from(Burst::default());
         let half = Burst::new(Duration::from_millis(500));

@@ -16,7 +16,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use doorman_openapi::{Moment, ResourceId, Unit};
+use doorman_openapi::{Capacity, Moment, ResourceId, Unit};
 use foldhash::fast::RandomState;
 
 use super::{
@@ -128,6 +128,13 @@ fn next_sweep(known: usize, records: u32) -> usize {
 pub(crate) struct RegisteredSettings {
     pub(super) settings: Arc<LimiterSettings>,
     pub(super) number: u16,
+}
+
+impl RegisteredSettings {
+    /// States the demand, for all limiters of the settings.
+    pub(crate) fn set_wants(&self, wants: Capacity) {
+        self.settings.wants.set(Some(wants));
+    }
 }
 
 impl Store {

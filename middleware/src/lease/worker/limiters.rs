@@ -194,7 +194,7 @@ impl TrackedLimiter {
 
     /// The demand with these wants, per second or in units, unless they are stated.
     fn demand(&self, limiter: Limiter<'_>, wants: f64) -> Demand {
-        let stated = limiter.with_settings(|settings| settings.wants);
+        let stated = limiter.with_settings(|settings| settings.wants.get());
         let measured = || match self.in_use {
             Some(_) => Capacity::saturating(wants),
             None => in_unit(wants, self.period),
@@ -335,7 +335,7 @@ impl TrackedLimiter {
             return true;
         }
         // A stated demand reserves capacity for requests to come.
-        let stated = limiter.with_settings(|settings| settings.wants.is_some());
+        let stated = limiter.with_settings(|settings| settings.wants.get().is_some());
         if stated || !self.answered || !limiter.sleep(now) {
             return false;
         }
@@ -370,7 +370,7 @@ impl TrackedLimiter {
 
     /// The state for a holding, in the limiter's running totals.
     pub(super) fn lease_state(&self, limiter: Limiter<'_>, holding: &Holding) -> LeaseState {
-        let stated = limiter.with_settings(|settings| settings.wants.is_some());
+        let stated = limiter.with_settings(|settings| settings.wants.get().is_some());
         let mut state = lease_state(holding, limiter.unit(), stated);
         if let LeaseState::Leased {
             sharing: Sharing::Bucket(balance),

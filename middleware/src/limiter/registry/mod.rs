@@ -47,7 +47,8 @@ pub(crate) type FirstState = Box<dyn Fn(&ResourceId) -> Option<LeaseState> + Sen
 pub(crate) enum Nudge {
     New(LimiterHandle),
     Shortage(LimiterHandle, Shortage),
-    /// Units of a gauge were given back, of which more are in use than leased.
+    /// The demand should be reported soon: units of a gauge were given back, of which more are in
+    /// use than leased, or another demand was stated.
     Returned(LimiterHandle),
 }
 
@@ -322,11 +323,22 @@ impl Registry {
     /// Gives units of a gauge back. Signals it to the worker, if more are in use than leased.
     pub(crate) fn give_back(&self, limiter: &LimiterHandle, units: f64) {
         let is_overused = limiter.get().give_back(units);
-        if is_overused
-            && let Source::Worker { nudges, .. } = &self.source
-            && limiter.get().record.demand.raise_returned()
+        if is_overused {
+            self.report_soon(limiter.get());
+        }
+    }
+
+    /// Lets the worker report a changed demand, if it has not been told so yet.
+    pub(crate) fn report_demand(&self, limiter: Limiter<'_>) {
+        self.wake(limiter, clock::now());
+        self.report_soon(limiter);
+    }
+
+    fn report_soon(&self, limiter: Limiter<'_>) {
+        if let Source::Worker { nudges, .. } = &self.source
+            && limiter.record.demand.raise_returned()
         {
-            nudges.send(Nudge::Returned(limiter.clone())).ok();
+            nudges.send(Nudge::Returned(limiter.handle())).ok();
         }
     }
 

@@ -19,6 +19,7 @@ mod shifts;
 mod small_limits;
 mod sudden;
 mod traces;
+mod watched;
 
 use std::{path::Path, time::Duration};
 
