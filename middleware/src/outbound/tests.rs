@@ -94,6 +94,24 @@ async fn hyper_client_is_limited() {
     assert_eq!(server.calls(), 4);
 }
 
+#[tokio::test]
+async fn hyper_client_holds_units_until_the_body_ends() {
+    let server = Server::start().await;
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let limited = Doorman::fixed([("partner", 1.0)])
+        .layer(Limit::gauge("partner"))
+        .unwrap()
+        .layer(client);
+    let post = || {
+        let request = Request::post(server.url()).body(Full::from("hello"));
+        limited.clone().oneshot(request.unwrap())
+    };
+    let response = post().await.unwrap();
+    assert_eq!(post().await.unwrap().status(), 429);
+    response.into_body().collect().await.unwrap();
+    assert_eq!(post().await.unwrap().status(), 200);
+}
+
 #[cfg(feature = "reqwest")]
 mod reqwest_client {
     use std::convert::Infallible;
@@ -181,6 +199,31 @@ mod reqwest_client {
         assert_eq!(response.chunk().await.unwrap().unwrap(), "two");
         drop(chunks);
         assert!(response.chunk().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn units_of_a_gauge_are_held_until_the_body_ends() {
+        let server = Server::start().await;
+        let doorman = Doorman::fixed([("partner", 1.0)]);
+        let (http, partner) = client(&doorman, Limit::gauge("partner"));
+        let post = || partner.send(http.post(server.url()).body("hello"));
+        let response = post().await.unwrap();
+        assert!(matches!(post().await, Err(SendError::Refused(_))));
+        assert_eq!(response.text().await.unwrap(), "hello");
+        let dropped = post().await.unwrap();
+        assert!(matches!(post().await, Err(SendError::Refused(_))));
+        drop(dropped);
+        post().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn key_is_made_of_the_outbound_request() {
+        let server = Server::start().await;
+        let doorman = Doorman::unlimited();
+        let (http, partner) = client(&doorman, Limit::rate("{method}/{host}"));
+        partner.send(http.get(server.url())).await.unwrap();
+        let limits = doorman.snapshot().limits;
+        assert_eq!(limits[0].resource.as_str(), "GET/127.0.0.1");
     }
 
     #[tokio::test]
