@@ -51,7 +51,9 @@ impl Checks {
     /// Safe: dropping the future gives back what it took.
     pub async fn check(&self, uses: &[ResourceUse]) -> Result<AdmittedCheck, RefusedCheck> {
         match self.0.admit(uses).await {
-            Ok(Admitted { headers, permit }) => Ok(AdmittedCheck { headers, permit }),
+            Ok(Admitted {
+                headers, permit, ..
+            }) => Ok(AdmittedCheck { headers, permit }),
             Err((refusal, headers)) => Err(RefusedCheck { refusal, headers }),
         }
     }

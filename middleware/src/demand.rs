@@ -167,6 +167,11 @@ impl Window {
         attempts > 0.0
     }
 
+    /// The highest running total so far.
+    pub(crate) fn total(&self) -> f64 {
+        self.total
+    }
+
     /// The seconds until the next sample.
     pub(crate) fn next_sample(&self, length: f64) -> f64 {
         let is_quiet = match &self.recent {

@@ -12,7 +12,7 @@ use doorman_openapi::{Capacity, ResourceId};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    Cost, Fallback, Permit, Refusal, RefusalReason, clock,
+    Charge, Cost, Fallback, Permit, Refusal, RefusalReason, clock,
     key::{KeyPrefix, to_resource_id},
     limiter::{
         Limiter, LimiterSettings, PinnedLimiter, RegisteredSettings, Registry, Rejected,
@@ -75,11 +75,11 @@ impl One {
         self.direct.registry.report_demand(self.limiter());
     }
 
-    pub(crate) async fn wait(&self, cost: Cost) -> Result<Permit, Refusal> {
+    pub(crate) async fn wait(&self, cost: Cost) -> Result<Admitted<'_>, Refusal> {
         self.direct.wait(|| self.limiter(), cost).await
     }
 
-    pub(crate) fn try_acquire(&self, cost: Cost) -> Result<Permit, Refusal> {
+    pub(crate) fn try_acquire(&self, cost: Cost) -> Result<Admitted<'_>, Refusal> {
         self.direct.try_acquire(self.limiter(), cost)
     }
 }
@@ -102,11 +102,11 @@ impl Keyed {
         }
     }
 
-    pub(crate) async fn wait(&self, key: &str, cost: Cost) -> Result<Permit, Refusal> {
+    pub(crate) async fn wait(&self, key: &str, cost: Cost) -> Result<Admitted<'_>, Refusal> {
         self.direct.wait(|| self.limiter(key), cost).await
     }
 
-    pub(crate) fn try_acquire(&self, key: &str, cost: Cost) -> Result<Permit, Refusal> {
+    pub(crate) fn try_acquire(&self, key: &str, cost: Cost) -> Result<Admitted<'_>, Refusal> {
         self.direct.try_acquire(self.limiter(key), cost)
     }
 
@@ -172,7 +172,7 @@ impl Direct {
         &self,
         find: impl Fn() -> Limiter<'r>,
         cost: Cost,
-    ) -> Result<Permit, Refusal> {
+    ) -> Result<Admitted<'_>, Refusal> {
         let mut guard = UseGuard::new(&self.meter);
         let deadline = self.max_wait.map(|max_wait| clock::now().after(max_wait));
         let mut reservation = loop {
@@ -207,13 +207,13 @@ impl Direct {
                 return Err(guard.refused(self.refusal(reservation.limiter(), rejected)));
             }
         }
-        Ok(self.commit(&mut reservation, guard))
+        Ok(self.commit(reservation, guard))
     }
 
-    fn try_acquire(&self, limiter: Limiter<'_>, cost: Cost) -> Result<Permit, Refusal> {
+    fn try_acquire(&self, limiter: Limiter<'_>, cost: Cost) -> Result<Admitted<'_>, Refusal> {
         let guard = UseGuard::new(&self.meter);
         match self.reserve(limiter, cost, WaitPolicy::Never) {
-            Ok(mut reservation) => Ok(self.commit(&mut reservation, guard)),
+            Ok(reservation) => Ok(self.commit(reservation, guard)),
             Err(refusal) => Err(guard.refused(refusal)),
         }
     }
@@ -239,12 +239,36 @@ impl Direct {
         Refusal::new(&self.name, resource, reason, retry_at, clock::now())
     }
 
-    fn commit(&self, reservation: &mut Reservation, guard: UseGuard<'_>) -> Permit {
+    fn commit(&self, mut reservation: Reservation, guard: UseGuard<'_>) -> Admitted<'_> {
         let mut permit = PermitBuilder::default();
         if let Some(units) = reservation.commit() {
             permit.add(&self.registry, reservation.limiter().handle(), units);
         }
         guard.admitted(|| reservation.limiter().fallback_at(clock::now()));
-        permit.build()
+        Admitted {
+            direct: self,
+            permit: permit.build(),
+            reservation,
+        }
+    }
+}
+
+/// An operation that was admitted.
+#[must_use = "the units of a gauge are given back when this is dropped"]
+pub(crate) struct Admitted<'d> {
+    direct: &'d Direct,
+    pub(crate) permit: Permit,
+    reservation: Reservation,
+}
+
+impl Admitted<'_> {
+    /// Lets its cost be corrected.
+    pub(crate) fn charge(&self, cost: Cost) -> Charge {
+        let mut charge = Charge::default();
+        let direct = self.direct;
+        if let Some(open) = self.reservation.open_charge(cost, clock::now()) {
+            charge.add(&direct.registry, &direct.name, open);
+        }
+        charge
     }
 }

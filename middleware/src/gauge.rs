@@ -115,7 +115,7 @@ impl Gauge {
     /// # Cancel safety
     /// Safe: dropping the future leaves the queue and gives the unit back.
     pub async fn acquire(&self) -> Result<Permit, Refusal> {
-        self.0.wait(Cost::ONE).await
+        Ok(self.0.wait(Cost::ONE).await?.permit)
     }
 
     /// Waits for so many units at once, as [`acquire`](Self::acquire); 0 is 1. A request for more
@@ -130,7 +130,7 @@ impl Gauge {
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
     pub async fn acquire_many(&self, units: u32) -> Result<Permit, Refusal> {
-        self.0.wait(cost(units)).await
+        Ok(self.0.wait(cost(units)).await?.permit)
     }
 
     /// Takes one unit if it is available now.
@@ -138,7 +138,7 @@ impl Gauge {
     /// # Errors
     /// [`Refusal`] when it is not. Nothing is in use then.
     pub fn try_acquire(&self) -> Result<Permit, Refusal> {
-        self.0.try_acquire(Cost::ONE)
+        Ok(self.0.try_acquire(Cost::ONE)?.permit)
     }
 
     /// Takes so many units if they are available now; 0 is 1.
@@ -146,7 +146,7 @@ impl Gauge {
     /// # Errors
     /// [`Refusal`] when they are not. Nothing is in use then.
     pub fn try_acquire_many(&self, units: u32) -> Result<Permit, Refusal> {
-        self.0.try_acquire(cost(units))
+        Ok(self.0.try_acquire(cost(units))?.permit)
     }
 }
 
@@ -166,7 +166,7 @@ impl KeyedGauge {
     /// # Cancel safety
     /// As for [`Gauge::acquire`].
     pub async fn acquire(&self, key: &str) -> Result<Permit, Refusal> {
-        self.0.wait(key, Cost::ONE).await
+        Ok(self.0.wait(key, Cost::ONE).await?.permit)
     }
 
     /// Waits for so many units of a key, as [`Gauge::acquire_many`].
@@ -180,7 +180,7 @@ impl KeyedGauge {
     /// # Cancel safety
     /// As for [`Gauge::acquire`].
     pub async fn acquire_many(&self, key: &str, units: u32) -> Result<Permit, Refusal> {
-        self.0.wait(key, cost(units)).await
+        Ok(self.0.wait(key, cost(units)).await?.permit)
     }
 
     /// Takes a unit of a key if it is available now.
@@ -188,7 +188,7 @@ impl KeyedGauge {
     /// # Errors
     /// [`Refusal`] when it is not. Nothing is in use then.
     pub fn try_acquire(&self, key: &str) -> Result<Permit, Refusal> {
-        self.0.try_acquire(key, Cost::ONE)
+        Ok(self.0.try_acquire(key, Cost::ONE)?.permit)
     }
 
     /// Takes so many units of a key if they are available now; 0 is 1.
@@ -196,7 +196,7 @@ impl KeyedGauge {
     /// # Errors
     /// [`Refusal`] when they are not. Nothing is in use then.
     pub fn try_acquire_many(&self, key: &str, units: u32) -> Result<Permit, Refusal> {
-        self.0.try_acquire(key, cost(units))
+        Ok(self.0.try_acquire(key, cost(units))?.permit)
     }
 }
 

@@ -105,6 +105,7 @@
 mod admission;
 mod builder;
 mod capacity;
+mod charge;
 mod check;
 mod clock;
 mod cost;
@@ -136,6 +137,7 @@ mod testing;
 
 pub use builder::{BuildError, Builder};
 pub use capacity::{Lease, LeaseSettings, LeaseWatch, LeasedCapacity};
+pub use charge::{Charge, ResponseHead};
 pub use check::{AdmittedCheck, Checks, RefusedCheck};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;

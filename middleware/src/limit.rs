@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use doorman_openapi::{Capacity, Unit};
 
 use crate::{
-    Cost, Fallback, InvalidKey, Key, MissingKey, Quota, RequestHead,
+    Cost, Fallback, InvalidKey, Key, MissingKey, Quota, RequestHead, ResponseHead,
+    charge::SettleFn,
     limiter::{Burst, LimiterSettings},
 };
 
@@ -34,6 +35,7 @@ pub struct Limit {
     pub(crate) quota: Option<Quota>,
     pub(crate) name: Arc<str>,
     pub(crate) cost: CostRule,
+    pub(crate) settle: SettleRule,
     pub(crate) settings: LimiterSettings,
     pub(crate) on_limit: OnLimit,
     pub(crate) queue: u32,
@@ -68,6 +70,14 @@ pub enum OnLimit {
 pub(crate) enum CostRule {
     Fixed(Cost),
     By(Arc<dyn for<'a> Fn(&RequestHead<'a>) -> Cost + Send + Sync>),
+}
+
+/// How the cost of a request is corrected.
+#[derive(Clone)]
+pub(crate) enum SettleRule {
+    Final,
+    ByResponse(Arc<SettleFn>),
+    InHandler,
 }
 
 impl Limit {
@@ -128,6 +138,7 @@ impl Limit {
             key,
             quota,
             cost: CostRule::Fixed(Cost::ONE),
+            settle: SettleRule::Final,
             settings: LimiterSettings::default(),
             on_limit: OnLimit::default(),
             queue: QUEUE,
@@ -161,6 +172,39 @@ impl Limit {
         F: for<'a> Fn(&RequestHead<'a>) -> Cost + Send + Sync + 'static,
     {
         self.cost = CostRule::By(Arc::new(cost));
+        self
+    }
+
+    /// The actual cost of a request as a function of the head of its response, where it is known
+    /// only afterwards: [`cost`](Self::cost) or [`cost_by`](Self::cost_by) is charged until then.
+    /// It is in the resource's own unit, from 0 to 1e15; with `None` the charge stays, as it does
+    /// when the service fails or the caller disconnects before. See [`Charge::settle`] for its
+    /// effect. It has none at a gauge, or by [`try_admit`](crate::LimitLayer::try_admit).
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_doorman::Limit;
+    ///
+    /// // A response from the cache of the client costs nothing.
+    /// let limit = Limit::rate("api")
+    ///     .settle_by(|response| (response.status() == StatusCode::NOT_MODIFIED).then_some(0.0));
+    /// ```
+    ///
+    /// [`Charge::settle`]: crate::Charge::settle
+    pub fn settle_by<F>(mut self, settle: F) -> Self
+    where
+        F: for<'a> Fn(&ResponseHead<'a>) -> Option<f64> + Send + Sync + 'static,
+    {
+        self.settle = SettleRule::ByResponse(Arc::new(settle));
+        self
+    }
+
+    /// Lets the handler correct the cost, also after its response: a [`Charge`](crate::Charge) is in
+    /// the extensions of the request. One charge corrects all such limits of a request. It replaces
+    /// [`settle_by`](Self::settle_by), and has no effect at a gauge, or by
+    /// [`try_admit`](crate::LimitLayer::try_admit).
+    pub fn settle_in_handler(mut self) -> Self {
+        self.settle = SettleRule::InHandler;
         self
     }
 
@@ -372,6 +416,16 @@ impl CostRule {
             Self::Fixed(cost) => *cost,
             Self::By(rule) => rule(head),
         }
+    }
+}
+
+impl fmt::Debug for SettleRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Final => "Final",
+            Self::ByResponse(_) => "ByResponse(..)",
+            Self::InHandler => "InHandler",
+        })
     }
 }
 

@@ -15,6 +15,14 @@ pub(crate) struct LogThrottle {
 }
 
 impl LogThrottle {
+    pub(crate) const fn new() -> Self {
+        Self {
+            last: None,
+            suppressed: 0,
+            logged: false,
+        }
+    }
+
     /// Returns how many lines were suppressed since the last one if a line may be logged now.
     pub(crate) fn try_log(&mut self, now: Moment) -> Option<u64> {
         if self.last.is_some_and(|last| now < last.after(INTERVAL)) {

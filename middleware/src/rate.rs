@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use doorman_openapi::Capacity;
 
 use crate::{
-    Cost, Fallback, Refusal,
+    Charge, Cost, Fallback, Refusal,
     direct::{DirectSettings, Keyed, One},
     limiter::{Burst, Registry},
 };
@@ -119,6 +119,29 @@ impl Rate {
     pub fn try_acquire(&self, cost: Cost) -> Result<(), Refusal> {
         self.0.try_acquire(cost).map(drop)
     }
+
+    /// Waits as [`wait`](Self::wait), for an operation of which the cost is known only afterwards:
+    /// [`Charge::settle`] corrects it.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    ///
+    /// # Panics
+    /// As for [`wait`](Self::wait).
+    ///
+    /// # Cancel safety
+    /// As for [`wait`](Self::wait).
+    pub async fn charge(&self, cost: Cost) -> Result<Charge, Refusal> {
+        Ok(self.0.wait(cost).await?.charge(cost))
+    }
+
+    /// Takes the tokens if they are available now, for a cost that [`Charge::settle`] corrects.
+    ///
+    /// # Errors
+    /// [`Refusal`] when they are not. Nothing is spent then.
+    pub fn try_charge(&self, cost: Cost) -> Result<Charge, Refusal> {
+        Ok(self.0.try_acquire(cost)?.charge(cost))
+    }
 }
 
 impl KeyedRate {
@@ -146,6 +169,28 @@ impl KeyedRate {
     /// [`Refusal`] when they are not. Nothing is spent then.
     pub fn try_acquire(&self, key: &str, cost: Cost) -> Result<(), Refusal> {
         self.0.try_acquire(key, cost).map(drop)
+    }
+
+    /// Waits for the tokens of a key, as [`Rate::charge`].
+    ///
+    /// # Errors
+    /// As for [`Rate::wait`].
+    ///
+    /// # Panics
+    /// As for [`Rate::wait`].
+    ///
+    /// # Cancel safety
+    /// As for [`Rate::wait`].
+    pub async fn charge(&self, key: &str, cost: Cost) -> Result<Charge, Refusal> {
+        Ok(self.0.wait(key, cost).await?.charge(cost))
+    }
+
+    /// Takes the tokens of a key if they are available now, as [`Rate::try_charge`].
+    ///
+    /// # Errors
+    /// [`Refusal`] when they are not. Nothing is spent then.
+    pub fn try_charge(&self, key: &str, cost: Cost) -> Result<Charge, Refusal> {
+        Ok(self.0.try_acquire(key, cost)?.charge(cost))
     }
 }
 

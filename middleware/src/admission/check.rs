@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::compiled::{CompiledLimit, TokenRequest};
 use crate::{
     Cost, RequestHead,
+    limit::SettleRule,
     limiter::{Acquired, FirstLease, Limiter, Reading, Registry},
 };
 
@@ -20,6 +21,8 @@ pub(super) struct LimitCheck<'f> {
     pub(super) limiter: Limiter<'f>,
     /// `None` when another check of the request takes the tokens from the same limiter.
     pub(super) request: Option<TokenRequest>,
+    /// The cost, if it may be corrected.
+    pub(super) charge: Option<Cost>,
     /// The tokens taken on the fast path.
     pub(super) acquired: Option<Acquired>,
 }
@@ -34,10 +37,12 @@ impl<'f> LimitCheck<'f> {
     }
 
     pub(super) fn at_cost(limit: &'f Arc<CompiledLimit>, limiter: Limiter<'f>, cost: Cost) -> Self {
+        let is_final = matches!(limit.settle(), SettleRule::Final);
         Self {
             limit,
             limiter,
             request: Some(limit.token_request(cost)),
+            charge: (!is_final).then_some(cost),
             acquired: None,
         }
     }
@@ -53,6 +58,12 @@ impl<'f> LimitCheck<'f> {
         let limiter = self.limiter;
         self.acquired = limiter.try_acquire(settings, request.cost, first_lease, recent);
         self.acquired.is_some()
+    }
+
+    /// An enforcing limit takes the tokens.
+    fn take_nothing(&mut self) {
+        self.request = None;
+        self.charge = None;
     }
 
     #[cold]
@@ -106,8 +117,8 @@ pub(super) fn add_check<'f>(checks: &mut LimitChecks<'f>, mut check: LimitCheck<
             continue;
         }
         match (earlier.limit.is_shadow(), check.limit.is_shadow()) {
-            (true, false) => earlier.request = None,
-            (false, true) => check.request = None,
+            (true, false) => earlier.take_nothing(),
+            (false, true) => check.take_nothing(),
             (true, true) | (false, false) => {
                 if let Some(request) = &mut earlier.request
                     && let Some(more) = check.request.take()

@@ -15,6 +15,7 @@ use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
     Callers, Cost, Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
     key::Placeholder,
+    limit::SettleRule,
     limiter::{
         Limiter, LimiterHandle, LimiterSettings, NamePrefix, PinnedLimiter, RegisteredSettings,
         Registry, Rejected, WaitPolicy,
@@ -29,7 +30,7 @@ pub(crate) struct CompiledLimit {
     local: Option<Arc<Registry>>,
     /// `None`: every request.
     scope: Option<RequestScope>,
-    /// The cost of every request; `None` if some have another one, or none.
+    /// The final cost of every request; `None` if some have another one, or none.
     pub(super) uniform_cost: Option<Cost>,
     /// The name in the response headers.
     pub(super) item: LimitItem,
@@ -170,8 +171,9 @@ impl CompiledLimit {
             })),
         };
         let applies_to_all = scope.is_none() && limit.skip.is_none();
+        let is_final = matches!(limit.settle, SettleRule::Final);
         Self {
-            uniform_cost: limit.cost.fixed().filter(|_| applies_to_all),
+            uniform_cost: limit.cost.fixed().filter(|_| applies_to_all && is_final),
             item: LimitItem::new(&limit.name, limit.settings.unit),
             meter: registry.meter(&limit.name),
             limit,
@@ -344,6 +346,16 @@ impl CompiledLimit {
     #[inline]
     pub(super) fn cost(&self, head: &RequestHead<'_>) -> Cost {
         self.limit.cost.of(head)
+    }
+
+    /// How the cost is corrected.
+    #[inline]
+    pub(super) fn settle(&self) -> &SettleRule {
+        &self.limit.settle
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.limit.name
     }
 
     #[inline]

@@ -9,10 +9,11 @@ mod scope;
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, mem, pin::Pin, sync::Arc};
 
 use arc_swap::ArcSwap;
 use doorman_openapi::Moment;
+use http::Extensions;
 
 use self::{
     check::{LimitCheck, LimitChecks, add_check, commit},
@@ -26,7 +27,9 @@ pub(crate) use self::{
     scope::{RequestPattern, RequestScope},
 };
 use crate::{
-    Callers, Limit, Refusal, RequestHead, clock,
+    Callers, Charge, Limit, Refusal, RequestHead,
+    charge::ResponseCharges,
+    clock,
     limiter::{Acquired, Limiter, Registry, WaitPolicy},
     permit::Permit,
 };
@@ -43,7 +46,8 @@ pub(crate) enum Decision {
     Admitted,
     /// With headers that the response must have, under [`HeaderPolicy::Send`].
     AdmittedWith(RateLimitHeaders),
-    /// With units of gauges, which are in use until the response ends.
+    /// With units of gauges, which are in use until the response ends, or with costs that may be
+    /// corrected.
     Holding(Box<Admitted>),
     Refused(Refusal, RateLimitHeaders),
     /// The request waits. Dropping the future returns what it has taken.
@@ -57,6 +61,31 @@ pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Result<Admitted, R
 pub(crate) struct Admitted {
     pub(crate) headers: RateLimitHeaders,
     pub(crate) permit: Permit,
+    /// For the handler.
+    pub(crate) charge: Charge,
+    /// For its response.
+    pub(crate) by_response: ResponseCharges,
+}
+
+impl Admitted {
+    /// Whether only headers are to be appended.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.permit.is_empty() && self.charge.is_empty() && self.by_response.is_empty()
+    }
+
+    /// Gives the handler its permit and its charge.
+    pub(crate) fn add_to(&mut self, extensions: &mut Extensions) {
+        if !self.permit.is_empty() {
+            extensions.insert(self.permit.clone());
+        }
+        if !self.charge.is_empty() {
+            let mut charge = mem::take(&mut self.charge);
+            if let Some(outer) = extensions.get() {
+                charge.extend(outer);
+            }
+            extensions.insert(charge);
+        }
+    }
 }
 
 /// A refusal and the headers of its response.
@@ -249,7 +278,9 @@ impl Admission {
             None => limit.find(registry, &head)?,
         };
         let mut check = found.map(|limiter| LimitCheck::new(limit, limiter, &head));
-        if let Some(check) = &mut check {
+        if let Some(check) = &mut check
+            && check.charge.is_none()
+        {
             check.try_acquire(clock::coarse_now());
         }
         Ok(check)
@@ -272,7 +303,7 @@ impl Admission {
         }
         let admitted = pending.commit(&self.registry, now);
         match headers {
-            _ if !admitted.permit.is_empty() => Decision::Holding(Box::new(admitted)),
+            _ if !admitted.is_plain() => Decision::Holding(Box::new(admitted)),
             HeaderPolicy::Send => Decision::AdmittedWith(admitted.headers),
             HeaderPolicy::Omit => Decision::Admitted,
         }
@@ -337,8 +368,12 @@ impl Admission {
         Ok(())
     }
 
-    /// Admits a request whose tokens are all available. Otherwise takes nothing.
+    /// Admits a request whose tokens are all available, and whose costs are final. Otherwise takes
+    /// nothing.
     fn try_admit_fast(&self, checks: &mut LimitChecks<'_>, recent: Moment) -> bool {
+        if checks.iter().any(|check| check.charge.is_some()) {
+            return false;
+        }
         for index in 0..checks.len() {
             if let Some(check) = checks.get_mut(index)
                 && !check.try_acquire(recent)

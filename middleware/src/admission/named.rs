@@ -9,7 +9,7 @@ use super::{
     check::{LimitCheck, LimitChecks, add_check},
     compiled::CheckTemplate,
 };
-use crate::{Callers, Key, Limit, ResourceUse, clock, limiter::Registry, permit::Permit};
+use crate::{Callers, Key, Limit, ResourceUse, clock, limiter::Registry};
 
 /// The name of these limits in metrics and logs.
 const NAME: &str = "check";
@@ -39,7 +39,7 @@ impl NamedLimits {
             Decision::Admitted => Ok(Admitted::default()),
             Decision::AdmittedWith(headers) => Ok(Admitted {
                 headers,
-                permit: Permit::default(),
+                ..Admitted::default()
             }),
             Decision::Holding(admitted) => Ok(*admitted),
             Decision::Refused(refusal, headers) => Err((refusal, headers)),

@@ -9,7 +9,8 @@ use super::{
     Admitted, CompiledLimit, RateLimitHeaders, Refused, check::LimitCheck, compiled::TokenRequest,
 };
 use crate::{
-    Refusal, clock,
+    Charge, Cost, Refusal, clock,
+    limit::SettleRule,
     limiter::{Limiter, LimiterHandle, Registry, Rejected, Reservation, WaitPolicy},
     meter::Outcome,
     permit::PermitBuilder,
@@ -23,6 +24,8 @@ pub(super) struct PendingChecks(SmallVec<[PendingCheck; 2]>);
 #[derive(Debug)]
 struct PendingCheck {
     limit: Arc<CompiledLimit>,
+    /// The cost, if it may be corrected.
+    charge: Option<Cost>,
     tokens: Tokens,
 }
 
@@ -134,9 +137,37 @@ impl PendingChecks {
                 headers.add(&check.limit.item, &check.limiter().reading(now), now);
             }
         }
-        Admitted {
+        let mut admitted = Admitted {
             headers,
             permit: permit.build(),
+            ..Admitted::default()
+        };
+        self.open_charges(registry, &mut admitted, now);
+        admitted
+    }
+
+    /// Lets the costs of an admitted request be corrected, where its limits say so.
+    fn open_charges(&self, registry: &Arc<Registry>, admitted: &mut Admitted, now: Moment) {
+        for check in &self.0 {
+            let Some(cost) = check.charge else {
+                continue;
+            };
+            // Limits on one limiter reserve together, and are corrected one by one.
+            let mut reservations = self.0.iter().filter_map(PendingCheck::reservation);
+            let reservation = reservations.find(|it| it.limiter() == check.limiter());
+            let Some(open) = reservation.and_then(|it| it.open_charge(cost, now)) else {
+                continue;
+            };
+            let (limit, registry) = (&check.limit, check.limit.registry(registry));
+            match limit.settle() {
+                SettleRule::Final => {}
+                SettleRule::InHandler => admitted.charge.add(registry, limit.name(), open),
+                SettleRule::ByResponse(settle) => {
+                    let mut charge = Charge::default();
+                    charge.add(registry, limit.name(), open);
+                    admitted.by_response.add(settle, charge);
+                }
+            }
         }
     }
 
@@ -186,10 +217,12 @@ impl PendingCheck {
             limit,
             limiter,
             request,
+            charge,
             ..
         } = *check;
         Self {
             limit: Arc::clone(limit),
+            charge,
             tokens: match request {
                 Some(request) => Tokens::Reserved {
                     reservation: Reservation::new(limiter.handle(), request.cost),
@@ -204,6 +237,13 @@ impl PendingCheck {
         match &self.tokens {
             Tokens::Reserved { reservation, .. } => reservation.limiter(),
             Tokens::Shared(limiter) => limiter.get(),
+        }
+    }
+
+    fn reservation(&self) -> Option<&Reservation> {
+        match &self.tokens {
+            Tokens::Reserved { reservation, .. } => Some(reservation),
+            Tokens::Shared(_) => None,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::Future,
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -15,7 +16,7 @@ use tower_service::Service;
 
 use super::{LimitBody, response::ResponsePolicy};
 use crate::{
-    RequestHead,
+    RequestHead, ResponseHead,
     admission::{Admitted, PendingDecision, RateLimitHeaders},
 };
 
@@ -69,7 +70,7 @@ where
         }
     }
 
-    /// Appends headers to the response, whose body gets the permit.
+    /// Settles charges by the response, appends headers to it, and gives the permit to its body.
     pub(super) fn hold(response: S::Future, admitted: Box<Admitted>) -> Self {
         Self {
             state: State::Holding {
@@ -126,16 +127,15 @@ where
                     match decided {
                         Ok(mut admitted) => {
                             let (mut service, mut request) = *held;
-                            let headers = responses.filter(admitted.headers);
-                            if admitted.permit.is_empty() {
+                            let headers = responses.filter(mem::take(&mut admitted.headers));
+                            admitted.add_to(request.extensions_mut());
+                            if admitted.is_plain() {
                                 State::ForwardedWith {
                                     response: service.call(request),
                                     headers: Some(headers),
                                 }
                             } else {
                                 admitted.headers = headers;
-                                let permit = admitted.permit.clone();
-                                request.extensions_mut().insert(permit);
                                 State::Holding {
                                     response: service.call(request),
                                     admitted: Some(Box::new(admitted)),
@@ -167,7 +167,10 @@ where
                         // It was polled after completion.
                         return Poll::Pending;
                     };
-                    let Admitted { headers, permit } = *admitted;
+                    admitted.by_response.settle(&ResponseHead::of(&response));
+                    let Admitted {
+                        headers, permit, ..
+                    } = *admitted;
                     let mut response = response.map(|body| LimitBody::holding(body, permit));
                     headers.append_to(response.headers_mut());
                     return Poll::Ready(Ok(response));

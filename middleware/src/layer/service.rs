@@ -59,7 +59,7 @@ where
             }
             Decision::Holding(mut admitted) => {
                 admitted.headers = self.responses.filter(admitted.headers);
-                request.extensions_mut().insert(admitted.permit.clone());
+                admitted.add_to(request.extensions_mut());
                 ResponseFuture::hold(self.inner.call(request), admitted)
             }
             Decision::Refused(refusal, headers) => {

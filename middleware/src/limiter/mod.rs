@@ -3,6 +3,7 @@
 mod arena;
 mod atomics;
 mod bucket;
+mod charge;
 mod fast_path;
 mod index;
 mod lease_state;
@@ -30,6 +31,7 @@ use doorman_openapi::{Moment, ResourceId, Unit};
 pub use self::lease_state::{SharedBalance, Sharing};
 pub(crate) use self::{
     atomics::Shortage,
+    charge::OpenCharge,
     fast_path::{Acquired, FirstLease},
     lease_state::{LeaseState, Policy, SafeRate},
     name::NamePrefix,
@@ -366,13 +368,20 @@ impl<'s> Limiter<'s> {
                 .spent
                 .update(|spent| spent.max(transition.min_spent).min(max_spent));
         });
+        if let Some(queue) = queue
+            && let now_taken = record.spent.load() - queue.cost()
+            && now_taken < taken
+            && let Some(charges) = queue.open_charges()
+        {
+            charges.forgive(now_taken);
+        }
     }
 
     /// Gives up the lease of an idle limiter until its next request. False if a request waits, or
     /// units are in use.
     pub(crate) fn sleep(self, now: Moment) -> bool {
         let queue = self.queue();
-        if queue.is_waited_in() || !self.is_current() {
+        if queue.is_in_use() || !self.is_current() {
             return false;
         }
         if self.unit() == Unit::Gauge && !self.close() {

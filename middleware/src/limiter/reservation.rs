@@ -7,6 +7,7 @@ use doorman_openapi::{Moment, Unit};
 use super::{
     Limiter, LimiterHandle, Rejected, Shortage, View,
     bucket::TokenRange,
+    charge::OpenCharge,
     store::QueueGuard,
     sync::Notify,
     wait_queue::{Ticket, unlock_and_wake},
@@ -101,7 +102,10 @@ enum State {
         until: Moment,
         slot: WaitSlot,
     },
-    Committed,
+    Committed {
+        /// The end of its tokens; `None` if it took none.
+        end: Option<f64>,
+    },
 }
 
 /// What a request in the queue waits for.
@@ -272,7 +276,7 @@ impl Reservation {
     /// another resource got its record.
     #[cold]
     fn admit_late(&mut self) -> Result<(), Rejected> {
-        self.state = State::Committed;
+        self.state = State::Committed { end: None };
         Ok(())
     }
 
@@ -293,15 +297,22 @@ impl Reservation {
             State::Queued { .. } | State::AwaitingLargerLease { .. } | State::Idle => {
                 Some(Shortage::Denied)
             }
-            State::Committed => None,
+            State::Committed { .. } => None,
         }
     }
 
     /// Counts the request as admitted. Returns the units that it uses of a gauge.
     pub(crate) fn commit(&mut self) -> Option<f64> {
-        if let State::Queued { ticket, .. } = mem::replace(&mut self.state, State::Committed) {
-            self.limiter.get().queue().remove(ticket);
-        }
+        let end = match mem::replace(&mut self.state, State::Idle) {
+            State::Taken { range, .. } => Some(range.end()),
+            State::Queued { ticket, .. } => {
+                let range = self.limiter.get().queue().remove(ticket);
+                range.map(TokenRange::end)
+            }
+            State::Committed { end } => end,
+            State::Idle | State::AwaitingLargerLease { .. } => None,
+        };
+        self.state = State::Committed { end };
         let limiter = self.limiter.get();
         if !limiter.is_reused() {
             let admitted = &limiter.record.admitted;
@@ -310,6 +321,15 @@ impl Reservation {
         let is_gauge = limiter.unit() == Unit::Gauge;
         self.clear_pending();
         is_gauge.then(|| self.cost.get())
+    }
+
+    /// Lets this part of the cost be corrected, of a request that was admitted. `None` if it took no
+    /// tokens, or at a gauge.
+    pub(crate) fn open_charge(&self, cost: Cost, now: Moment) -> Option<OpenCharge> {
+        let State::Committed { end } = self.state else {
+            return None;
+        };
+        self.limiter.get().open_charge(end?, cost, now)
     }
 
     /// Adds the cost to the demand while the request waits, here or at another limit. The limiter
@@ -338,7 +358,7 @@ impl Reservation {
     pub(crate) fn release(&mut self, now: Moment) {
         match mem::replace(&mut self.state, State::Idle) {
             State::Idle | State::AwaitingLargerLease { .. } => {}
-            State::Committed => self.state = State::Committed,
+            State::Committed { end } => self.state = State::Committed { end },
             State::Taken { range, .. } => {
                 // Available ranges come before all queued ones, so all of the queue is behind.
                 let limiter = self.limiter.get();
@@ -449,7 +469,7 @@ impl Reservation {
             State::Idle
             | State::Taken { .. }
             | State::AwaitingLargerLease { .. }
-            | State::Committed => None,
+            | State::Committed { .. } => None,
         };
         let spent = limiter.record.spent.load();
         let range = queued.unwrap_or_else(|| at.view.next(spent, self.cost.get()));
@@ -537,7 +557,12 @@ impl Limiter<'_> {
         }
         let returned = range.returnable(&self.view(now).view);
         self.record.spent.update(|spent| spent - returned);
-        if queue.advance(removed, returned) {
+        let moved = queue.advance(removed, returned);
+        let taken = self.record.spent.load() - queue.cost();
+        if let Some(charges) = queue.open_charges() {
+            charges.lower(taken);
+        }
+        if moved {
             unlock_and_wake(queue);
         }
     }

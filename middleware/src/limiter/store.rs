@@ -402,7 +402,7 @@ impl Store {
     /// Removes a limiter, unless it must stay or requests wait. Returns what becomes free.
     pub(super) fn forget(&self, limiter: Limiter<'_>) -> Option<Freed> {
         let queue = limiter.queue();
-        if queue.is_waited_in() || !limiter.is_current() {
+        if queue.is_in_use() || !limiter.is_current() {
             return None;
         }
         let is_gauge = limiter.unit() == Unit::Gauge;
@@ -596,7 +596,7 @@ impl Drop for QueueGuard<'_> {
         let is_used = if is_current {
             !self.queue.is_unused()
         } else {
-            self.queue.is_waited_in()
+            self.queue.is_in_use()
         };
         if is_used {
             let queue = std::mem::take(&mut self.queue);

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{bucket::TokenRange, sync::Notify};
+use super::{bucket::TokenRange, charge::OpenCharges, sync::Notify};
 
 /// The reservations ahead of their turn. Most of very many keys never queue and allocate nothing.
 #[derive(Debug, Default)]
@@ -24,6 +24,7 @@ struct Waiting {
     pending: f64,
     /// The cost of requests that were canceled while they waited.
     canceled: f64,
+    charges: OpenCharges,
     changed: Arc<Notify>,
 }
 
@@ -94,10 +95,12 @@ impl WaitQueue {
         waiting.map_or(0.0, |waiting| waiting.pending + waiting.canceled)
     }
 
-    /// Whether a request waits here, or waits at another limit and has tokens of this one.
-    pub(super) fn is_waited_in(&self) -> bool {
-        let waiting = self.0.as_ref();
-        waiting.is_some_and(|waiting| waiting.slots > 0 || waiting.requests > 0)
+    /// Whether a request waits here, or waits at another limit and has tokens of this one, or a
+    /// charge may be corrected: the limiter must stay.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.0.as_ref().is_some_and(|waiting| {
+            waiting.slots > 0 || waiting.requests > 0 || !waiting.charges.is_empty()
+        })
     }
 
     /// Whether it is as new: nobody waits, and nothing is to be remembered.
@@ -107,6 +110,7 @@ impl WaitQueue {
                 && waiting.slots == 0
                 && waiting.requests == 0
                 && waiting.canceled == 0.0
+                && waiting.charges.is_empty()
                 && Arc::strong_count(&waiting.changed) == 1
         })
     }
@@ -153,6 +157,16 @@ impl WaitQueue {
         }
     }
 
+    pub(super) fn charges(&mut self) -> &mut OpenCharges {
+        &mut self.0.get_or_insert_default().charges
+    }
+
+    /// The charges that may be corrected, if there are any.
+    pub(super) fn open_charges(&mut self) -> Option<&mut OpenCharges> {
+        let charges = self.0.as_mut().map(|waiting| &mut waiting.charges);
+        charges.filter(|charges| !charges.is_empty())
+    }
+
     /// The cost of all reservations.
     pub(super) fn cost(&self) -> f64 {
         self.0.as_ref().map_or(0.0, |waiting| waiting.cost)
@@ -171,7 +185,7 @@ impl WaitQueue {
     }
 
     /// Moves the reservations behind a ticket (or all) forward by released tokens, which a newcomer
-    /// would otherwise get. Returns whether any moved.
+    /// would otherwise get; back if the number is negative. Returns whether any moved.
     pub(super) fn advance(&mut self, behind: Option<Ticket>, tokens: f64) -> bool {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         let mut moved = false;

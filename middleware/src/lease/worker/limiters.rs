@@ -68,6 +68,8 @@ pub(super) struct TrackedLimiter {
     asleep: bool,
     /// The cost admitted before it last slept, of which the control plane knows nothing any more.
     admitted_before: f64,
+    /// The most cost reported as used since then: a refund does not lower it.
+    used: f64,
     pub(super) answered: bool,
     pub(super) unit_mismatch_logged: bool,
     pub(super) lease_phase: LeasePhase,
@@ -101,6 +103,7 @@ impl TrackedLimiter {
             leased: Capacity::ZERO,
             asleep: false,
             admitted_before: 0.0,
+            used: 0.0,
             answered: false,
             unit_mismatch_logged: false,
             lease_phase: LeasePhase::default(),
@@ -112,9 +115,14 @@ impl TrackedLimiter {
         self.admitted_before > 0.0
     }
 
+    /// The running total of attempts, which falls by no refund.
+    fn attempted(&self, limiter: Limiter<'_>) -> f64 {
+        limiter.attempted().max(self.window.total())
+    }
+
     /// Samples the attempts and returns their total.
     fn record(&mut self, limiter: Limiter<'_>, now: Moment) -> f64 {
-        let total = limiter.attempted();
+        let total = self.attempted(limiter);
         let length = self.window_length.into();
         let mut is_used = self.window.record(total, length, now);
         if let Some(demand) = &mut self.in_use
@@ -193,7 +201,7 @@ impl TrackedLimiter {
     }
 
     /// The demand with these wants, per second or in units, unless they are stated.
-    fn demand(&self, limiter: Limiter<'_>, wants: f64) -> Demand {
+    fn demand(&mut self, limiter: Limiter<'_>, wants: f64) -> Demand {
         let stated = limiter.with_settings(|settings| settings.wants.get());
         let measured = || match self.in_use {
             Some(_) => Capacity::saturating(wants),
@@ -202,10 +210,12 @@ impl TrackedLimiter {
         let wants = stated.unwrap_or_else(measured);
         limiter.record_wants(wants.get());
         let units = limiter.units_in_use();
+        let used = limiter.tally().admitted - self.admitted_before;
+        self.used = self.used.max(used);
         Demand {
             wants,
             outstanding: units.map_or(Capacity::ZERO, |it| Capacity::saturating(it.in_use)),
-            used: Capacity::saturating(limiter.tally().admitted - self.admitted_before),
+            used: Capacity::saturating(self.used),
             priority: limiter.priority(),
         }
     }
@@ -344,6 +354,7 @@ impl TrackedLimiter {
             **demand = InUseDemand::new(now);
         }
         self.admitted_before = limiter.tally().admitted;
+        self.used = 0.0;
         self.leased = Capacity::ZERO;
         self.shortage = None;
         self.known_shortage = None;
@@ -364,7 +375,8 @@ impl TrackedLimiter {
         if let Some(reports) = &mut self.suppression
             && let Some(interval) = reports.interval
         {
-            reports.demand.report(limiter.attempted(), interval, now);
+            let total = limiter.attempted().max(self.window.total());
+            reports.demand.report(total, interval, now);
         }
     }
 
@@ -537,7 +549,7 @@ impl Limiters {
         if let Some(reports) = &mut tracked.suppression
             && let Some(interval) = reports.interval
         {
-            let total = limiter.attempted();
+            let total = limiter.attempted().max(tracked.window.total());
             reports.demand.report(total, interval, now);
             if tracked.follows_demand() && tracked.fast_sample == 0.0 {
                 // The next sample may still be that of a quiet limiter.

@@ -188,3 +188,42 @@ async fn snapshot_shows_gauge_used_as_rate() {
     sleep(5 * SECOND).await;
     assert_eq!((fault(), held(&doorman, "db")), (None, Some(10.0)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn refund_lowers_no_reported_usage() {
+    let plane = Plane::new(grants(100.0));
+    let (doorman, _worker) = run(builder(), &plane);
+    let rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    let used = || plane.last_request().resources[0].used.unwrap().get();
+    let charge = rate.try_charge(Cost::new(50.0).unwrap()).unwrap();
+    sleep(2 * SECOND).await;
+    assert_eq!(used(), 50.0);
+    charge.settle(20.0);
+    for (admitted, expected) in [(10, 50.0), (20, 50.0), (25, 75.0)] {
+        assert_eq!(take(&rate, admitted), admitted);
+        sleep(2 * SECOND).await;
+        assert_eq!(used(), expected);
+    }
+    charge.settle(35.0);
+    sleep(2 * SECOND).await;
+    assert_eq!(used(), 90.0, "a late charge is used, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn demand_is_measured_in_corrected_costs() {
+    for (estimate, actual) in [(1.0, 10.0), (20.0, 10.0)] {
+        let plane = Plane::new(grants(1_000.0));
+        let (doorman, _worker) = run(builder(), &plane);
+        let rate = doorman.rate("db");
+        doorman.ready(SECOND).await.unwrap();
+        for _ in 0..100 {
+            let charge = rate.try_charge(Cost::new(estimate).unwrap()).unwrap();
+            sleep(SECOND / 20).await;
+            charge.settle(actual);
+            sleep(SECOND / 20).await;
+        }
+        let wants = plane.last_request().resources[0].wants.get();
+        assert!((90.0..=115.0).contains(&wants), "{wants} for {estimate}");
+    }
+}

@@ -1,0 +1,184 @@
+//! Costs that are corrected after a request was admitted.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use smallvec::SmallVec;
+
+use crate::{
+    Cost, clock,
+    limiter::{OpenCharge, Registry},
+    log_throttle::LogThrottle,
+};
+
+/// What a request or an operation was charged, so that it can be corrected: by
+/// [`Limit::settle_in_handler`](crate::Limit::settle_in_handler) in the extensions of a request, or
+/// by [`Rate::charge`](crate::Rate::charge). Clones share the charge.
+///
+/// The charge stays as it is when this and all its clones are dropped: an operation that fails or is
+/// canceled may have used what it took. [Settle](Self::settle) it for 0 if it did not. Keep it no
+/// longer than needed: the worker runs, and a key is not forgotten, meanwhile.
+///
+/// ```
+/// use tower_doorman::{Cost, Doorman};
+///
+/// # async fn run() -> Result<(), tower_doorman::Refusal> {
+/// let messages = Doorman::fixed([("messages", 100.0)]).rate("messages");
+/// let charge = messages.charge(Cost::ONE).await?;
+/// let subscribers = 40; // one publication is delivered as many times
+/// charge.settle(f64::from(subscribers));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "the charge is final when this is dropped"]
+pub struct Charge(SmallVec<[Arc<Charged>; 1]>);
+
+/// A charge at one limit.
+struct Charged {
+    /// Keeps the worker running, which renews the lease.
+    registry: Arc<Registry>,
+    limit: Arc<str>,
+    open: Mutex<OpenCharge>,
+}
+
+impl Charge {
+    /// Sets the actual cost, in the resource's own unit: at least 0 and at most 1e15. Others are
+    /// ignored with a warning, at most one a minute. The last call counts.
+    ///
+    /// A lower cost returns tokens, first to the requests that wait. Those that would have
+    /// overflowed the bucket since the admission are lost, so that no refund makes a larger burst. A
+    /// higher cost leaves debt, which delays later requests and those that wait.
+    pub fn settle(&self, cost: f64) {
+        for charged in &self.0 {
+            charged.settle(cost);
+        }
+    }
+
+    /// Whether no cost can be corrected: the request was not charged, or at gauges only.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, registry: &Arc<Registry>, limit: &Arc<str>, open: OpenCharge) {
+        self.0.push(Arc::new(Charged {
+            registry: Arc::clone(registry),
+            limit: Arc::clone(limit),
+            open: Mutex::new(open),
+        }));
+    }
+
+    /// Adds the charge of an outer layer.
+    pub(crate) fn extend(&mut self, outer: &Self) {
+        self.0.extend(outer.0.iter().cloned());
+    }
+}
+
+impl Charged {
+    fn settle(&self, cost: f64) {
+        let is_valid = (0.0..=Cost::MAX.get()).contains(&cost);
+        if !is_valid {
+            warn_invalid(&self.limit, cost);
+            return;
+        }
+        let now = clock::now();
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let shortage = open.correct(cost, now);
+        self.registry.record_attempt(open.limiter(), shortage, now);
+    }
+}
+
+fn warn_invalid(limit: &str, cost: f64) {
+    static THROTTLE: Mutex<LogThrottle> = Mutex::new(LogThrottle::new());
+    let mut throttle = THROTTLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(suppressed) = throttle.try_log(clock::now()) {
+        tracing::warn!(
+            limit,
+            cost,
+            suppressed,
+            "actual cost must be a number from 0 to 1e15; the charge stays"
+        );
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = self.0.iter().map(|charged| &charged.limit);
+        f.debug_list().entries(limits).finish()
+    }
+}
+
+/// The head of a response, for [`Limit::settle_by`](crate::Limit::settle_by).
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseHead<'a> {
+    status: StatusCode,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+impl<'a> ResponseHead<'a> {
+    /// The head of a response.
+    #[must_use]
+    pub fn of<B>(response: &'a Response<B>) -> Self {
+        Self {
+            status: response.status(),
+            headers: response.headers(),
+            extensions: response.extensions(),
+        }
+    }
+
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// All headers.
+    #[must_use]
+    pub fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// The first value of a header.
+    #[must_use]
+    pub fn header(&self, name: &HeaderName) -> Option<&'a HeaderValue> {
+        self.headers.get(name)
+    }
+
+    /// The extensions, in which a handler may put what a request cost.
+    #[must_use]
+    pub fn extensions(&self) -> &'a Extensions {
+        self.extensions
+    }
+}
+
+pub(crate) type SettleFn = dyn for<'a> Fn(&ResponseHead<'a>) -> Option<f64> + Send + Sync;
+
+/// The charges of a request that its response settles.
+#[derive(Default)]
+pub(crate) struct ResponseCharges(SmallVec<[(Arc<SettleFn>, Charge); 1]>);
+
+impl ResponseCharges {
+    pub(crate) fn add(&mut self, settle: &Arc<SettleFn>, charge: Charge) {
+        self.0.push((Arc::clone(settle), charge));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn settle(&self, response: &ResponseHead<'_>) {
+        for (settle, charge) in &self.0 {
+            if let Some(cost) = settle(response) {
+                charge.settle(cost);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
