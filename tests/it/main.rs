@@ -12,6 +12,7 @@
 mod agent;
 mod commands;
 mod conformance;
+mod costs;
 mod deploy;
 mod etcd;
 mod etcd_document;

@@ -29,6 +29,11 @@ impl Service {
         Self::start_program(&process::example("hyper"), server, &[])
     }
 
+    /// Starts the example `costs`.
+    pub(crate) fn costs(server: &str) -> Self {
+        Self::start_program(&process::example("costs"), server, &[])
+    }
+
     /// Starts the example `pool`.
     pub(crate) fn pool(server: &str, database: SocketAddr) -> Self {
         let database = database.to_string();
