@@ -24,7 +24,7 @@ impl ResourceUse {
         }
     }
 
-    /// A use of a gauge, until its [`Permit`] is dropped.
+    /// A use of a gauge, until its [`Permit`](crate::Permit) is dropped.
     pub fn gauge(resource: impl AsRef<str>) -> Self {
         Self {
             unit: Unit::Gauge,
