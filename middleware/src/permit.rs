@@ -16,9 +16,13 @@ use crate::limiter::{LimiterHandle, Registry};
 #[must_use = "the units are given back when this is dropped"]
 pub struct Permit(Option<Arc<Held>>);
 
-/// The units of each gauge, given back in this order.
 #[derive(Default)]
-struct Held(SmallVec<[HeldUnits; 1]>);
+struct Held {
+    /// The units of each gauge, given back in this order.
+    units: SmallVec<[HeldUnits; 1]>,
+    /// Permits that this one includes.
+    others: Vec<Permit>,
+}
 
 struct HeldUnits {
     /// Keeps the worker running, which renews the lease.
@@ -34,15 +38,36 @@ impl Permit {
         self.0.is_none()
     }
 
+    /// This permit, and that of an outer layer.
+    pub(crate) fn and(&self, outer: Option<Self>) -> Self {
+        let Some(outer) = outer else {
+            return self.clone();
+        };
+        Self(Some(Arc::new(Held {
+            units: SmallVec::new(),
+            others: vec![self.clone(), outer],
+        })))
+    }
+
+    fn entries(&self) -> Vec<(ResourceId, f64)> {
+        let Some(held) = &self.0 else {
+            return Vec::new();
+        };
+        let own = held.units.iter();
+        let own = own.map(|it| (it.limiter.get().resource(), it.units));
+        own.chain(held.others.iter().flat_map(Self::entries))
+            .collect()
+    }
+
     /// One permit for each gauge. A permit with clones stays as it is, without the name of a gauge.
     pub(crate) fn split(self) -> Vec<(ResourceId, Self)> {
         let held = self.0.and_then(Arc::into_inner);
-        let units = held.into_iter().flat_map(|held| held.0);
+        let units = held.into_iter().flat_map(|held| held.units);
         units
             .map(|units| {
                 let resource = units.limiter.get().resource();
                 let mut permit = PermitBuilder::default();
-                permit.0.0.push(units);
+                permit.0.units.push(units);
                 (resource, permit.build())
             })
             .collect()
@@ -55,7 +80,7 @@ pub(crate) struct PermitBuilder(Held);
 
 impl PermitBuilder {
     pub(crate) fn add(&mut self, registry: &Arc<Registry>, limiter: LimiterHandle, units: f64) {
-        self.0.0.push(HeldUnits {
+        self.0.units.push(HeldUnits {
             registry: Arc::clone(registry),
             limiter,
             units,
@@ -63,7 +88,7 @@ impl PermitBuilder {
     }
 
     pub(crate) fn build(self) -> Permit {
-        Permit((!self.0.0.is_empty()).then(|| Arc::new(self.0)))
+        Permit((!self.0.units.is_empty()).then(|| Arc::new(self.0)))
     }
 }
 
@@ -75,8 +100,6 @@ impl Drop for HeldUnits {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.0.iter().flat_map(|held| &held.0);
-        let held = held.map(|it| (it.limiter.get().resource(), it.units));
-        f.debug_map().entries(held).finish()
+        f.debug_map().entries(self.entries()).finish()
     }
 }

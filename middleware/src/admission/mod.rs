@@ -76,7 +76,8 @@ impl Admitted {
     /// Gives the handler its permit and its charge.
     pub(crate) fn add_to(&mut self, extensions: &mut Extensions) {
         if !self.permit.is_empty() {
-            extensions.insert(self.permit.clone());
+            let outer = extensions.remove();
+            extensions.insert(self.permit.and(outer));
         }
         if !self.charge.is_empty() {
             let mut charge = mem::take(&mut self.charge);

@@ -3,6 +3,7 @@
 use std::{future::pending, sync::Arc};
 
 use doorman_openapi::Moment;
+use futures_util::future::try_join_all;
 use smallvec::SmallVec;
 
 use super::{
@@ -104,11 +105,15 @@ impl PendingChecks {
         for check in &mut self.0 {
             check.mark_pending();
         }
-        for check in &mut self.0 {
-            if let Err(rejected) = check.wait_turn().await {
-                rejection = Some(check.refuse(rejected, clock::now()));
-                break;
-            }
+        // At the same time, as a request that does not take its turn at a gauge holds up others.
+        let turns = self.0.iter_mut().enumerate().map(async |(index, check)| {
+            let turn = check.wait_turn().await;
+            turn.map_err(|rejected| (index, rejected))
+        });
+        if let Err((index, rejected)) = try_join_all(turns).await
+            && let Some(check) = self.0.get(index)
+        {
+            rejection = Some(check.refuse(rejected, clock::now()));
         }
         let now = clock::now();
         match rejection {

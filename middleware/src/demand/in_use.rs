@@ -57,6 +57,15 @@ impl InUseDemand {
         }
     }
 
+    /// Forgets everything but the running totals.
+    pub(crate) fn begin_again(&self, now: Moment) -> Self {
+        Self {
+            admitted: self.admitted,
+            rejected: self.rejected,
+            ..Self::new(now)
+        }
+    }
+
     /// Records a sample, for a window of `length` seconds.
     pub(crate) fn record(&mut self, sample: GaugeSample, length: f64, now: Moment) {
         let GaugeSample {

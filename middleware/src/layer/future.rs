@@ -162,11 +162,12 @@ where
                     return Poll::Ready(Ok(response));
                 }
                 StateProjection::Holding { response, admitted } => {
-                    let response = ready!(response.poll(cx))?;
+                    let response = ready!(response.poll(cx));
                     let Some(admitted) = admitted.take() else {
                         // It was polled after completion.
                         return Poll::Pending;
                     };
+                    let response = response?;
                     admitted.by_response.settle(&ResponseHead::of(&response));
                     let Admitted {
                         headers, permit, ..

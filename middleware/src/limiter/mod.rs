@@ -427,8 +427,12 @@ impl<'s> Limiter<'s> {
         let terms = self.store.intern(&mut writer, &awake);
         let extra = self.store.extra(self.number);
         self.record.write(extra, &awake, terms, Some(now), || {
-            // A request that began before the sleep may have taken some.
-            self.record.spent.update(|_| 0.0);
+            // A request that began before the sleep may have taken some. It gives units of a gauge
+            // back by itself.
+            let is_gauge = unit == Unit::Gauge;
+            self.record
+                .spent
+                .update(|spent| if is_gauge { spent } else { 0.0 });
         });
         true
     }

@@ -72,6 +72,7 @@ enum Wait {
 pub(crate) struct Reservation {
     limiter: LimiterHandle,
     cost: Cost,
+    unit: Unit,
     /// Whether the cost is part of the queue's pending cost.
     pending: bool,
     state: State,
@@ -118,9 +119,13 @@ struct Awaited {
 
 impl Reservation {
     pub(crate) fn new(limiter: LimiterHandle, cost: Cost) -> Self {
-        let is_gauge = limiter.get().unit() == Unit::Gauge;
+        let unit = limiter.get().unit();
         Self {
-            cost: if is_gauge { cost.whole() } else { cost },
+            cost: match unit {
+                Unit::Rate => cost,
+                Unit::Gauge => cost.whole(),
+            },
+            unit,
             limiter,
             pending: false,
             state: State::Idle,
@@ -162,10 +167,10 @@ impl Reservation {
         let delayed = slot.is_some();
         let limiter = self.limiter.get();
         if limiter.is_reused() {
-            return self.admit_late();
+            return self.admit_late(now);
         }
         let mut at = limiter.view(now);
-        let woken = at.published.schedule.is_asleep() && limiter.wake(now);
+        let mut woken = at.published.schedule.is_asleep() && limiter.wake(now);
         if woken {
             at = limiter.view(now);
         }
@@ -184,7 +189,7 @@ impl Reservation {
                 // Its lease is being given up, while the queue is locked.
                 drop(queue.take());
                 drop(limiter.queue());
-                limiter.wake(now);
+                woken |= limiter.wake(now);
                 at = limiter.view(now);
                 spent = limiter.record.spent.load();
                 continue;
@@ -238,7 +243,7 @@ impl Reservation {
             if limiter.is_reused() {
                 limiter.restore(range.end() - spent);
                 drop(queue);
-                return self.admit_late();
+                return self.admit_late(now);
             }
             if at.is_gauge() {
                 if deadline.is_none() && !limiter.is_unchanged_since(&at) {
@@ -275,7 +280,12 @@ impl Reservation {
     /// Admits a request that was stopped until its limiter was forgotten, with a full bucket, and
     /// another resource got its record.
     #[cold]
-    fn admit_late(&mut self) -> Result<(), Rejected> {
+    fn admit_late(&mut self, now: Moment) -> Result<(), Rejected> {
+        if self.unit == Unit::Gauge {
+            // The new limiter of its resource has the units.
+            let reason = RefusalReason::Growing;
+            return Err(self.limiter.get().rejection(reason, Some(now)));
+        }
         self.state = State::Committed { end: None };
         Ok(())
     }
@@ -318,9 +328,8 @@ impl Reservation {
             let admitted = &limiter.record.admitted;
             admitted.update(|total| total + self.cost.get());
         }
-        let is_gauge = limiter.unit() == Unit::Gauge;
         self.clear_pending();
-        is_gauge.then(|| self.cost.get())
+        (self.unit == Unit::Gauge && end.is_some()).then(|| self.cost.get())
     }
 
     /// Lets this part of the cost be corrected, of a request that was admitted. `None` if it took no
@@ -402,15 +411,22 @@ impl Reservation {
                 return Ok(());
             };
             if let Some(turn) = turn
-                && at.awaits_returns(range.cost)
                 && now < deadline
             {
+                // Units may be given back at any time, and a fallback may admit later.
+                let reach = at.reach(range, now).filter(|moment| now < *moment);
+                let again = deadline.min(reach.unwrap_or(Moment::NEVER));
+                let needs_lease = reach.is_none() && !at.awaits_returns(range.cost);
                 tokio::select! {
-                    () = changed => {}
-                    () = turn.notified() => {}
-                    () = tokio::time::sleep(deadline.since(now)), if deadline < Moment::NEVER => {}
+                    biased;
+                    () = changed => continue,
+                    () = turn.notified() => continue,
+                    () = tokio::time::sleep(again.since(now)), if again < Moment::NEVER => continue,
+                    () = &mut no_lease_can_come, if needs_lease => {}
                 }
-                continue;
+                let rejected = self.limiter.get().reject(range, &at, now);
+                self.clear_pending();
+                return Err(rejected);
             }
             match at.reach(range, now) {
                 Some(moment) if moment <= deadline && !at.is_gauge() => {

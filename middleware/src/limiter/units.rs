@@ -23,7 +23,7 @@ const CLOSED: f64 = f64::INFINITY;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct UnitsInUse {
     pub(crate) in_use: f64,
-    /// What requests in the queue wait for.
+    /// The units for which requests wait, in the queue, for a larger lease or for the first one.
     pub(crate) waiting: f64,
 }
 
@@ -46,12 +46,13 @@ impl Limiter<'_> {
         }
         // While the queue is locked no request has its turn.
         let queue = self.record.has_queue().then(|| self.queue());
-        let waiting = queue.as_ref().map_or(0.0, |queue| queue.cost());
+        let queued = queue.as_ref().map_or(0.0, |queue| queue.cost());
+        let waiting = queue.as_ref().map_or(0.0, |queue| queue.waiting());
         let spent = self.record.spent.load();
         drop(queue);
         Some(UnitsInUse {
-            in_use: (spent - waiting).max(0.0),
-            waiting,
+            in_use: (spent - queued).max(0.0),
+            waiting: waiting.max(queued),
         })
     }
 

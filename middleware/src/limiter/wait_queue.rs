@@ -95,6 +95,11 @@ impl WaitQueue {
         waiting.map_or(0.0, |waiting| waiting.pending + waiting.canceled)
     }
 
+    /// The cost of requests that wait, here or at another limit.
+    pub(super) fn waiting(&self) -> f64 {
+        self.0.as_ref().map_or(0.0, |waiting| waiting.pending)
+    }
+
     /// Whether a request waits here, or waits at another limit and has tokens of this one, or a
     /// charge may be corrected: the limiter must stay.
     pub(super) fn is_in_use(&self) -> bool {

@@ -274,3 +274,88 @@ async fn rate_limit_on_a_gauge_gives_units_back() {
     assert_eq!(admitted(&rate, 3).await, 3);
     assert_eq!(in_use(&registry), 0.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn handler_gets_the_units_of_all_layers() {
+    let registry = fixed(1.0);
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = Arc::clone(&kept);
+    let handler = service_fn(move |request: Request<()>| {
+        let permit: &Permit = request.extensions().get().unwrap();
+        keep.lock().unwrap().push(permit.clone());
+        std::future::ready(Ok::<_, Infallible>(Response::new(Full::new(Bytes::new()))))
+    });
+    let [outer, inner] = ["outer", "inner"].map(|name| layer(&registry, [Limit::gauge(name)]));
+    let service = outer.layer(inner.layer(handler));
+    drop(service.oneshot(Request::new(())).await.unwrap());
+    let limiters = || {
+        registry
+            .limiters()
+            .into_iter()
+            .filter_map(Limiter::units_in_use)
+    };
+    assert_eq!(limiters().map(|it| it.in_use).sum::<f64>(), 2.0);
+    assert_eq!(
+        format!("{:?}", kept.lock().unwrap()[0]),
+        r#"{"inner": 1.0, "outer": 1.0}"#
+    );
+    kept.lock().unwrap().clear();
+    assert_eq!(limiters().map(|it| it.in_use).sum::<f64>(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_waits_at_another_limit_holds_up_no_others() {
+    let registry = static_registry(|resource| LeaseState::Fixed {
+        rate: match resource.as_str() {
+            "slow" => 0.01,
+            "db" => 2.0,
+            _ => 1.0,
+        },
+    });
+    let delay = |limit: Limit| {
+        limit.on_limit(OnLimit::Delay {
+            max_delay: 10 * MINUTE,
+        })
+    };
+    let service = |first: &str| {
+        let limits = [
+            delay(Limit::rate(first.to_owned())),
+            delay(Limit::gauge("db")),
+        ];
+        limited(&registry, limits)
+    };
+    let [slow, fast] = ["slow", "fast"].map(service);
+    let held = [
+        send(&slow, Request::new(())).await,
+        send(&fast, Request::new(())).await,
+    ];
+    let [first, second] = [&slow, &fast].map(|service| {
+        let service = service.clone();
+        tokio::spawn(async move { send(&service, Request::new(())).await.status().as_u16() })
+    });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(held);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!first.is_finished(), "its token comes after 100 s");
+    assert!(second.is_finished());
+    assert_eq!(first.await.unwrap(), 200);
+    assert_eq!(second.await.unwrap(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_for_the_first_lease_are_part_of_the_demand() {
+    let (registry, _nudges) = leased_registry(10);
+    let service = limited(&registry, [Limit::gauge("db")]);
+    let waiting: Vec<_> = (0..20)
+        .map(|_| {
+            let service = service.clone();
+            tokio::spawn(async move { send(&service, Request::new(())).await.status().as_u16() })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(in_use(&registry), 20.0);
+    registry.publish("db", leased(20.0, MINUTE));
+    for request in waiting {
+        assert_eq!(request.await.unwrap(), 200);
+    }
+}

@@ -129,9 +129,10 @@ impl TrackedLimiter {
             && let Some(units) = limiter.units_in_use()
         {
             let tally = limiter.tally();
+            let level = units.in_use + units.waiting;
             let sample = GaugeSample {
-                peak: limiter.take_peak(),
-                level: units.in_use + units.waiting,
+                peak: limiter.take_peak().max(level),
+                level,
                 admitted: tally.admitted,
                 rejected: tally.refused,
             };
@@ -351,7 +352,7 @@ impl TrackedLimiter {
         }
         self.asleep = true;
         if let Some(demand) = &mut self.in_use {
-            **demand = InUseDemand::new(now);
+            **demand = demand.begin_again(now);
         }
         self.admitted_before = limiter.tally().admitted;
         self.used = 0.0;

@@ -60,13 +60,16 @@ impl Process {
     }
 }
 
-/// The units in use of all processes, which never exceed the capacity.
+/// The units in use of all processes, and the most at once.
 #[derive(Default)]
-struct Fleet(AtomicU32);
+struct Fleet {
+    in_use: AtomicU32,
+    most: AtomicU32,
+}
 
 impl Fleet {
     fn in_flight(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.in_use.load(Ordering::Relaxed)
     }
 
     /// Callers of one process, each with one operation after the other.
@@ -102,14 +105,15 @@ struct InUse<'f>(&'f Fleet);
 
 impl<'f> InUse<'f> {
     fn new(fleet: &'f Fleet) -> Self {
-        assert!(fleet.0.fetch_add(1, Ordering::Relaxed) < CAPACITY);
+        let before = fleet.in_use.fetch_add(1, Ordering::Relaxed);
+        fleet.most.fetch_max(before + 1, Ordering::Relaxed);
         Self(fleet)
     }
 }
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.in_use.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -171,6 +175,7 @@ async fn killed_process_gives_its_units_back_when_its_lease_ends() {
     sleep(7 * SECOND).await;
     let after = fleet.mean(5).await;
     assert!(after > 95.0, "{after}");
+    assert_eq!(fleet.most.load(Ordering::Relaxed), CAPACITY);
 }
 
 #[tokio::test(start_paused = true)]
