@@ -18,9 +18,9 @@ use crate::{
 /// [`Limit::settle_in_handler`](crate::Limit::settle_in_handler) in the extensions of a request, or
 /// by [`Rate::charge`](crate::Rate::charge). Clones share the charge.
 ///
-/// The charge stays as it is when this and all its clones are dropped: an operation that fails or is
-/// canceled may have used what it took. [Settle](Self::settle) it for 0 if it did not. Keep it no
-/// longer than needed: the worker runs, and a key is not forgotten, meanwhile.
+/// The charge stays as it is when this and all its clones are dropped: an operation that fails or
+/// is canceled may have used what it took. [Settle](Self::settle) it for 0 if it did not. Keep it
+/// no longer than needed: the worker runs, and a key is not forgotten, meanwhile.
 ///
 /// ```
 /// use tower_doorman::{Cost, Doorman};
@@ -50,8 +50,8 @@ impl Charge {
     /// ignored with a warning, at most one a minute. The last call counts.
     ///
     /// A lower cost returns tokens, first to the requests that wait. Those that would have
-    /// overflowed the bucket since the admission are lost, so that no refund makes a larger burst. A
-    /// higher cost leaves debt, which delays later requests and those that wait.
+    /// overflowed the bucket since the admission are lost, so that no refund makes a larger burst.
+    /// A higher cost leaves debt, which delays later requests and those that wait.
     pub fn settle(&self, cost: f64) {
         for charged in &self.0 {
             charged.settle(cost);

@@ -17,8 +17,8 @@ use crate::{
 ///
 /// The defaults are those of [`Limit::rate`](crate::Limit::rate) and
 /// [`Limit::gauge`](crate::Limit::gauge): excess is rejected, without a lease a rate applies its
-/// safe capacity and a gauge admits nothing, and the first check of a gauge waits up to a second for
-/// its lease. Resources are leased from their first check on, bounded by
+/// safe capacity and a gauge admits nothing, and the first check of a gauge waits up to a second
+/// for its lease. Resources are leased from their first check on, bounded by
 /// [`Builder::max_keys`](crate::Builder::max_keys), and forgotten when they are idle.
 ///
 /// ```

@@ -2,10 +2,10 @@
 //!
 //! It is the mean over a window of seconds, from samples of the running total of attempts. The time
 //! between two samples is a stretch. A sudden change begins a new window: a rise once two stretches
-//! show it, a fall likewise, or, for a hint, once one stretch does. Whether a stretch shows a change
-//! is a matter of its noise, which is that of independent requests times the dispersion seen so
-//! far. Bursts are measured apart. Nothing includes headroom: the surplus that the server grants is
-//! the headroom.
+//! show it, a fall likewise, or, for a hint, once one stretch does. Whether a stretch shows a
+//! change is a matter of its noise, which is that of independent requests times the dispersion seen
+//! so far. Bursts are measured apart. Nothing includes headroom: the surplus that the server grants
+//! is the headroom.
 
 mod in_use;
 

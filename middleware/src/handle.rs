@@ -76,9 +76,9 @@ impl Doorman {
         Self::without_worker(|_| LeaseState::Unlimited)
     }
 
-    /// Fixed rates by resource, in cost per second, or fixed units of gauges, without server, worker or runtime: for tests of
-    /// services. A resource without a rate is blocked. A rate that is negative or not a number is
-    /// 0.
+    /// Fixed rates by resource, in cost per second, or fixed units of gauges, without server,
+    /// worker or runtime: for tests of services. A resource without a rate is blocked. A rate that
+    /// is negative or not a number is 0.
     ///
     /// ```
     /// use tower_doorman::{Cost, Doorman};
@@ -154,8 +154,8 @@ impl Doorman {
         self.layer_of(Vec::new()).and_rules()
     }
 
-    /// A layer that enforces only these rules, such as those of a file, and not the control plane's.
-    /// A rule means the same as in [`rules`](Self::rules); its `service` is ignored.
+    /// A layer that enforces only these rules, such as those of a file, and not the control
+    /// plane's. A rule means the same as in [`rules`](Self::rules); its `service` is ignored.
     ///
     /// # Errors
     /// [`InvalidRules`] if any of them is invalid.

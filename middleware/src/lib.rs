@@ -95,10 +95,10 @@
 //! `skipped` a request that a limit does not [apply](Limit::skip) to, `gone` a caller that
 //! disconnected while queued.
 //!
-//! `limit` is the limit's name, or the resource of a [`Rate`] or [`KeyedRate`]; no label comes from a request. At
-//! most 100 limits have series of their own; further ones count as `(others)`. At most 100
-//! resources have a gauge. Install the recorder first: counters are registered at the first
-//! decision of a limit and at the first event of the worker.
+//! `limit` is the limit's name, or the resource of a [`Rate`] or [`KeyedRate`]; no label comes from
+//! a request. At most 100 limits have series of their own; further ones count as `(others)`. At
+//! most 100 resources have a gauge. Install the recorder first: counters are registered at the
+//! first decision of a limit and at the first event of the worker.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -199,9 +199,9 @@ impl Limit {
         self
     }
 
-    /// Lets the handler correct the cost, also after its response: a [`Charge`](crate::Charge) is in
-    /// the extensions of the request. One charge corrects all such limits of a request. It replaces
-    /// [`settle_by`](Self::settle_by), and has no effect at a gauge, or by
+    /// Lets the handler correct the cost, also after its response: a [`Charge`](crate::Charge) is
+    /// in the extensions of the request. One charge corrects all such limits of a request. It
+    /// replaces [`settle_by`](Self::settle_by), and has no effect at a gauge, or by
     /// [`try_admit`](crate::LimitLayer::try_admit).
     pub fn settle_in_handler(mut self) -> Self {
         self.settle = SettleRule::InHandler;
@@ -251,8 +251,8 @@ impl Limit {
     }
 
     /// How long requests wait for the first lease of a resource before the fallback applies, by
-    /// default 0, and a second for a gauge. The time runs once per resource: from its first request, or for a constant key
-    /// from the construction of the layer.
+    /// default 0, and a second for a gauge. The time runs once per resource: from its first
+    /// request, or for a constant key from the construction of the layer.
     pub fn wait_for_lease(mut self, max_wait: Duration) -> Self {
         self.wait_for_lease = max_wait;
         self

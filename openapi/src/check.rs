@@ -55,8 +55,8 @@ pub struct ResourceCheck {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub unit: Unit,
-    /// The seconds after which the permit of a gauge ends by itself: more than 0, at most 3600. Only
-    /// for a gauge.
+    /// The seconds after which the permit of a gauge ends by itself: more than 0, at most 3600.
+    /// Only for a gauge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schema",

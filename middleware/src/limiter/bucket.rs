@@ -5,8 +5,8 @@
 //! *spent*. A new rate bends *issued* and changes neither total, so no switch between rates adds a
 //! burst.
 //!
-//! A gauge ([`Refill::Units`]) has the same two numbers: *issued* is how many units may be in use at
-//! once, and *spent* how many are. Units that are given back lower *spent*.
+//! A gauge ([`Refill::Units`]) has the same two numbers: *issued* is how many units may be in use
+//! at once, and *spent* how many are. Units that are given back lower *spent*.
 
 use doorman_openapi::{Moment, Unit};
 

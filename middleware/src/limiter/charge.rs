@@ -1,10 +1,10 @@
 //! Charges of admitted requests whose cost may be corrected afterwards.
 //!
-//! A correction makes the bucket as full as if the cost had been right from the beginning, as far as
-//! the admissions since then allow. A refund does not return tokens that would have overflowed: then
-//! the corrected costs of any time stay below the rate and one burst. So each charge keeps the least
-//! room that the bucket has had since its admission. Returning tokens is a change of that past, and
-//! lowers the room of the others.
+//! A correction makes the bucket as full as if the cost had been right from the beginning, as far
+//! as the admissions since then allow. A refund does not return tokens that would have overflowed:
+//! then the corrected costs of any time stay below the rate and one burst. So each charge keeps the
+//! least room that the bucket has had since its admission. Returning tokens is a change of that
+//! past, and lowers the room of the others.
 
 use doorman_openapi::{Moment, Unit};
 use smallvec::SmallVec;

@@ -54,8 +54,8 @@ impl FirstLease {
 
 impl Limiter<'_> {
     /// Takes tokens that are available by the [coarse clock](crate::clock::coarse_now). `None`
-    /// leaves the decision to the slow path, which reads the precise clock and gives permits. `settings` are those of
-    /// the limit that asks.
+    /// leaves the decision to the slow path, which reads the precise clock and gives permits.
+    /// `settings` are those of the limit that asks.
     pub(crate) fn try_acquire(
         self,
         settings: &RegisteredSettings,

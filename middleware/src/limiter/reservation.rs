@@ -332,8 +332,8 @@ impl Reservation {
         (self.unit == Unit::Gauge && end.is_some()).then(|| self.cost.get())
     }
 
-    /// Lets this part of the cost be corrected, of a request that was admitted. `None` if it took no
-    /// tokens, or at a gauge.
+    /// Lets this part of the cost be corrected, of a request that was admitted. `None` if it took
+    /// no tokens, or at a gauge.
     pub(crate) fn open_charge(&self, cost: Cost, now: Moment) -> Option<OpenCharge> {
         let State::Committed { end } = self.state else {
             return None;

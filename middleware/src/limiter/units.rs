@@ -3,9 +3,10 @@
 //! *Spent* is what is in use, and what the requests in the queue wait for. A request that waits has
 //! its turn when it is the first in the queue and the lease has room for it beside what is in use.
 //!
-//! Two rules make what the worker reports as outstanding an upper bound of what is in use beyond the
-//! lease. Units are taken only if no lease was published between reading the lease and taking them.
-//! And a request in the queue takes its turn under the lock of the queue, which a publication holds.
+//! Two rules make what the worker reports as outstanding an upper bound of what is in use beyond
+//! the lease. Units are taken only if no lease was published between reading the lease and taking
+//! them. And a request in the queue takes its turn under the lock of the queue, which a publication
+//! holds.
 
 use doorman_openapi::Unit;
 

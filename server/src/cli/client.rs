@@ -84,8 +84,8 @@ pub(super) struct ServerArguments {
 }
 
 impl ServerArguments {
-    /// The layer of the agent, with the same servers and credentials. Files are read again when they
-    /// change.
+    /// The layer of the agent, with the same servers and credentials. Files are read again when
+    /// they change.
     pub(super) fn layer(&self) -> Builder {
         let mut servers = self.server.iter().map(ToString::to_string);
         let first = servers.next().unwrap_or_else(|| DEFAULT_SERVER.to_owned());

@@ -28,9 +28,9 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// Takes back a lease of 0 in learning mode, unless the resource is blocked: others may have the
-    /// holder's share unheard, so its fallback is to apply, also to a demand that begins later. At
-    /// other times a lease of 0 says that others have the capacity, or that none was wanted.
+    /// Takes back a lease of 0 in learning mode, unless the resource is blocked: others may have
+    /// the holder's share unheard, so its fallback is to apply, also to a demand that begins later.
+    /// At other times a lease of 0 says that others have the capacity, or that none was wanted.
     pub(super) fn withhold_zero(&mut self) {
         if self.reason != Reason::Blocked && self.capacity == Capacity::ZERO {
             self.lease_length = Seconds::ZERO;

@@ -33,8 +33,8 @@ pub(super) struct Entry {
     pub(super) deadline: Moment,
     /// Until then the entry stays without a lease, so that a late request is known as such.
     pub(super) retained_until: Moment,
-    /// The lease was granted in learning mode on a claim that was not confirmed. A late copy may have
-    /// made it: others may have the capacity, and the holder less.
+    /// The lease was granted in learning mode on a claim that was not confirmed. A late copy may
+    /// have made it: others may have the capacity, and the holder less.
     pub(super) is_unconfirmed: bool,
     /// Whether the holder counts as polling for hints.
     pub(super) polls: bool,

@@ -345,9 +345,9 @@ impl Resource {
         let held = book_claim(entry, ask, claim_limit, now);
 
         let asks_as_new_master = ask.has == Has::Unknown && (is_unknown || booked_before > 0.0);
-        // A pending holder may refresh early. A lease from before the first confirmed claim may stem
-        // from a late request, so a holder has what it claims and not what was booked. A hinted
-        // refresh is never early.
+        // A pending holder may refresh early. A lease from before the first confirmed claim may
+        // stem from a late request, so a holder has what it claims and not what was booked. A
+        // hinted refresh is never early.
         let is_early = !is_first_claim
             && unit_before == 1.0
             && entry.call.is_none()

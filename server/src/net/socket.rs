@@ -50,8 +50,8 @@ impl Socket for TcpListener {
         Ok((without_delay(stream), Some(PeerAddr::new(address.ip()))))
     }
 
-    /// A client that connects now sends its SYN again a second later, and is refused. Only Linux has
-    /// such a filter.
+    /// A client that connects now sends its SYN again a second later, and is refused. Only Linux
+    /// has such a filter.
     fn reject_handshakes(&self) {
         #[cfg(target_os = "linux")]
         if let Err(error) = SockRef::from(self).attach_filter(&DROP_SYN) {

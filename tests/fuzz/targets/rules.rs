@@ -122,7 +122,6 @@ fn check_request<S>(
             |pattern: &String| pattern.contains('{') || path.split('?').next() == Some(pattern);
         let passes = matches!(rule.on_limit, OnLimit::Shadow | OnLimit::Exempt);
         !passes
-            && rule.unit == Unit::Rate
             && rule.methods.as_ref().is_none_or(has_method)
             && rule.path.as_ref().is_none_or(has_path)
     };
@@ -141,7 +140,10 @@ fn check_request<S>(
             }
         },
         Poll::Pending => {
-            let delays = |rule: &Rule| matches!(rule.on_limit, OnLimit::Delay { .. });
+            // A request waits for the first lease of a gauge.
+            let delays = |rule: &Rule| {
+                matches!(rule.on_limit, OnLimit::Delay { .. }) || rule.unit == Unit::Gauge
+            };
             assert!(
                 rules.iter().filter(may_reject).any(delays),
                 "no rule delays it"

@@ -20,8 +20,8 @@ struct Event {
     /// Tokens issued until then.
     issued: f64,
     bucket: f64,
-    /// The largest bucket since it began to wait: what a waiting request is to get does not overflow
-    /// when the rate falls.
+    /// The largest bucket since it began to wait: what a waiting request is to get does not
+    /// overflow when the rate falls.
     largest: f64,
     tokens: f64,
     /// Charged after the admission.
@@ -108,8 +108,8 @@ impl History {
         });
     }
 
-    /// No time has more than the rate, one bucket, and the debt that begins with its last admission:
-    /// what that costs beyond a bucket, and what is charged late afterwards.
+    /// No time has more than the rate, one bucket, and the debt that begins with its last
+    /// admission: what that costs beyond a bucket, and what is charged late afterwards.
     fn check(&self) {
         let events = self.events.lock().unwrap();
         for (index, first) in events.iter().enumerate() {

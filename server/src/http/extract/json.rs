@@ -1,4 +1,5 @@
-//! Typed JSON bodies, parsed strictly. The first error is reported, with a JSON Pointer to its place.
+//! Typed JSON bodies, parsed strictly. The first error is reported, with a JSON Pointer to its
+//! place.
 
 use doorman_openapi::FieldError;
 use serde::de::DeserializeOwned;
