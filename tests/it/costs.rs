@@ -2,13 +2,14 @@
 
 use crate::support::{ControlPlane, Response, Service, curl, until};
 
+/// One token a second, whatever the demand: a slow machine changes nothing.
 const DOCUMENT: &str = "
 resources:
-  - {identifier_glob: api, capacity: 10}
-  - {identifier_glob: messages, capacity: 10}
+  - {identifier_glob: api, capacity: 10, per: 10}
+  - {identifier_glob: messages, capacity: 10, per: 10}
   - identifier_glob: '*'
     capacity: 0
-    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
+    algorithm: {kind: STATIC, lease_length: 20, refresh_interval: 1}
 ";
 
 fn retry_after(response: &Response) -> u64 {
@@ -36,7 +37,7 @@ fn response_and_fan_out_correct_their_costs() {
     assert_eq!(curl(&[&report]).status, 200);
     let refused = curl(&[service.address()]);
     assert_eq!(refused.status, 429);
-    assert!(retry_after(&refused) >= 2, "{}", refused.headers);
+    assert!(retry_after(&refused) >= 40, "{}", refused.headers);
 
     let publish = |subscribers: u32| {
         curl(&[
@@ -46,13 +47,13 @@ fn response_and_fan_out_correct_their_costs() {
         ])
     };
     assert_eq!(publish(0).status, 202);
-    assert_eq!(publish(500).status, 202);
+    // The refund comes after the response.
+    until("the refund", || publish(500).status == 202);
     // The delivery ends after the response.
     let mut refused = publish(0);
     until("the delivery is charged", || {
         refused = publish(0);
         refused.status == 429
     });
-    // Fifty seconds, or more under a lease of less than the limit.
-    assert!(retry_after(&refused) >= 30, "{}", refused.headers);
+    assert!(retry_after(&refused) >= 400, "{}", refused.headers);
 }
