@@ -1,6 +1,7 @@
 //! An outbound reqwest client: all its instances together stay within the limit of a partner.
 //!
-//! Run with: `cargo run --example outbound -- --server http://127.0.0.1:7300 --url http://127.0.0.1:8080/`
+//! Run with:
+//! `cargo run --example outbound -- --server http://127.0.0.1:7300 --url http://127.0.0.1:8080/`
 //!
 //! It sends requests to the URL as fast as its lease of the resource `partner` allows, and prints
 //! how they were answered. Start it twice: both share the limit. The partner may be any web server,

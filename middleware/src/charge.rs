@@ -14,7 +14,7 @@ use crate::{
     log_throttle::LogThrottle,
 };
 
-/// What a request or an operation was charged, so that it can be corrected: by
+/// The charge of a request or an operation, so that it can be corrected: by
 /// [`Limit::settle_in_handler`](crate::Limit::settle_in_handler) in the extensions of a request, or
 /// by [`Rate::charge`](crate::Rate::charge). Clones share the charge.
 ///

@@ -123,7 +123,7 @@ impl Keyed {
     }
 }
 
-/// What the clones of a rate or gauge share.
+/// State that the clones of a rate or gauge share.
 #[derive(Debug)]
 struct Direct {
     registry: Arc<Registry>,

@@ -64,7 +64,7 @@ thread_local! {
     static ID: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What the limits of all checks for one unit share.
+/// State that the limits of all checks for one unit share.
 #[derive(Debug)]
 pub(super) struct CheckTemplate {
     limit: Limit,

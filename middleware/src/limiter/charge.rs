@@ -140,7 +140,7 @@ impl OpenCharges {
 pub(crate) struct OpenCharge {
     limiter: LimiterHandle,
     first: Part,
-    /// What was charged later, and is refunded first.
+    /// The part that was charged later, and is refunded first.
     late: Option<Part>,
 }
 

@@ -144,7 +144,7 @@ pub(crate) struct Reading {
     pub(crate) changes_at: Moment,
 }
 
-/// What a process may use of a resource.
+/// The part of a resource that a process may use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Allowance {
     /// Tokens a second, or units; infinite when unlimited.
@@ -475,7 +475,7 @@ impl<'s> Limiter<'s> {
         }
     }
 
-    /// What the lease allows at `now`; without one, the fallback.
+    /// The part that the lease allows at `now`; without one, the fallback.
     pub(crate) fn allowance(self, now: Moment) -> Allowance {
         let View {
             published,

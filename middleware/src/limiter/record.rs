@@ -107,7 +107,7 @@ const EVER_LEASED: u64 = 4 << FLAGS_SHIFT;
 const ON_CREDIT: u64 = 8 << FLAGS_SHIFT;
 const MAY_GROW: u64 = 16 << FLAGS_SHIFT;
 
-/// The resource is a gauge, not a rate.
+/// The resource has another unit than its limits.
 const UNIT_MISMATCH: u8 = 1;
 /// Requests wait, or have waited in vain: the store has a queue.
 const QUEUE: u8 = 2;

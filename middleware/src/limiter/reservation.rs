@@ -109,7 +109,7 @@ enum State {
     },
 }
 
-/// What a request in the queue waits for.
+/// The tokens or units for which a request in the queue waits.
 struct Awaited {
     range: TokenRange,
     at: View,
@@ -451,7 +451,7 @@ impl Reservation {
         }
     }
 
-    /// What a request in the queue waits for; `None` if it is available. Takes the turn at a gauge.
+    /// The wait of a request in the queue; `None` if it is over. Takes the turn at a gauge.
     fn await_turn(&mut self, ticket: Ticket, now: Moment) -> Option<Awaited> {
         let limiter = self.limiter.get();
         let mut queue = limiter.queue();

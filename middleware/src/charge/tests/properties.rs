@@ -8,7 +8,7 @@ use tokio::{runtime, time::timeout};
 
 use super::*;
 
-/// What was charged, in order of time.
+/// The charges, in order of time.
 struct History {
     supply: Supply,
     start: Moment,

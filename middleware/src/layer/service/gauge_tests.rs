@@ -1,4 +1,4 @@
-//! What a gauge counts: from the admission to the end of the response body.
+//! A gauge counts a request from its admission to the end of the response body.
 
 use std::{
     convert::Infallible,

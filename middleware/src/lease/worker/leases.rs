@@ -231,7 +231,7 @@ impl<T: Transport> Worker<T> {
         if let Some((_, request)) = &mut release
             && self.limiters.iter().any(|(limiter, _)| is_in_use(limiter))
         {
-            // What is in use stays leased until the lease ends.
+            // Units in use stay leased until the lease ends.
             let unused = self.limiters.iter().filter(|(it, _)| !is_in_use(*it));
             let unused = unused.map(|(limiter, _)| limiter.resource());
             request.resource_ids = Some(unused.take(MAX_RESOURCES).collect());

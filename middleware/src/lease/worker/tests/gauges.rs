@@ -148,7 +148,7 @@ async fn units_move_as_operations_end() {
         sleep(SECOND).await;
         permits.truncate(permits.len() - 5);
         sleep(SECOND / 10).await;
-        // What waits gets its share, and no more than what ended.
+        // The waiting process gets its share, and no more than the units that ended.
         assert_eq!(other.in_flight(), f64::from(5 * ended));
     }
     assert_eq!((busy.lease(), other.lease()), (50.0, 50.0));
