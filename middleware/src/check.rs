@@ -8,7 +8,7 @@ use http::{HeaderMap, Response};
 
 use crate::{
     Permit, Refusal, RequestHead, ResourceUse,
-    admission::{Admitted, NamedLimits, RateLimitHeaders},
+    admission::{Admitted, NamedLimits, NotTaken, RateLimitHeaders},
     limiter::Registry,
 };
 
@@ -45,18 +45,32 @@ impl Checks {
     /// Takes of every resource, or of none. Uses of one resource are added up.
     ///
     /// # Errors
-    /// [`RefusedCheck`] when a resource does not admit it. Nothing is spent then.
+    /// [`CheckError`]. Nothing is spent then.
     ///
     /// # Cancel safety
     /// Safe: dropping the future gives back what it took.
-    pub async fn check(&self, uses: &[ResourceUse]) -> Result<AdmittedCheck, RefusedCheck> {
+    pub async fn check(&self, uses: &[ResourceUse]) -> Result<AdmittedCheck, CheckError> {
         match self.0.admit(uses).await {
             Ok(Admitted {
                 headers, permit, ..
             }) => Ok(AdmittedCheck { headers, permit }),
-            Err((refusal, headers)) => Err(RefusedCheck { refusal, headers }),
+            Err(NotTaken::Refused(refusal, headers)) => {
+                Err(CheckError::Refused(RefusedCheck { refusal, headers }))
+            }
+            Err(NotTaken::OtherUnit(index)) => Err(CheckError::OtherUnit(index)),
         }
     }
+}
+
+/// Why a check took nothing.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// A resource does not admit it.
+    Refused(RefusedCheck),
+    /// The process uses the resource of the use at this index as of the other unit: that of the
+    /// first limit or check, until the resource is idle.
+    OtherUnit(usize),
 }
 
 /// A check that took of every resource.

@@ -138,7 +138,7 @@ mod testing;
 pub use builder::{BuildError, Builder};
 pub use capacity::{Lease, LeaseSettings, LeaseWatch, LeasedCapacity};
 pub use charge::{Charge, ResponseHead};
-pub use check::{AdmittedCheck, Checks, RefusedCheck};
+pub use check::{AdmittedCheck, CheckError, Checks, RefusedCheck};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
 pub use doorman_openapi::{

@@ -23,7 +23,7 @@ use self::{
 pub(crate) use self::{
     compiled::CompiledLimit,
     headers::{HeaderPolicy, RateLimitHeaders},
-    named::NamedLimits,
+    named::{NamedLimits, NotTaken},
     scope::{RequestPattern, RequestScope},
 };
 use crate::{

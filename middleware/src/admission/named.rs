@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use doorman_openapi::Unit;
 use smallvec::SmallVec;
 
 use super::{
-    Admission, Admitted, CompiledLimit, Decision, HeaderPolicy, Refused,
+    Admission, Admitted, CompiledLimit, Decision, HeaderPolicy, RateLimitHeaders, Refused,
     check::{LimitCheck, LimitChecks, add_check},
     compiled::CheckTemplate,
 };
-use crate::{Callers, Key, Limit, ResourceUse, clock, limiter::Registry};
+use crate::{Callers, Key, Limit, Refusal, ResourceUse, clock, limiter::Registry};
 
 /// The name of these limits in metrics and logs.
 const NAME: &str = "check";
@@ -20,6 +21,19 @@ pub(crate) struct NamedLimits {
     admission: Arc<Admission>,
     rates: CheckTemplate,
     gauges: CheckTemplate,
+}
+
+/// Why nothing was taken.
+pub(crate) enum NotTaken {
+    Refused(Refusal, RateLimitHeaders),
+    /// The resource of the use at this index has the other unit in this process.
+    OtherUnit(usize),
+}
+
+impl From<Refused> for NotTaken {
+    fn from((refusal, headers): Refused) -> Self {
+        Self::Refused(refusal, headers)
+    }
 }
 
 impl NamedLimits {
@@ -34,20 +48,20 @@ impl NamedLimits {
     }
 
     /// All of them admit, or nothing is spent.
-    pub(crate) async fn admit(&self, uses: &[ResourceUse]) -> Result<Admitted, Refused> {
-        match self.decide(uses) {
+    pub(crate) async fn admit(&self, uses: &[ResourceUse]) -> Result<Admitted, NotTaken> {
+        match self.decide(uses)? {
             Decision::Admitted => Ok(Admitted::default()),
             Decision::AdmittedWith(headers) => Ok(Admitted {
                 headers,
                 ..Admitted::default()
             }),
             Decision::Holding(admitted) => Ok(*admitted),
-            Decision::Refused(refusal, headers) => Err((refusal, headers)),
-            Decision::Pending(decision) => decision.await,
+            Decision::Refused(refusal, headers) => Err(NotTaken::Refused(refusal, headers)),
+            Decision::Pending(decision) => Ok(decision.await?),
         }
     }
 
-    fn decide(&self, uses: &[ResourceUse]) -> Decision {
+    fn decide(&self, uses: &[ResourceUse]) -> Result<Decision, NotTaken> {
         let admission = &self.admission;
         let limit = |it: &ResourceUse| {
             let template = if it.is_gauge() {
@@ -59,16 +73,20 @@ impl NamedLimits {
         };
         let limits: SmallVec<[Arc<CompiledLimit>; 2]> = uses.iter().map(limit).collect();
         let mut checks = LimitChecks::new();
-        for (it, limit) in uses.iter().zip(&limits) {
+        for (index, (it, limit)) in uses.iter().zip(&limits).enumerate() {
             if let Some(limiter) = limit.constant_limiter() {
+                if (limiter.get().unit() == Unit::Gauge) != it.is_gauge() {
+                    return Err(NotTaken::OtherUnit(index));
+                }
                 let check = LimitCheck::at_cost(limit, limiter.get(), it.taken());
                 add_check(&mut checks, check);
             }
         }
         let recent = clock::coarse_now();
         if admission.try_admit_fast(&mut checks, recent) {
-            return Decision::AdmittedWith(super::admitted_headers(&checks, recent));
+            let headers = super::admitted_headers(&checks, recent);
+            return Ok(Decision::AdmittedWith(headers));
         }
-        admission.decide_slow(&checks, HeaderPolicy::Send)
+        Ok(admission.decide_slow(&checks, HeaderPolicy::Send))
     }
 }

@@ -7,15 +7,46 @@ fn one(resource: &str) -> [ResourceUse; 1] {
     [ResourceUse::rate(resource)]
 }
 
+fn to_refused(error: CheckError) -> RefusedCheck {
+    match error {
+        CheckError::Refused(refused) => refused,
+        CheckError::OtherUnit(index) => panic!("other unit at {index}"),
+    }
+}
+
+#[tokio::test]
+async fn resource_of_the_other_unit_is_not_taken() {
+    let checks = Doorman::fixed([("a", 9.0), ("b", 9.0), ("c", 1.0)]).checks();
+    let (rate, gauge) = ([ResourceUse::rate("a")], [ResourceUse::gauge("b")]);
+    assert!(checks.check(&rate).await.is_ok());
+    let held = checks.check(&gauge).await;
+    for wrong in [ResourceUse::gauge("a"), ResourceUse::rate("b")] {
+        let error = checks.check(&[ResourceUse::rate("c"), wrong]).await;
+        assert!(matches!(error, Err(CheckError::OtherUnit(1))), "{error:?}");
+    }
+    drop(held);
+    assert!(checks.check(&one("c")).await.is_ok(), "nothing was taken");
+}
+
 #[tokio::test]
 async fn refused_check_spends_nothing_elsewhere() {
     let checks = Doorman::fixed([("a", 1.0)]).checks();
     let both = [ResourceUse::rate("a"), ResourceUse::rate("closed")];
-    let refused = checks.check(&both).await.unwrap_err();
+    let refused = checks
+        .check(&both)
+        .await
+        .map(drop)
+        .map_err(to_refused)
+        .unwrap_err();
     assert_eq!(refused.refusal().limit(), "closed");
     assert_eq!(refused.refusal().reason(), RefusalReason::Blocked);
     assert!(checks.check(&one("a")).await.is_ok());
-    let refused = checks.check(&one("a")).await.unwrap_err();
+    let refused = checks
+        .check(&one("a"))
+        .await
+        .map(drop)
+        .map_err(to_refused)
+        .unwrap_err();
     assert_eq!(refused.refusal().reason(), RefusalReason::Spent);
 }
 
@@ -32,7 +63,12 @@ async fn responses_name_the_resources() {
     );
     assert_eq!(headers["ratelimit"], r#""a";r=4;t=1, "tx";r=1"#);
 
-    let refused = checks.check(&one("none")).await.unwrap_err();
+    let refused = checks
+        .check(&one("none"))
+        .await
+        .map(drop)
+        .map_err(to_refused)
+        .unwrap_err();
     let request = Request::new(());
     let response = refused.to_response(&RequestHead::of(&request));
     assert_eq!(response.status(), 429);
@@ -83,7 +119,12 @@ async fn first_check_of_a_gauge_waits_for_its_lease() {
     let (doorman, _worker) = builder.build_with(transport).unwrap();
     let began = clock::now();
     let checks = doorman.checks();
-    let refused = checks.check(&[ResourceUse::gauge("tx")]).await.unwrap_err();
+    let refused = checks
+        .check(&[ResourceUse::gauge("tx")])
+        .await
+        .map(drop)
+        .map_err(to_refused)
+        .unwrap_err();
     assert_eq!(refused.refusal().reason(), RefusalReason::NoLease);
     assert_eq!(clock::now().since(began).as_secs(), 1);
     assert!(checks.check(&one("a")).await.is_ok());

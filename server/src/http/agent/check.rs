@@ -14,7 +14,7 @@ use doorman_openapi::{
     paths,
 };
 use serde::de::DeserializeOwned;
-use tower_doorman::{Cost, RequestHead, ResourceUse};
+use tower_doorman::{CheckError, Cost, RequestHead, ResourceUse};
 
 use super::{AgentParts, AgentState, permits::PermitId};
 use crate::{
@@ -76,13 +76,22 @@ pub(super) async fn check_resources(
 
 async fn decide(agent: &AgentParts, request: Request) -> Result<Response<Body>, ApiError> {
     let (request, head) = read::<CheckRequest>(agent, request).await?;
+    let is_list = request.resources.is_some();
     let resources = resources(request).map_err(|error| ApiError::invalid(vec![error]))?;
     let gauges = resources.iter().filter(|it| it.unit == Unit::Gauge).count();
     let mut slots = agent.permits.reserve(gauges).ok_or_else(too_many_permits)?;
     let uses: Vec<_> = resources.iter().map(resource_use).collect();
     let admitted = match agent.checks.check(&uses).await {
         Ok(admitted) => admitted,
-        Err(refused) => return Ok(refused.to_response(&RequestHead::of(&head)).map(Body::from)),
+        Err(CheckError::Refused(refused)) => {
+            return Ok(refused.to_response(&RequestHead::of(&head)).map(Body::from));
+        }
+        Err(CheckError::OtherUnit(index)) => {
+            return Err(ApiError::invalid(vec![other_unit(
+                &resources, index, is_list,
+            )]));
+        }
+        Err(_) => return Err(ApiError::internal()),
     };
     let mut headers = HeaderMap::new();
     admitted.append_headers(&mut headers);
@@ -242,6 +251,23 @@ fn hold(resources: &[ResourceCheck], id: &ResourceId) -> Seconds {
             )
         }
     }
+}
+
+fn other_unit(resources: &[ResourceCheck], index: usize, is_list: bool) -> FieldError {
+    let place = if is_list {
+        format!("/resources/{index}/unit")
+    } else {
+        "/unit".to_owned()
+    };
+    let other = match resources.get(index).map(|it| it.unit) {
+        Some(Unit::Gauge) => "rate",
+        Some(Unit::Rate) | None => "gauge",
+    };
+    let detail = format!(
+        "must be `{other}`: this agent uses the resource so, by a rule or an earlier check, until \
+         it is idle"
+    );
+    field(&place, detail)
 }
 
 pub(super) fn too_many_permits() -> ApiError {
