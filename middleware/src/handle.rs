@@ -9,13 +9,13 @@ use tokio::{
 };
 
 use crate::{
-    Callers, Checks, Gauge, GaugeSettings, IntoLimits, InvalidLimit, InvalidRules, KeyedGauge,
-    KeyedRate, Lease, LeaseSettings, Limit, LimitLayer, LimitSnapshot, Rate, RateSettings, Rule,
-    Snapshot, WorkerState, clock,
+    Callers, Checks, Gauge, GaugeSettings, IntoLimits, InvalidLimit, KeyedGauge, KeyedRate, Lease,
+    LeaseSettings, Limit, LimitLayer, LimitSnapshot, OwnRules, Rate, RateSettings, Snapshot,
+    WorkerState, clock,
     key::to_resource_id,
     lease::Command,
     limiter::{LeaseState, Registry, Source},
-    rules::{self, Rules},
+    rules::Rules,
     status::Status,
 };
 
@@ -154,15 +154,11 @@ impl Doorman {
         self.layer_of(Vec::new()).and_rules()
     }
 
-    /// A layer that enforces only these rules, such as those of a file, and not the control
-    /// plane's. A rule means the same as in [`rules`](Self::rules); its `service` is ignored.
-    ///
-    /// # Errors
-    /// [`InvalidRules`] if any of them is invalid.
-    pub fn fixed_rules(&self, rules: &[Rule]) -> Result<LimitLayer, InvalidRules> {
-        let limits = rules::compile_fixed(rules, &self.registry)?;
-        let registry = Arc::clone(&self.registry);
-        Ok(LimitLayer::of_rules(registry, self.callers.clone(), limits))
+    /// Rules that the process provides itself, such as those of a file, instead of the control
+    /// plane's. There are none at first.
+    #[must_use]
+    pub fn own_rules(&self) -> OwnRules {
+        OwnRules::new(Arc::clone(&self.registry), self.callers.clone())
     }
 
     /// Decisions on resources that are named at run time, several at once.

@@ -165,6 +165,6 @@ pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
 pub use rate::{KeyedRate, Rate, RateSettings};
 pub use refusal::{Refusal, RefusalReason};
 pub use resource_use::ResourceUse;
-pub use rules::InvalidRules;
+pub use rules::{InvalidRules, OwnRules};
 pub use snapshot::{LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot};
 pub use status::WorkerState;

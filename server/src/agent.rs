@@ -3,7 +3,7 @@
 use std::{
     fmt,
     future::Future,
-    io,
+    io, mem,
     net::SocketAddr,
     num::NonZeroUsize,
     path::PathBuf,
@@ -11,16 +11,17 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
 use doorman_config::{FileSource, LoadError, Rule};
 use futures_util::{FutureExt, future::join_all};
 use tokio::task::JoinSet;
-use tower_doorman::{Doorman, InvalidRules, LimitLayer};
+use tower_doorman::{Doorman, InvalidRules, NotApplied, OwnRules};
 
 use crate::{
     http::{
         AllowedHosts, BodyBuffer,
-        agent::{self, AgentParts, AgentState, metrics::LayerMetrics, permits::PermitTable},
+        agent::{
+            self, AgentParts, AgentState, ForwardRules, metrics::LayerMetrics, permits::PermitTable,
+        },
         state::Draining,
     },
     net::{ConnectionMetrics, Listener, UnixSocket},
@@ -128,12 +129,8 @@ impl Agent {
         let (rules, follower) = match settings.rules {
             None => (doorman.rules(), None),
             Some(file) => {
-                let follower = RulesFollower {
-                    file,
-                    service: settings.service,
-                    doorman: doorman.clone(),
-                };
-                (follower.layer(&follower.file.rules()?)?, Some(follower))
+                let follower = RulesFollower::start(file, settings.service, &doorman)?;
+                (follower.rules.layer(), Some(follower))
             }
         };
         let bind = |address: ListenAddress| match address {
@@ -157,7 +154,7 @@ impl Agent {
             agent: AgentState::from(AgentParts {
                 checks: doorman.checks(),
                 doorman,
-                rules: ArcSwap::from_pointee(rules),
+                rules: ForwardRules::new(rules),
                 permits: Arc::new(PermitTable::new(settings.max_permits)),
                 ready: false.into(),
                 draining: Draining::default(),
@@ -200,8 +197,7 @@ impl Agent {
             started.ready.store(true, Release);
         });
         if let Some(follower) = follower {
-            let followed = agent.clone();
-            tasks.spawn(async move { follower.follow(&followed.rules).await });
+            tasks.spawn(follower.follow());
         }
         let shutdown = shutdown.shared();
         let serve = async |listener| {
@@ -252,49 +248,102 @@ fn allowed_hosts(listener: &AgentListener) -> AllowedHosts {
 struct RulesFollower {
     file: FileSource,
     service: String,
-    doorman: Doorman,
+    rules: OwnRules,
+    /// The content of the file that applies.
+    applied: Vec<Rule>,
 }
 
 impl RulesFollower {
-    fn layer(&self, rules: &[Rule]) -> Result<LimitLayer, InvalidRules> {
+    fn start(file: FileSource, service: String, doorman: &Doorman) -> Result<Self, AgentError> {
+        let applied = file.rules()?;
+        let follower = Self {
+            file,
+            service,
+            rules: doorman.own_rules(),
+            applied,
+        };
+        follower.apply(&follower.applied)?;
+        Ok(follower)
+    }
+
+    fn apply(&self, rules: &[Rule]) -> Result<(), InvalidRules> {
         let own = rules.iter().filter(|rule| rule.applies_to(&self.service));
         let own: Vec<_> = own.map(|rule| rule.definition().clone()).collect();
+        let not_applied = self.rules.replace(&own)?;
         if own.is_empty() {
             tracing::warn!(
                 service = self.service,
                 "no rule of the file applies to this service; forwarded requests are not limited"
             );
         }
-        self.doorman.fixed_rules(&own)
+        for NotApplied { rule, reason, .. } in not_applied {
+            tracing::error!(rule, reason, "rule not applied");
+        }
+        Ok(())
     }
 
     /// An invalid file leaves the last valid rules in force.
-    async fn follow(self, active: &ArcSwap<LimitLayer>) {
+    async fn follow(mut self) {
         let read = {
             let file = self.file.clone();
             move || file.rules().map_err(|error| error.full_message())
         };
         let mut follower = FileFollower::new([self.file.directory()], read);
-        let mut known = follower.next(|_| true).await;
+        // The file may have changed since it was read at the start.
+        let mut known = Ok(mem::take(&mut self.applied));
         loop {
             let content = follower.next(|it| *it == known).await;
             if content == known {
                 continue;
             }
-            let layer = content
+            let applied = content
                 .as_ref()
                 .map_err(Clone::clone)
-                .and_then(|rules| self.layer(rules).map_err(|error| error.to_string()));
-            match layer {
-                Ok(layer) => {
-                    active.store(Arc::new(layer));
-                    tracing::info!(file = %self.file, "rules updated");
-                }
+                .and_then(|rules| self.apply(rules).map_err(|error| error.to_string()));
+            match applied {
+                Ok(()) => tracing::info!(file = %self.file, "rules updated"),
                 Err(error) => {
                     tracing::error!(error, "invalid rules; the last valid rules stay in force");
                 }
             }
             known = content;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use axum::http::Request;
+    use tower_doorman::RequestHead;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn change_between_start_and_following_is_applied() {
+        let home = tempfile::TempDir::new().unwrap();
+        let path = home.path().join("rules.yaml");
+        let write = |resource: &str| {
+            let text = format!("rules: [{{name: all, service: '*', resource: '{resource}'}}]");
+            fs::write(&path, text).unwrap();
+        };
+        write("closed");
+        let doorman = Doorman::fixed([("open", 1e6)]);
+        let file = FileSource::new(path.clone());
+        let follower = RulesFollower::start(file, "shop".to_owned(), &doorman).unwrap();
+        let layer = follower.rules.layer();
+        let is_admitted = || layer.try_admit(&RequestHead::of(&Request::new(()))).is_ok();
+        assert!(!is_admitted());
+        write("open");
+        let updated = async {
+            while !is_admitted() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::select! {
+            () = follower.follow() => {}
+            updated = tokio::time::timeout(Duration::from_secs(60), updated) => updated.unwrap(),
         }
     }
 }

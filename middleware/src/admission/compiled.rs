@@ -113,8 +113,8 @@ impl CheckTemplate {
 }
 
 impl CompiledLimit {
-    /// A limit in code; with a scope, that of a rule in code.
-    pub(crate) fn new(registry: &Registry, limit: Limit, scope: Option<RequestScope>) -> Self {
+    /// A limit in code.
+    pub(crate) fn new(registry: &Registry, limit: Limit) -> Self {
         let settings = Arc::new(limit.settings.clone());
         let local = limit.quota.map(|quota| registry.local(quota));
         let home = local.as_deref().unwrap_or(registry);
@@ -124,7 +124,7 @@ impl CompiledLimit {
             let limiter = pinned.insert(home.pin_for_code(resource, &settings));
             limiter.limiter().clone()
         };
-        let compiled = Self::with(registry, limit, &settings, scope, pin);
+        let compiled = Self::with(registry, limit, &settings, None, pin);
         Self {
             local,
             _pinned: pinned,

@@ -156,19 +156,9 @@ impl Admission {
     ) -> Self {
         let limits = limits
             .into_iter()
-            .map(|limit| Arc::new(CompiledLimit::new(&registry, limit, None)))
+            .map(|limit| Arc::new(CompiledLimit::new(&registry, limit)))
             .collect();
         Self::of(registry, callers, limits)
-    }
-
-    /// With only these rules.
-    pub(crate) fn of_rules(
-        registry: Arc<Registry>,
-        callers: Callers,
-        rules: Box<[Arc<CompiledLimit>]>,
-    ) -> Self {
-        callers.warn_unverified(&rules);
-        Self::of(registry, callers, rules)
     }
 
     fn of(registry: Arc<Registry>, callers: Callers, limits: Box<[Arc<CompiledLimit>]>) -> Self {

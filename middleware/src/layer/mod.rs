@@ -16,7 +16,7 @@ use self::response::ResponsePolicy;
 pub use self::{body::LimitBody, future::ResponseFuture, service::LimitService};
 use crate::{
     Callers, Limit, Permit, Refusal, RequestHead,
-    admission::{Admission, AdmissionSource, CompiledLimit, DynamicAdmission, HeaderPolicy},
+    admission::{Admission, AdmissionSource, DynamicAdmission, HeaderPolicy},
     limiter::Registry,
     rules::Rules,
 };
@@ -39,20 +39,6 @@ impl LimitLayer {
     ) -> Self {
         let responses = Arc::new(ResponsePolicy::new(callers.clone()));
         let admission = Admission::new(registry, callers, limits);
-        Self {
-            admission: AdmissionSource::Code(Arc::new(admission)),
-            rules: Arc::default(),
-            responses,
-        }
-    }
-
-    pub(crate) fn of_rules(
-        registry: Arc<Registry>,
-        callers: Callers,
-        rules: Box<[Arc<CompiledLimit>]>,
-    ) -> Self {
-        let responses = Arc::new(ResponsePolicy::new(callers.clone()));
-        let admission = Admission::of_rules(registry, callers, rules);
         Self {
             admission: AdmissionSource::Code(Arc::new(admission)),
             rules: Arc::default(),

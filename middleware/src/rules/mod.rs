@@ -3,6 +3,7 @@
 //! that follows the rules reads their [`RuleSet`] without a lock.
 
 mod compile;
+mod own;
 mod set;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -11,30 +12,12 @@ mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use doorman_openapi::{Rule, RulesResponse};
+use doorman_openapi::RulesResponse;
 use tokio::sync::Notify;
 
-pub use self::compile::InvalidRules;
-use self::{
-    compile::{RuleLimit, compile},
-    set::RuleSet,
-};
-use crate::{
-    NotApplied, RulesSnapshot,
-    admission::{CompiledLimit, DynamicAdmission},
-    limiter::Registry,
-};
-
-/// Compiles rules that never change.
-pub(crate) fn compile_fixed(
-    rules: &[Rule],
-    registry: &Registry,
-) -> Result<Box<[Arc<CompiledLimit>]>, InvalidRules> {
-    let limits = compile(rules)?.into_iter();
-    let compiled =
-        limits.map(|RuleLimit { scope, limit }| CompiledLimit::new(registry, limit, Some(scope)));
-    Ok(compiled.map(Arc::new).collect())
-}
+pub use self::{compile::InvalidRules, own::OwnRules};
+use self::{compile::compile, set::RuleSet};
+use crate::{NotApplied, RulesSnapshot, admission::DynamicAdmission, limiter::Registry};
 
 /// The rules of a process, shared by the worker and the layers.
 #[derive(Debug, Default)]

@@ -2,8 +2,8 @@
 
 mod applied;
 mod changes;
-mod fixed;
 mod invalid;
+mod own;
 mod shared;
 
 use std::time::Duration;

@@ -16,7 +16,7 @@ use axum::{
 use doorman_openapi::{ResourceCheck, paths};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_doorman::Permit;
+use tower_doorman::{LimitLayer, Permit, Refusal, RequestHead};
 
 use super::{AgentParts, AgentState, check::too_many_permits};
 use crate::{http::error::ApiError, util::clock};
@@ -78,6 +78,21 @@ pub(super) async fn forward_auth(
     }
 }
 
+/// Decides on forwarded requests.
+#[derive(Debug)]
+pub(crate) struct ForwardRules(LimitLayer);
+
+impl ForwardRules {
+    /// A refusal of a gRPC request has an HTTP status, too: the layer answers it with 200, and a
+    /// proxy forwards the request then.
+    pub(crate) fn new(rules: LimitLayer) -> Self {
+        let respond = |refusal: &Refusal, _: &RequestHead<'_>| {
+            refusal.to_response(&RequestHead::of(&Request::new(())))
+        };
+        Self(rules.on_refusal(respond))
+    }
+}
+
 /// Applies the layer to a service that does nothing.
 async fn decide(agent: &AgentParts, request: Request<()>) -> Response<Body> {
     let admit = service_fn(async |request: Request<()>| {
@@ -89,7 +104,7 @@ async fn decide(agent: &AgentParts, request: Request<()>) -> Response<Body> {
         }
         Ok::<_, Infallible>(response)
     });
-    let limited = agent.rules.load_full().layer(admit);
+    let limited = agent.rules.0.layer(admit);
     let Ok(mut response) = limited.oneshot(request).await;
     if let Some(permit) = response.extensions_mut().remove::<Permit>() {
         match hold(agent, permit) {

@@ -18,7 +18,6 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use arc_swap::ArcSwap;
 use axum::{
     Router,
     body::Body,
@@ -30,10 +29,10 @@ use axum::{
 };
 use doorman_openapi::paths;
 use tower::util::MapResponseLayer;
-use tower_doorman::{Checks, Doorman, LimitLayer};
+use tower_doorman::{Checks, Doorman};
 use tower_http::catch_panic::CatchPanicLayer;
 
-pub(crate) use self::openapi::agent_document;
+pub(crate) use self::{forward_auth::ForwardRules, openapi::agent_document};
 use self::{metrics::LayerMetrics, permits::PermitTable};
 use super::{
     AllowedHosts, BodyBuffer, method_not_allowed, not_found, panicked,
@@ -52,8 +51,7 @@ pub(crate) struct AgentState(Arc<AgentParts>);
 pub(crate) struct AgentParts {
     pub(crate) doorman: Doorman,
     pub(crate) checks: Checks,
-    /// Decides on forwarded requests.
-    pub(crate) rules: ArcSwap<LimitLayer>,
+    pub(crate) rules: ForwardRules,
     pub(crate) permits: Arc<PermitTable>,
     /// Set once the control plane has answered, or the time to wait for it is over.
     pub(crate) ready: AtomicBool,

@@ -44,9 +44,11 @@ impl Agent {
             tower_doorman::TrustedProxies::hops(1, tower_doorman::ForwardedHeader::XForwardedFor),
         ));
         let rules: Vec<Rule> = serde_json::from_value(rules.clone()).unwrap();
+        let own = doorman.own_rules();
+        own.replace(&rules).unwrap();
         let parts = AgentParts {
             checks: doorman.checks(),
-            rules: ArcSwap::from_pointee(doorman.fixed_rules(&rules).unwrap()),
+            rules: ForwardRules::new(own.layer()),
             doorman,
             permits: Arc::new(PermitTable::new(max_permits)),
             ready: AtomicBool::new(false),
@@ -394,6 +396,21 @@ async fn path_behind_the_route_describes_the_request() {
         assert_eq!(reply.status, status);
     }
     assert_eq!(agent.forward("/v1/forward-auth/", &[]).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_grpc_request_has_an_http_status() {
+    let agent = Agent::new(&rules(), 10);
+    let call = [
+        ("x-forwarded-method", "POST"),
+        ("x-forwarded-uri", "/orders/7"),
+        ("content-type", "application/grpc"),
+    ];
+    // A proxy forwards whatever the agent answers with 2xx.
+    for status in [200, 200, 429] {
+        let reply = agent.forward(paths::FORWARD_AUTH, &call).await;
+        assert_eq!(reply.status, status, "{reply:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
