@@ -414,6 +414,68 @@ async fn refused_grpc_request_has_an_http_status() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn other_spelling_of_a_path_has_the_same_limit() {
+    for path in [
+        "/%6frders/7",
+        "//orders/7",
+        "/orders//7",
+        "http://shop.example/orders/7",
+        "/orders/7?/../../healthz",
+    ] {
+        let agent = Agent::new(&rules(), 10);
+        let call = [("x-forwarded-method", "POST"), ("x-forwarded-uri", path)];
+        for status in [200, 200, 429] {
+            let reply = agent.forward(paths::FORWARD_AUTH, &call).await;
+            assert_eq!(reply.status, status, "{path} {reply:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn path_of_two_readings_is_malformed() {
+    let agent = Agent::new(&rules(), 10);
+    for path in [
+        "/./orders/7",
+        "/healthz/..",
+        "/healthz/../orders/7",
+        "/healthz/%2e%2E/orders/7",
+        "/orders/7#/healthz",
+    ] {
+        let call = [("x-forwarded-method", "POST"), ("x-forwarded-uri", path)];
+        let reply = agent.forward(paths::FORWARD_AUTH, &call).await;
+        assert_eq!(reply.status, 400, "{path} {reply:?}");
+    }
+    for path in [
+        "/",
+        "/.well-known/a",
+        "/a..b/...",
+        "/a/",
+        "/100%",
+        "/%2F%c3",
+    ] {
+        let call = [("x-forwarded-method", "GET"), ("x-forwarded-uri", path)];
+        let reply = agent.forward(paths::FORWARD_AUTH, &call).await;
+        assert_eq!(reply.status, 200, "{path} {reply:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_of_the_other_unit_takes_nothing() {
+    let agent = Agent::without_rules();
+    let gauge = json!({"resource_id": "tx", "unit": "gauge"});
+    assert_eq!(agent.check(gauge).await.status, 200);
+    let rate = agent.check(json!({"resource_id": "tx"})).await;
+    assert_eq!(rate.status, 422);
+    assert_eq!(rate.json()["errors"][0]["pointer"], "/unit");
+    let list = json!({"resources": [{"resource_id": "api", "cost": 2}, {"resource_id": "tx"}]});
+    let both = agent.check(list).await;
+    assert_eq!(both.status, 422);
+    assert_eq!(both.json()["errors"][0]["pointer"], "/resources/1/unit");
+    let all = agent.check(json!({"resource_id": "api", "cost": 2})).await;
+    assert_eq!(all.header("ratelimit"), r#""api";r=0;t=1"#);
+}
+
+#[tokio::test(start_paused = true)]
 async fn caller_is_the_address_that_the_proxy_appends() {
     let agent = Agent::new(&rules(), 10);
     let from = |addresses| {
@@ -458,6 +520,15 @@ async fn request_that_is_not_described_is_malformed() {
         (vec![], "missing `x-forwarded-method`"),
         (vec![method], "missing `x-forwarded-uri`"),
         (vec![method, uri, uri], "duplicate `x-forwarded-uri`"),
+        (
+            vec![
+                method,
+                uri,
+                ("x-forwarded-host", "a"),
+                ("x-forwarded-host", "b"),
+            ],
+            "duplicate `x-forwarded-host`",
+        ),
         (
             vec![("x-forwarded-method", "G T"), uri],
             "invalid `x-forwarded-method`",
