@@ -59,14 +59,18 @@ class Agent:
 
     def _post(self, path, body):
         headers = {"content-type": "application/json"}
-        try:
-            self.connection.request("POST", path, json.dumps(body), headers)
-            response = self.connection.getresponse()
-            answer = json.load(response)
-        except (OSError, http.client.HTTPException):
-            # The next call connects again.
-            self.connection.close()
-            raise
+        for is_reused in (self.connection.sock is not None, False):
+            try:
+                self.connection.request("POST", path, json.dumps(body), headers)
+                response = self.connection.getresponse()
+                answer = json.load(response)
+                break
+            except (OSError, http.client.HTTPException) as error:
+                # The next call connects again.
+                self.connection.close()
+                # The agent closes connections that are idle for 75 s.
+                if not (is_reused and isinstance(error, ConnectionError)):
+                    raise
         if response.status == 200:
             return answer
         if response.status in (429, 503):

@@ -29,6 +29,7 @@ resources:
 rules:
   - {name: health, service: '*', path: /healthz, on_limit: {action: exempt}}
   - {name: caller, service: 'shop', path: '/orders/{id}', resource: 'caller/{client_ip}'}
+  - {name: tenant, service: 'shop', path: /tenant, resource: 'tenant/{header:x-tenant}', on_missing_key: reject}
 ";
 
 /// A running agent, with its socket in a directory of its own.
@@ -196,6 +197,23 @@ fn termination_answers_requests_and_releases_leases() {
     agent.process.wait_for_success();
     assert!(!socket.exists());
     assert_eq!(server.get("/v1/resources/api")["clients"], 0);
+}
+
+#[test]
+fn lease_of_a_gauge_in_use_outlives_the_agent() {
+    let server = ControlPlane::start(LIMITS);
+    let agent = Agent::start(server.address(), &[]);
+    for body in [json!({"resource_id": "api"}), pool(60.0)] {
+        assert_eq!(agent.check(&body).status, 200);
+    }
+    let clients =
+        |resource: &str| server.get(&format!("/v1/resources/{resource}"))["clients"].clone();
+    until("it holds both leases", || {
+        clients("api") == 1 && clients("pool") == 1
+    });
+    agent.process.terminate();
+    agent.process.wait_for_success();
+    assert_eq!((clients("api"), clients("pool")), (json!(0), json!(1)));
 }
 
 #[test]
@@ -396,6 +414,15 @@ fn nginx_forwards_what_the_agent_admits() {
     ] {
         assert!(refused.headers.contains(header), "{header} in {refused:?}");
     }
+    // Neither another spelling of the path nor gRPC evades the limit.
+    until("the limit of the other spelling", || {
+        nginx.get("//%6frders/7", &["--path-as-is"]).status == 429
+    });
+    let grpc = ["-X", "POST", "-H", "content-type: application/grpc"];
+    until("the limit of gRPC", || {
+        nginx.get("/orders/7", &grpc).status == 429
+    });
+    assert_eq!(nginx.get("/tenant", &[]).status, 400);
     assert_eq!(nginx.get("/healthz", &forged).status, 200);
     // Only nginx itself asks the agent.
     assert_eq!(nginx.get("/doorman", &[]).status, 404);
@@ -423,6 +450,21 @@ fn runs_within_limits(program: &str, args: &[&str]) {
 #[test]
 fn python_client_takes_and_releases() {
     runs_within_limits("python3", &["client.py"]);
+}
+
+#[test]
+fn python_client_survives_a_closed_idle_connection() {
+    let server = ControlPlane::start(LIMITS);
+    let agent = Agent::start(server.address(), &[]);
+    let program = "
+import client, socket, sys
+agent = client.Agent(sys.argv[1])
+for _ in range(2):
+    print(agent.check({'resource_id': 'api'}))
+    agent.connection.sock.shutdown(socket.SHUT_RDWR)
+";
+    let output = agent.run(Command::new("python3").args(["-B", "-c", program]));
+    assert_eq!(output, "[]\n[]\n");
 }
 
 #[test]
