@@ -34,8 +34,10 @@ impl IntoResponses for ForwardErrors {
     fn responses() -> Responses {
         let mut all = refusals();
         let described = |text: &str| RefOr::T(refusal(text).build());
-        let malformed =
-            described("The proxy does not describe the request, or it has no key for a rule");
+        let malformed = described(
+            "The proxy does not describe the request, its path has two readings, or it has no \
+             key for a rule",
+        );
         all.insert("400".to_owned(), malformed);
         let unauthorized = described("The request has no valid token for a rule");
         all.insert("401".to_owned(), unauthorized);
