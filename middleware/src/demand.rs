@@ -132,12 +132,17 @@ impl Window {
         }
     }
 
-    /// Records a sample of the running total and returns whether it grew.
+    /// Records a sample of the running total and returns whether it grew. It falls when requests
+    /// cost less than they were charged.
     pub(crate) fn record(&mut self, total: f64, length: f64, now: Moment) -> bool {
-        let attempts = (total - self.total).max(0.0);
+        let change = total - self.total;
+        let attempts = change.max(0.0);
         let seconds = now.seconds_since(self.sampled_at);
-        self.total = self.total.max(total);
+        self.total = total;
         self.sampled_at = self.sampled_at.max(now);
+        if change < 0.0 {
+            self.recent.take_off(-change);
+        }
         let sample = Slot::new(attempts, seconds);
 
         match &mut self.recent {
@@ -167,9 +172,14 @@ impl Window {
         attempts > 0.0
     }
 
-    /// The highest running total so far.
+    /// The running total at the last sample.
     pub(crate) fn total(&self) -> f64 {
         self.total
+    }
+
+    /// The seconds since the last sample.
+    pub(crate) fn age(&self, now: Moment) -> f64 {
+        now.seconds_since(self.sampled_at)
     }
 
     /// The seconds until the next sample.
@@ -253,6 +263,30 @@ impl Window {
         if let Recent::Busy(busy) = &mut self.recent {
             busy.bursts = Bursts::default();
         }
+    }
+}
+
+impl Recent {
+    /// Takes off attempts that cost less than they were charged, the newest first.
+    fn take_off(&mut self, attempts: f64) {
+        match self {
+            Self::Quiet => {}
+            Self::Once { sample, .. } => take_off([sample], attempts),
+            Self::Busy(busy) => {
+                take_off(&mut busy.slots, attempts);
+                let [newer, older] = &mut busy.stretches;
+                take_off([&mut busy.current, newer, older], attempts);
+            }
+        }
+    }
+}
+
+fn take_off<'s>(newest_first: impl IntoIterator<Item = &'s mut Slot>, attempts: f64) {
+    let mut rest = attempts as f32;
+    for slot in newest_first {
+        let taken = slot.attempts.min(rest);
+        slot.attempts -= taken;
+        rest -= taken;
     }
 }
 

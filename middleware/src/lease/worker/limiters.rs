@@ -1,6 +1,6 @@
 //! The limiters that the worker leases for: their measured demand, and leases in their units.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, SafeCapacity, Seconds, Unit};
 
@@ -22,6 +22,8 @@ const DEFAULT_INTERVAL: f64 = 1.0;
 /// How soon a limiter that begins to run low is sampled again, in seconds. The time doubles while
 /// the shortage lasts, so that a permanent one costs no more samples than usual.
 const FIRST_FAST_SAMPLE: f32 = 0.016;
+/// The part of a window after which a total of attempts that refunds have lowered counts.
+const LOWERED_AFTER: f32 = 0.25;
 /// How long it may take until others have given capacity back, in seconds.
 const RECALL_TIME: f64 = 0.25;
 /// Growth of the wants while requests wait: how much they would use is unknown.
@@ -66,6 +68,8 @@ pub(super) struct TrackedLimiter {
     leased: Capacity,
     /// Idle, without a lease until its next request.
     asleep: bool,
+    /// For how many seconds refunds have kept the total of attempts below that of the samples.
+    lower_for: f32,
     /// The cost admitted before it last slept, of which the control plane knows nothing any more.
     admitted_before: f64,
     /// The most cost reported as used since then: a refund does not lower it.
@@ -102,6 +106,7 @@ impl TrackedLimiter {
             awaits_more: false,
             leased: Capacity::ZERO,
             asleep: false,
+            lower_for: 0.0,
             admitted_before: 0.0,
             used: 0.0,
             answered: false,
@@ -115,14 +120,24 @@ impl TrackedLimiter {
         self.admitted_before > 0.0
     }
 
-    /// The running total of attempts, which falls by no refund.
-    fn attempted(&self, limiter: Limiter<'_>) -> f64 {
-        limiter.attempted().max(self.window.total())
+    /// The running total of attempts, for a sample. Refunds lower it when new requests do not soon
+    /// make up for them.
+    fn attempted(&mut self, limiter: Limiter<'_>, now: Moment) -> f64 {
+        let (total, before) = (limiter.attempted(), self.window.total());
+        if total >= before {
+            self.lower_for = 0.0;
+            return total;
+        }
+        self.lower_for += self.window.age(now) as f32;
+        if self.lower_for < self.window_length * LOWERED_AFTER {
+            return before;
+        }
+        total
     }
 
     /// Samples the attempts and returns their total.
     fn record(&mut self, limiter: Limiter<'_>, now: Moment) -> f64 {
-        let total = self.attempted(limiter);
+        let total = self.attempted(limiter, now);
         let length = self.window_length.into();
         let mut is_used = self.window.record(total, length, now);
         if let Some(demand) = &mut self.in_use
@@ -432,7 +447,7 @@ impl TrackedLimiter {
             self.suppression = Some(Box::new(SuppressionReports { demand, interval }));
         }
         let leased = holding.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
-        let grown = leased > std::mem::replace(&mut self.leased, leased);
+        let grown = leased > mem::replace(&mut self.leased, leased);
         if grown && !self.scarce {
             // Another shortage is that of this lease.
             self.known_shortage = None;
@@ -448,7 +463,7 @@ impl TrackedLimiter {
     fn doubt_bursts(&mut self, limiter: Limiter<'_>, leased: f64, requested: f64) {
         let burst = limiter.with_settings(|settings| settings.burst.get());
         let needed = in_unit(burst.rate_for(self.window.burst()), self.period).get();
-        let in_doubt = std::mem::take(&mut self.bursts_in_doubt);
+        let in_doubt = mem::take(&mut self.bursts_in_doubt);
         if self.scarce && leased >= needed {
             self.bursts_in_doubt = true;
             return;

@@ -227,3 +227,25 @@ async fn demand_is_measured_in_corrected_costs() {
         assert!((90.0..=115.0).contains(&wants), "{wants} for {estimate}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn demand_is_measured_after_refunds_of_a_peak() {
+    let plane = Plane::new(grants(10_000.0));
+    let (doorman, _worker) = run(builder(), &plane);
+    let rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    let charges: Vec<_> = (0..50)
+        .map(|_| rate.try_charge(Cost::new(200.0).unwrap()).unwrap())
+        .collect();
+    sleep(SECOND).await;
+    for charge in charges {
+        charge.settle(2.0);
+    }
+    // Until the burst is forgotten, and before as much was admitted again.
+    for _ in 0..1_000 {
+        assert_eq!(take(&rate, 5), 5);
+        sleep(SECOND / 10).await;
+    }
+    let wants = plane.last_request().resources[0].wants.get();
+    assert!((45.0..=60.0).contains(&wants), "{wants}");
+}
