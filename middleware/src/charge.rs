@@ -85,10 +85,10 @@ impl Charged {
             warn_invalid(&self.limit, cost);
             return;
         }
-        let now = clock::now();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let shortage = open.correct(cost, now);
-        self.registry.record_attempt(open.limiter(), shortage, now);
+        let shortage = open.correct(cost);
+        self.registry
+            .record_attempt(open.limiter(), shortage, clock::now());
     }
 }
 

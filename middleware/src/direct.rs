@@ -266,7 +266,7 @@ impl Admitted<'_> {
     pub(crate) fn charge(&self, cost: Cost) -> Charge {
         let mut charge = Charge::default();
         let direct = self.direct;
-        if let Some(open) = self.reservation.open_charge(cost, clock::now()) {
+        if let Some(open) = self.reservation.open_charge(cost) {
             charge.add(&direct.registry, &direct.name, open);
         }
         charge

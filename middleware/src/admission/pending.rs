@@ -147,12 +147,12 @@ impl PendingChecks {
             permit: permit.build(),
             ..Admitted::default()
         };
-        self.open_charges(registry, &mut admitted, now);
+        self.open_charges(registry, &mut admitted);
         admitted
     }
 
     /// Lets the costs of an admitted request be corrected, where its limits say so.
-    fn open_charges(&self, registry: &Arc<Registry>, admitted: &mut Admitted, now: Moment) {
+    fn open_charges(&self, registry: &Arc<Registry>, admitted: &mut Admitted) {
         for check in &self.0 {
             let Some(cost) = check.charge else {
                 continue;
@@ -160,7 +160,7 @@ impl PendingChecks {
             // Limits on one limiter reserve together, and are corrected one by one.
             let mut reservations = self.0.iter().filter_map(PendingCheck::reservation);
             let reservation = reservations.find(|it| it.limiter() == check.limiter());
-            let Some(open) = reservation.and_then(|it| it.open_charge(cost, now)) else {
+            let Some(open) = reservation.and_then(|it| it.open_charge(cost)) else {
                 continue;
             };
             let (limit, registry) = (&check.limit, check.limit.registry(registry));

@@ -1,139 +1,15 @@
 //! Charges of admitted requests whose cost may be corrected afterwards.
 //!
 //! A correction makes the bucket as full as if the cost had been right from the beginning, as far
-//! as the admissions since then allow. A refund does not return tokens that would have overflowed:
-//! then the corrected costs of any time stay below the rate and one burst. So each charge keeps the
-//! least room that the bucket has had since its admission. Returning tokens is a change of that
-//! past, and lowers the room of the others.
+//! as the admissions since then allow: see [`OpenCharges`](super::open_charges::OpenCharges).
 
-use doorman_openapi::{Moment, Unit};
-use smallvec::SmallVec;
+use doorman_openapi::Unit;
 
-use super::{Limiter, LimiterHandle, Shortage, wait_queue::unlock_and_wake};
-use crate::Cost;
-
-/// The room is kept for groups of charges, so that very many cost no more.
-const MAX_GROUPS: usize = 32;
-
-/// The charges of one limiter that may be corrected, in the order of their admission.
-#[derive(Debug, Default)]
-pub(super) struct OpenCharges {
-    groups: SmallVec<[Group; 2]>,
-    next: u64,
-    /// *Spent* by admitted requests when the room was last looked at. It has not fallen since.
-    taken: f64,
-}
-
-#[derive(Debug)]
-struct Group {
-    /// The number of its first charge.
-    first: u64,
-    charges: usize,
-    /// The most that may be returned.
-    room: f64,
-}
-
-impl OpenCharges {
-    pub(super) fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// Notes the room of the bucket since the last look. `floor` is the minimum of *spent*.
-    fn look(&mut self, taken: f64, floor: f64) {
-        let room = (self.taken - floor).max(0.0);
-        for group in &mut self.groups {
-            group.room = group.room.min(room);
-        }
-        self.taken = taken;
-    }
-
-    /// Adds a charge of which the tokens end at `end`. Returns its number.
-    fn open(&mut self, end: f64, taken: f64, floor: f64) -> u64 {
-        self.look(taken, floor);
-        let number = self.next;
-        self.next = number.saturating_add(1);
-        let room = (end.min(taken) - floor).max(0.0);
-        match self.groups.last_mut() {
-            Some(last) if room <= last.room => {
-                last.charges = last.charges.saturating_add(1);
-                last.room = room;
-            }
-            Some(_) | None => self.groups.push(Group {
-                first: number,
-                charges: 1,
-                room,
-            }),
-        }
-        if self.groups.len() > MAX_GROUPS {
-            self.merge_most_similar();
-        }
-        number
-    }
-
-    /// Merges two groups in a row, of which the less room counts.
-    fn merge_most_similar(&mut self) {
-        let pairs = self.groups.windows(2).enumerate();
-        let gaps = pairs.filter_map(|(index, pair)| match pair {
-            [one, next] => Some((index, next.room - one.room)),
-            _ => None,
-        });
-        let Some((index, _)) = gaps.min_by(|(_, one), (_, other)| one.total_cmp(other)) else {
-            return;
-        };
-        let next = self.groups.remove(index.saturating_add(1));
-        if let Some(group) = self.groups.get_mut(index) {
-            group.charges = group.charges.saturating_add(next.charges);
-            group.room = group.room.min(next.room);
-        }
-    }
-
-    /// The group of a charge.
-    fn position(&self, number: u64) -> Option<usize> {
-        self.groups.iter().rposition(|it| it.first <= number)
-    }
-
-    /// How much of a refund the bucket gets.
-    fn refund(&mut self, number: u64, tokens: f64) -> f64 {
-        let Some(own) = self.position(number) else {
-            return 0.0;
-        };
-        let room = self.groups.get(own).map_or(0.0, |group| group.room);
-        let returned = tokens.min(room);
-        for (index, group) in self.groups.iter_mut().enumerate() {
-            group.room = if index < own {
-                group.room.min(room - returned)
-            } else {
-                (group.room - returned).max(0.0)
-            };
-        }
-        self.taken -= returned;
-        returned
-    }
-
-    /// Tokens were returned that were not admitted.
-    pub(super) fn lower(&mut self, taken: f64) {
-        self.taken = self.taken.min(taken);
-    }
-
-    /// A part of *spent* was forgiven: what would be refunded may be a part of it.
-    pub(super) fn forgive(&mut self, taken: f64) {
-        self.taken = taken;
-        for group in &mut self.groups {
-            group.room = 0.0;
-        }
-    }
-
-    fn close(&mut self, number: u64) {
-        if let Some(index) = self.position(number)
-            && let Some(group) = self.groups.get_mut(index)
-        {
-            group.charges = group.charges.saturating_sub(1);
-            if group.charges == 0 {
-                self.groups.remove(index);
-            }
-        }
-    }
-}
+use super::{
+    Limiter, LimiterHandle, Shortage, bucket::BucketView, store::QueueGuard,
+    wait_queue::unlock_and_wake,
+};
+use crate::{Cost, clock};
 
 /// A charge that may be corrected until this is dropped. Its limiter is not forgotten meanwhile.
 #[derive(Debug)]
@@ -151,32 +27,69 @@ struct Part {
     tokens: f64,
 }
 
-impl Part {
-    /// Takes off up to so many tokens. Returns how many, and how many of them the bucket gets.
-    fn refund(&mut self, charges: &mut OpenCharges, tokens: f64) -> (f64, f64) {
-        let tokens = tokens.min(self.tokens);
-        self.tokens -= tokens;
-        (tokens, charges.refund(self.number, tokens))
-    }
-}
-
 impl Limiter<'_> {
     /// `end` is that of the tokens of the request.
-    pub(super) fn open_charge(self, end: f64, cost: Cost, now: Moment) -> Option<OpenCharge> {
+    pub(super) fn open_charge(self, end: f64, cost: Cost) -> Option<OpenCharge> {
         let mut queue = self.queue();
         if !self.is_current() || self.unit() == Unit::Gauge {
             return None;
         }
-        let floor = self.view(now).view.floor;
-        let taken = self.record.spent.load() - queue.cost();
+        let (spent, view) = self.spent_and_view();
+        let taken = spent - queue.cost();
         Some(OpenCharge {
             limiter: self.handle(),
             first: Part {
-                number: queue.charges().open(end, taken, floor),
+                number: queue.charges().open(end, taken, view.floor),
                 tokens: cost.get(),
             },
             late: None,
         })
+    }
+
+    /// *Spent*, and the bucket at that moment or later: tokens that are taken afterwards do not
+    /// hide what overflowed before.
+    fn spent_and_view(self) -> (f64, BucketView) {
+        let spent = self.record.spent.load();
+        (spent, self.view(clock::now()).view)
+    }
+
+    /// Returns up to so many tokens of a charge, as far as they would not have overflowed, first to
+    /// the requests in the queue. Returns how many.
+    fn refund(self, queue: &mut QueueGuard<'_>, number: u64, tokens: f64) -> f64 {
+        loop {
+            let (spent, view) = self.spent_and_view();
+            let taken = spent - queue.cost();
+            queue.charges().look(taken, view.floor);
+            let returned = tokens.min(queue.charges().room(number));
+            // An admission since then may have relied on an overflow.
+            if self.record.spent.replace(spent, spent - returned).is_ok() {
+                queue.charges().refund(number, returned);
+                queue.advance(None, returned);
+                return returned;
+            }
+        }
+    }
+
+    /// Charges tokens later. Returns whether the bucket runs low.
+    fn charge_late(self, queue: &mut QueueGuard<'_>, late: &mut Option<Part>, tokens: f64) -> bool {
+        let (spent, view) = self.spent_and_view();
+        let taken = spent - queue.cost();
+        queue.charges().look(taken, view.floor);
+        let end = match queue.cost() {
+            0.0 => taken.max(view.floor) + tokens,
+            // The tokens of the queue are what overflows.
+            _ => taken + tokens,
+        };
+        let late = late.get_or_insert_with(|| Part {
+            number: queue.charges().open(end, end, view.floor),
+            tokens: 0.0,
+        });
+        late.tokens += tokens;
+        queue.charges().raise(end);
+        let spent = &self.record.spent;
+        spent.update(|spent| spent.max(view.floor) + tokens);
+        queue.advance(None, -tokens);
+        view.runs_low(spent.load())
     }
 }
 
@@ -191,42 +104,32 @@ impl OpenCharge {
 
     /// Corrects the cost: a lower one returns tokens, first to the requests in the queue, and a
     /// higher one leaves debt, which delays them. Returns the shortage that it causes.
-    pub(crate) fn correct(&mut self, cost: f64, now: Moment) -> Option<Shortage> {
+    pub(crate) fn correct(&mut self, cost: f64) -> Option<Shortage> {
         let more = cost - self.cost();
         if more == 0.0 {
             return None;
         }
         let limiter = self.limiter.get();
-        let record = limiter.record;
-        let mut queue = limiter.queue();
-        let view = limiter.view(now).view;
-        let taken = record.spent.load() - queue.cost();
-        let charges = queue.charges();
-        charges.look(taken, view.floor);
-        let change = if more > 0.0 {
-            let end = taken.max(view.floor) + more;
-            let late = self.late.get_or_insert_with(|| Part {
-                number: charges.open(end, end, view.floor),
-                tokens: 0.0,
-            });
-            late.tokens += more;
-            charges.taken = end;
-            more
-        } else {
-            let late = self.late.as_mut();
-            let (fewer, returned) = late.map_or((0.0, 0.0), |it| it.refund(charges, -more));
-            let (_, others) = self.first.refund(charges, -more - fewer);
-            -(returned + others)
-        };
-        record.spent.update(|spent| spent.max(view.floor) + change);
-        queue.advance(None, -change);
         // This total may fall: the worker reports its maximum.
-        record.admitted.update(|total| total + more);
-        if change < 0.0 {
+        let admitted = &limiter.record.admitted;
+        let mut queue = limiter.queue();
+        if more > 0.0 {
+            let runs_low = limiter.charge_late(&mut queue, &mut self.late, more);
+            admitted.update(|total| total + more);
+            return runs_low.then_some(Shortage::RunningLow);
+        }
+        let (mut fewer, mut returned) = (-more, 0.0);
+        for part in self.late.iter_mut().chain([&mut self.first]) {
+            let tokens = fewer.min(part.tokens);
+            part.tokens -= tokens;
+            fewer -= tokens;
+            returned += limiter.refund(&mut queue, part.number, tokens);
+        }
+        admitted.update(|total| total + more);
+        if returned > 0.0 {
             unlock_and_wake(queue);
         }
-        let runs_low = more > 0.0 && view.runs_low(record.spent.load());
-        runs_low.then_some(Shortage::RunningLow)
+        None
     }
 }
 

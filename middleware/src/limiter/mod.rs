@@ -8,6 +8,7 @@ mod fast_path;
 mod index;
 mod lease_state;
 mod name;
+mod open_charges;
 mod published;
 mod record;
 mod registry;

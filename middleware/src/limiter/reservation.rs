@@ -334,11 +334,11 @@ impl Reservation {
 
     /// Lets this part of the cost be corrected, of a request that was admitted. `None` if it took
     /// no tokens, or at a gauge.
-    pub(crate) fn open_charge(&self, cost: Cost, now: Moment) -> Option<OpenCharge> {
+    pub(crate) fn open_charge(&self, cost: Cost) -> Option<OpenCharge> {
         let State::Committed { end } = self.state else {
             return None;
         };
-        self.limiter.get().open_charge(end?, cost, now)
+        self.limiter.get().open_charge(end?, cost)
     }
 
     /// Adds the cost to the demand while the request waits, here or at another limit. The limiter

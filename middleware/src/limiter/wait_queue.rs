@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{bucket::TokenRange, charge::OpenCharges, sync::Notify};
+use super::{bucket::TokenRange, open_charges::OpenCharges, sync::Notify};
 
 /// The reservations ahead of their turn. Most of very many keys never queue and allocate nothing.
 #[derive(Debug, Default)]

@@ -14,6 +14,9 @@ mod atomics;
 #[path = "../../src/limiter/index.rs"]
 mod index;
 #[expect(dead_code, reason = "not all of it is tested here")]
+#[path = "../../src/limiter/open_charges.rs"]
+mod open_charges;
+#[expect(dead_code, reason = "not all of it is tested here")]
 #[path = "../../src/limiter/retention.rs"]
 mod retention;
 mod sync;
@@ -56,18 +59,6 @@ mod bucket {
     impl TokenRange {
         pub(crate) fn end(self) -> f64 {
             self.start + self.cost
-        }
-    }
-}
-
-/// No charges are corrected here.
-mod charge {
-    #[derive(Debug, Default)]
-    pub(super) struct OpenCharges;
-
-    impl OpenCharges {
-        pub(super) fn is_empty(&self) -> bool {
-            true
         }
     }
 }
@@ -507,5 +498,129 @@ fn unit_taken_under_an_old_lease_is_outstanding() {
         let outstanding = gauge.spent.load();
         let taken = taker.join().unwrap();
         assert!(!taken || outstanding == 1.0, "taken, and not reported");
+    });
+}
+
+/// The words of a rate of one token a tick. Its bucket holds two tokens, and one under the next
+/// lease.
+#[derive(Debug)]
+struct RateWords {
+    clock: AtomicU64,
+    published: Guarded,
+    spent: AtomicF64,
+    queue: Mutex<WaitQueue>,
+}
+
+impl RateWords {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            clock: AtomicU64::new(0),
+            published: Guarded::default(),
+            spent: AtomicF64::default(),
+            queue: Mutex::default(),
+        })
+    }
+
+    /// *Issued* and the minimum of *spent*, now.
+    fn view(&self) -> (f64, f64) {
+        let clock = self.clock.load(Ordering::Acquire);
+        let [leases, _] = self.published.read();
+        let issued = 2 + clock;
+        (issued as f64, (issued + leases - 2) as f64)
+    }
+
+    /// As `Limiter::try_acquire`. Returns how many of so many requests are admitted.
+    fn take(&self, requests: u32) -> u32 {
+        let take = || {
+            let (issued, floor) = self.view();
+            let mut spent = self.spent.load();
+            loop {
+                let end = spent.max(floor) + 1.0;
+                if end > issued {
+                    return false;
+                }
+                match self.spent.replace(spent, end) {
+                    Ok(()) => return true,
+                    Err(actual) => spent = actual,
+                }
+            }
+        };
+        (0..requests).map(|_| u32::from(take())).sum()
+    }
+
+    /// As `Limiter::publish`.
+    fn publish(&self) {
+        let queue = self.queue.lock().unwrap();
+        let (_, floor) = self.view();
+        self.published.guard.write(|head| {
+            self.spent.update(|spent| spent.max(floor));
+            self.published.words[0].store(1, Ordering::Relaxed);
+            head
+        });
+        unlock_and_wake(queue);
+    }
+
+    /// As `Limiter::open_charge`, of the tokens that were taken last.
+    fn open_charge(&self) -> u64 {
+        let mut queue = self.queue.lock().unwrap();
+        let spent = self.spent.load();
+        let (_, floor) = self.view();
+        queue.charges().open(spent, spent, floor)
+    }
+
+    /// As `Limiter::refund`.
+    fn refund(&self, charge: u64, tokens: f64) {
+        let mut queue = self.queue.lock().unwrap();
+        loop {
+            let spent = self.spent.load();
+            let (_, floor) = self.view();
+            queue.charges().look(spent, floor);
+            let returned = tokens.min(queue.charges().room(charge));
+            if self.spent.replace(spent, spent - returned).is_ok() {
+                queue.charges().refund(charge, returned);
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn refund_beside_an_admission_and_a_lease_creates_no_tokens() {
+    in_every_order(|| {
+        let rate = RateWords::new();
+        assert_eq!(rate.take(2), 2);
+        let charge = rate.open_charge();
+        let refund = {
+            let rate = Arc::clone(&rate);
+            thread::spawn(move || rate.refund(charge, 2.0))
+        };
+        rate.clock.store(1, Ordering::Release);
+        rate.publish();
+        let mut admitted = rate.take(2);
+        refund.join().unwrap();
+        admitted += rate.take(2);
+        assert_eq!(admitted, 1, "one bucket of the lease");
+    });
+}
+
+#[test]
+fn refunds_at_once_share_the_room() {
+    in_every_order(|| {
+        let rate = RateWords::new();
+        let charges = [(), ()].map(|()| {
+            assert_eq!(rate.take(1), 1);
+            rate.open_charge()
+        });
+        let refunds = charges.map(|charge| {
+            let rate = Arc::clone(&rate);
+            thread::spawn(move || rate.refund(charge, 1.0))
+        });
+        rate.clock.store(1, Ordering::Release);
+        let mut admitted = rate.take(1);
+        for refund in refunds {
+            refund.join().unwrap();
+        }
+        admitted += rate.take(3);
+        assert_eq!(admitted, 2);
     });
 }
