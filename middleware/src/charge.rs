@@ -58,7 +58,8 @@ impl Charge {
         }
     }
 
-    /// Whether no cost can be corrected: the request was not charged, or at gauges only.
+    /// Whether no cost can be corrected: the request was not charged, as by a shadow limit that is
+    /// exceeded, or at gauges only.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

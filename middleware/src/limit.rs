@@ -200,8 +200,10 @@ impl Limit {
     }
 
     /// Lets the handler correct the cost, also after its response: a [`Charge`](crate::Charge) is
-    /// in the extensions of the request. One charge corrects all such limits of a request. It
-    /// replaces [`settle_by`](Self::settle_by), and has no effect at a gauge, or by
+    /// in the extensions of the request. One charge corrects all such limits of a request. It is
+    /// empty where nothing was charged, as at a gauge or by a shadow limit that is exceeded; a
+    /// request to which no such limit applies ([`skip`](Self::skip), a missing key) may have none.
+    /// This replaces [`settle_by`](Self::settle_by), and has no effect by
     /// [`try_admit`](crate::LimitLayer::try_admit).
     pub fn settle_in_handler(mut self) -> Self {
         self.settle = SettleRule::InHandler;

@@ -9,7 +9,7 @@ mod scope;
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, mem, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use arc_swap::ArcSwap;
 use doorman_openapi::Moment;
@@ -30,6 +30,7 @@ use crate::{
     Callers, Charge, Limit, Refusal, RequestHead,
     charge::ResponseCharges,
     clock,
+    limit::SettleRule,
     limiter::{Acquired, Limiter, Registry, WaitPolicy},
     permit::Permit,
 };
@@ -40,6 +41,8 @@ pub(crate) struct Admission {
     registry: Arc<Registry>,
     callers: Callers,
     limits: Box<[Arc<CompiledLimit>]>,
+    /// Whether the handler finds a charge in a request that these limits decided.
+    settles_in_handler: bool,
 }
 
 pub(crate) enum Decision {
@@ -62,7 +65,7 @@ pub(crate) struct Admitted {
     pub(crate) headers: RateLimitHeaders,
     pub(crate) permit: Permit,
     /// For the handler.
-    pub(crate) charge: Charge,
+    pub(crate) charge: Option<Charge>,
     /// For its response.
     pub(crate) by_response: ResponseCharges,
 }
@@ -70,7 +73,7 @@ pub(crate) struct Admitted {
 impl Admitted {
     /// Whether only headers are to be appended.
     pub(crate) fn is_plain(&self) -> bool {
-        self.permit.is_empty() && self.charge.is_empty() && self.by_response.is_empty()
+        self.permit.is_empty() && self.charge.is_none() && self.by_response.is_empty()
     }
 
     /// Gives the handler its permit and its charge.
@@ -79,8 +82,7 @@ impl Admitted {
             let outer = extensions.remove();
             extensions.insert(self.permit.and(outer));
         }
-        if !self.charge.is_empty() {
-            let mut charge = mem::take(&mut self.charge);
+        if let Some(mut charge) = self.charge.take() {
             if let Some(outer) = extensions.get() {
                 charge.extend(outer);
             }
@@ -162,9 +164,11 @@ impl Admission {
     }
 
     fn of(registry: Arc<Registry>, callers: Callers, limits: Box<[Arc<CompiledLimit>]>) -> Self {
+        let mut settle_rules = limits.iter().map(|limit| limit.settle());
         Self {
             registry,
             callers,
+            settles_in_handler: settle_rules.any(|it| matches!(it, SettleRule::InHandler)),
             limits,
         }
     }
@@ -289,10 +293,13 @@ impl Admission {
             return Decision::Refused(refusal, headers);
         }
         if pending.is_delayed() {
-            let registry = Arc::clone(&self.registry);
-            return Decision::Pending(Box::pin(async move { pending.wait_turns(&registry).await }));
+            let own = Arc::clone(self);
+            return Decision::Pending(Box::pin(async move {
+                let admitted = pending.wait_turns(&own.registry).await?;
+                Ok(own.with_charge(admitted))
+            }));
         }
-        let admitted = pending.commit(&self.registry, now);
+        let admitted = self.with_charge(pending.commit(&self.registry, now));
         match headers {
             _ if !admitted.is_plain() => Decision::Holding(Box::new(admitted)),
             HeaderPolicy::Send => Decision::AdmittedWith(admitted.headers),
@@ -308,7 +315,16 @@ impl Admission {
         let now = clock::now();
         let policy = |request: &TokenRequest| request.wait_policy(now);
         pending.reserve(&self.registry, policy, now)?;
-        pending.wait_turns(&self.registry).await
+        let admitted = pending.wait_turns(&self.registry).await?;
+        Ok(self.with_charge(admitted))
+    }
+
+    /// Gives the handler a charge also where nothing was charged, as by an exceeded shadow limit.
+    fn with_charge(&self, mut admitted: Admitted) -> Admitted {
+        if self.settles_in_handler {
+            admitted.charge.get_or_insert_default();
+        }
+        admitted
     }
 
     /// Decides on a request that cannot wait. A refusal spends nothing.

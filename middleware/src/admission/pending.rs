@@ -166,7 +166,10 @@ impl PendingChecks {
             let (limit, registry) = (&check.limit, check.limit.registry(registry));
             match limit.settle() {
                 SettleRule::Final => {}
-                SettleRule::InHandler => admitted.charge.add(registry, limit.name(), open),
+                SettleRule::InHandler => {
+                    let charge = admitted.charge.get_or_insert_default();
+                    charge.add(registry, limit.name(), open);
+                }
                 SettleRule::ByResponse(settle) => {
                     let mut charge = Charge::default();
                     charge.add(registry, limit.name(), open);

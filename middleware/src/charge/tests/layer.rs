@@ -131,18 +131,48 @@ async fn handler_settles_the_limits_of_all_layers() {
     assert_eq!(left, [16, 16, 15], "the response settles `api`");
 }
 
+/// Whether the charge that each of two requests gives its handler is empty; `None` without one.
+async fn charges(limits: impl IntoIterator<Item = Limit>) -> [Option<bool>; 2] {
+    let limits = layer(&fixed(1.0), limits);
+    let service = limits.layer(service_fn(async |request: Request<()>| {
+        let charge = request.extensions().get();
+        let mut response = Response::new(Full::<Bytes>::from("ok"));
+        response
+            .extensions_mut()
+            .insert(charge.map(Charge::is_empty));
+        Ok::<_, Infallible>(response)
+    }));
+    let mut found = [None; 2];
+    for found in &mut found {
+        let response = service.clone().oneshot(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), 200);
+        *found = *response.extensions().get().unwrap();
+    }
+    found
+}
+
 #[tokio::test(start_paused = true)]
 async fn handler_without_such_a_limit_gets_no_charge() {
-    let registry = fixed(20.0);
-    let limits = [by_header("api"), Limit::gauge("db").settle_in_handler()];
-    let service = layer(&registry, limits).layer(service_fn(async |request: Request<()>| {
-        assert!(request.extensions().get::<Charge>().is_none());
-        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("ok")))
-    }));
-    assert_eq!(
-        service.oneshot(Request::new(())).await.unwrap().status(),
-        200
-    );
+    let limits = [
+        by_header("api").cost(cost(0.1)),
+        Limit::rate("other").cost(cost(0.1)),
+    ];
+    assert_eq!(charges(limits).await, [None; 2]);
+    let skipped = Limit::rate("api").settle_in_handler().skip(|_| true);
+    assert_eq!(charges([skipped]).await, [None; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_gets_an_empty_charge_of_what_is_not_charged() {
+    let shadow = Limit::rate("api")
+        .settle_in_handler()
+        .on_limit(OnLimit::Shadow);
+    let exceeded = [Some(false), Some(true)];
+    assert_eq!(charges([shadow.clone()]).await, exceeded);
+    let beside = Limit::rate("other").cost(cost(0.1));
+    assert_eq!(charges([shadow, beside]).await, exceeded);
+    let gauge = Limit::gauge("db").settle_in_handler();
+    assert_eq!(charges([gauge]).await, [Some(true); 2]);
 }
 
 #[tokio::test(start_paused = true)]
