@@ -111,16 +111,33 @@ impl History {
     /// No time has more than the rate, one bucket, and the debt that begins with its last
     /// admission: what that costs beyond a bucket, and what is charged late afterwards.
     fn check(&self) {
+        self.check_debt(|debt, event| {
+            if event.late {
+                debt + event.tokens
+            } else {
+                (event.tokens - event.bucket).max(0.0)
+            }
+        });
+    }
+
+    /// No time has more than the rate, one bucket, and the largest late charge.
+    fn check_by_largest(&self) {
+        self.check_debt(|debt, event| {
+            if event.late {
+                debt.max(event.tokens)
+            } else {
+                debt
+            }
+        });
+    }
+
+    fn check_debt(&self, next: impl Fn(f64, &Event) -> f64) {
         let events = self.events.lock().unwrap();
         for (index, first) in events.iter().enumerate() {
             let (mut total, mut debt) = (0.0, 0.0);
             for event in &events[index..] {
                 total += event.tokens;
-                debt = if event.late {
-                    debt + event.tokens
-                } else {
-                    (event.tokens - event.bucket).max(0.0)
-                };
+                debt = next(debt, event);
                 // A timer has a resolution of a millisecond.
                 let bound = (event.issued - first.issued) * 1.000_1 + 0.2;
                 let bound = bound + first.largest + debt;
@@ -232,6 +249,27 @@ proptest! {
                 task.await.unwrap();
             }
             history.check();
+        });
+    }
+
+    #[test]
+    fn one_request_in_flight_exceeds_by_the_largest_late_charge(
+        requests in prop::collection::vec(request(), 1..60),
+        rates in rates(),
+        burst in 200..3_000_u64,
+    ) {
+        let supply = Supply { rates, burst: Duration::from_millis(burst) };
+        run(async {
+            let rate = supply.begin();
+            // Each fits into a bucket.
+            let largest = supply.buckets(0.0, f64::INFINITY).0;
+            let history = Arc::new(History { supply, start: clock::now(), events: Mutex::default() });
+            for mut request in requests {
+                request.start %= 500;
+                request.estimate = request.estimate.min(largest);
+                send(request, rate.clone(), Arc::clone(&history)).await;
+            }
+            history.check_by_largest();
         });
     }
 
