@@ -3,7 +3,6 @@
 //! that follows the rules reads their [`RuleSet`] without a lock.
 
 mod compile;
-mod own;
 mod set;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -15,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use doorman_openapi::RulesResponse;
 use tokio::sync::Notify;
 
-pub use self::{compile::InvalidRules, own::OwnRules};
+pub use self::compile::InvalidRules;
 use self::{compile::compile, set::RuleSet};
 use crate::{NotApplied, RulesSnapshot, admission::DynamicAdmission, limiter::Registry};
 

@@ -7,8 +7,7 @@ use std::sync::{
 
 use doorman_openapi::{Rule, RulesResponse};
 
-use super::{InvalidRules, Rules};
-use crate::{Callers, LimitLayer, NotApplied, limiter::Registry};
+use crate::{Callers, InvalidRules, LimitLayer, NotApplied, limiter::Registry, rules::Rules};
 
 /// Rules of this process, such as those of a file, and not the control plane's: made by
 /// [`Doorman::own_rules`](crate::Doorman::own_rules). A rule means the same as in
