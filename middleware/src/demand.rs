@@ -87,6 +87,9 @@ struct Busy {
     stretches: [Slot; 2],
     /// The stretch that is still too short.
     current: Slot,
+    /// The seconds that it should have, so that a sample on schedule does not cut a stretch for a
+    /// hint in two.
+    needed: f32,
     dispersion: Dispersion,
     bursts: Bursts,
     /// Stretches with attempts, as far as it matters: attempts at one moment are no rate that may
@@ -236,8 +239,13 @@ impl Window {
         let mean = busy.mean() / busy.dispersion.get();
         let seconds = (SHOWS_THIRD / mean).min(USUAL_STRETCH_FOR_HINT);
         // A little more: the mean falls meanwhile, and stretches are rounded.
-        let seconds = 1.1 * seconds.max(SHOWS_ABSENCE / mean).max(MIN_STRETCH);
-        (seconds <= MAX_STRETCH_FOR_HINT).then_some(seconds)
+        let seconds = seconds.max(SHOWS_ABSENCE / mean).max(MIN_STRETCH);
+        let measured_for = 1.1 * seconds;
+        if measured_for > MAX_STRETCH_FOR_HINT {
+            return None;
+        }
+        busy.needed = seconds as f32;
+        Some(measured_for)
     }
 
     /// Begins a new window if the newest stretch alone shows a fall.
@@ -351,12 +359,7 @@ impl Busy {
     }
 
     fn add(&mut self, attempts: f64, seconds: f64, length: f64) {
-        let Self {
-            slots,
-            stretches,
-            current,
-            ..
-        } = self;
+        let Self { slots, current, .. } = self;
         if f64::from(slots[0].seconds) + seconds > length / SUB_INTERVALS {
             slots.rotate_right(1);
             slots[0] = Slot::default();
@@ -365,13 +368,15 @@ impl Busy {
         clear_before_window(slots, length);
 
         current.add(attempts, seconds);
-        if f64::from(current.seconds) >= MIN_STRETCH {
-            let newest = std::mem::take(current);
+        let is_long = f64::from(current.seconds) >= MIN_STRETCH;
+        let (newest, needed) = (*current, self.needed);
+        if is_long && (newest.seconds >= needed || newest.per_second() > self.mean()) {
+            (self.current, self.needed) = (Slot::default(), 0.0);
             if newest.attempts > 0.0 {
                 self.active_stretches = self.active_stretches.saturating_add(1);
             }
-            let newer = std::mem::replace(&mut stretches[0], newest);
-            let before = std::mem::replace(&mut stretches[1], newer);
+            let newer = std::mem::replace(&mut self.stretches[0], newest);
+            let before = std::mem::replace(&mut self.stretches[1], newer);
             self.dispersion.add(newer, before, length);
             self.begin_at_change();
         }

@@ -288,14 +288,14 @@ impl Admission {
         if pending.awaits_first_lease(&self.registry, now) {
             return Decision::Pending(Box::pin(Arc::clone(self).after_first_leases(pending)));
         }
-        let policy = |request: &TokenRequest| request.wait_policy(now);
+        let policy = move |request: &TokenRequest| request.wait_policy(now);
         if let Err((refusal, headers)) = pending.reserve(&self.registry, policy, now) {
             return Decision::Refused(refusal, headers);
         }
         if pending.is_delayed() {
             let own = Arc::clone(self);
             return Decision::Pending(Box::pin(async move {
-                let admitted = pending.wait_turns(&own.registry).await?;
+                let admitted = pending.wait_turns(&own.registry, policy).await?;
                 Ok(own.with_charge(admitted))
             }));
         }
@@ -313,9 +313,9 @@ impl Admission {
     ) -> Result<Admitted, Refused> {
         pending.wait_first_leases().await;
         let now = clock::now();
-        let policy = |request: &TokenRequest| request.wait_policy(now);
+        let policy = move |request: &TokenRequest| request.wait_policy(now);
         pending.reserve(&self.registry, policy, now)?;
-        let admitted = pending.wait_turns(&self.registry).await?;
+        let admitted = pending.wait_turns(&self.registry, policy).await?;
         Ok(self.with_charge(admitted))
     }
 

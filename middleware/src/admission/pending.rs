@@ -20,10 +20,19 @@ use crate::{
 /// The limits of one request. If it is dropped while the request waits, the caller is gone: its
 /// reservations are released.
 #[derive(Debug)]
-pub(super) struct PendingChecks(SmallVec<[PendingCheck; 2]>);
+pub(super) struct PendingChecks {
+    /// Rates, then gauges in one order for all requests. Each gauge is reserved when the request
+    /// waits nowhere else, so that requests never wait for each other at two gauges, and none has
+    /// a unit while it waits for tokens.
+    checks: SmallVec<[PendingCheck; 2]>,
+    /// How many of the checks have reserved.
+    reserved: usize,
+}
 
 #[derive(Debug)]
 struct PendingCheck {
+    /// The position of the limit in its layer.
+    position: usize,
     limit: Arc<CompiledLimit>,
     /// The cost, if it may be corrected.
     charge: Option<Cost>,
@@ -42,27 +51,35 @@ enum Tokens {
 
 impl PendingChecks {
     pub(super) fn new(checks: &[LimitCheck<'_>]) -> Self {
-        Self(checks.iter().map(PendingCheck::new).collect())
+        let checks = checks.iter().enumerate();
+        let mut checks: SmallVec<[_; 2]> = checks
+            .map(|(position, check)| PendingCheck::new(position, check))
+            .collect();
+        checks.sort_by_key(|check| check.limiter().gauge_order());
+        Self {
+            checks,
+            reserved: 0,
+        }
     }
 
     /// Whether the request waits for the first lease of a resource before it is decided.
     pub(super) fn awaits_first_lease(&self, registry: &Arc<Registry>, now: Moment) -> bool {
-        let mut checks = self.0.iter();
+        let mut checks = self.checks.iter();
         checks.any(|check| check.awaits_first_lease(registry, now))
     }
 
     pub(super) async fn wait_first_leases(&mut self) {
-        for check in &mut self.0 {
+        for check in &mut self.checks {
             if check.waits_for_lease() {
                 check.mark_pending();
             }
         }
-        for check in &self.0 {
+        for check in &self.checks {
             check.wait_first_lease().await;
         }
     }
 
-    /// Reserves tokens of every limit, or of none.
+    /// Reserves tokens of every limit, or of none; of gauges only until the request has to wait.
     pub(super) fn reserve(
         &mut self,
         registry: &Arc<Registry>,
@@ -71,11 +88,15 @@ impl PendingChecks {
     ) -> Result<(), Refused> {
         // Limiters that rejected a shadow limit.
         let mut exceeded: SmallVec<[LimiterHandle; 1]> = SmallVec::new();
-        let mut index = 0;
-        while let Some(check) = self.0.get_mut(index) {
+        let mut waits = false;
+        while let Some(check) = self.checks.get_mut(self.reserved) {
+            if waits && check.limiter().gauge_order().is_some() {
+                break;
+            }
             match check.reserve(registry, &policy, now) {
                 Ok(()) if !exceeded.iter().any(|it| it.get() == check.limiter()) => {
-                    index = index.saturating_add(1);
+                    self.reserved = self.reserved.saturating_add(1);
+                    waits |= check.is_waiting();
                     continue;
                 }
                 // Another shadow limit reserves for this one, as enforcing limits reserve first.
@@ -87,43 +108,53 @@ impl PendingChecks {
                 }
             }
             check.limit.meter.count(Outcome::Shadow);
-            self.0.remove(index);
+            self.checks.remove(self.reserved);
         }
         Ok(())
     }
 
     pub(super) fn is_delayed(&self) -> bool {
-        self.0.iter().any(PendingCheck::is_delayed)
+        self.checks.iter().any(PendingCheck::is_delayed)
     }
 
+    /// Waits for the turns of what is reserved, and reserves the rest.
     pub(super) async fn wait_turns(
         mut self,
         registry: &Arc<Registry>,
+        policy: impl Fn(&TokenRequest) -> WaitPolicy,
     ) -> Result<Admitted, Refused> {
-        let mut rejection = None;
         // The limits at which the request has its tokens wait for the others.
-        for check in &mut self.0 {
+        for check in &mut self.checks {
             check.mark_pending();
         }
-        // At the same time, as a request that does not take its turn at a gauge holds up others.
-        let turns = self.0.iter_mut().enumerate().map(async |(index, check)| {
-            let turn = check.wait_turn().await;
-            turn.map_err(|rejected| (index, rejected))
-        });
-        if let Err((index, rejected)) = try_join_all(turns).await
-            && let Some(check) = self.0.get(index)
-        {
-            rejection = Some(check.refuse(rejected, clock::now()));
-        }
-        let now = clock::now();
-        match rejection {
-            Some((limiter, refusal)) => Err(self.refuse(&limiter, refusal, now)),
-            None => Ok(self.commit(registry, now)),
+        loop {
+            let mut rejection = None;
+            // At the same time, as a request that does not take its turn at a gauge holds up
+            // others.
+            let checks = self.checks.iter_mut().enumerate();
+            let turns = checks.map(async |(index, check)| {
+                let turn = check.wait_turn().await;
+                turn.map_err(|rejected| (index, rejected))
+            });
+            if let Err((index, rejected)) = try_join_all(turns).await
+                && let Some(check) = self.checks.get(index)
+            {
+                rejection = Some(check.refuse(rejected, clock::now()));
+            }
+            let now = clock::now();
+            if let Some((limiter, refusal)) = rejection {
+                return Err(self.refuse(&limiter, refusal, now));
+            }
+            if self.reserved == self.checks.len() {
+                return Ok(self.commit(registry, now));
+            }
+            self.reserve(registry, &policy, now)?;
         }
     }
 
     pub(super) fn commit(mut self, registry: &Arc<Registry>, now: Moment) -> Admitted {
-        for check in &self.0 {
+        self.sort_by_position();
+        for check in &self.checks {
             let limiter = check.limiter();
             let delayed = self.is_delayed_at(limiter);
             let meter = &check.limit.meter;
@@ -131,7 +162,7 @@ impl PendingChecks {
         }
         let mut headers = RateLimitHeaders::default();
         let mut permit = PermitBuilder::default();
-        for check in &mut self.0 {
+        for check in &mut self.checks {
             if let Tokens::Reserved { reservation, .. } = &mut check.tokens
                 && let Some(units) = reservation.commit()
             {
@@ -153,12 +184,12 @@ impl PendingChecks {
 
     /// Lets the costs of an admitted request be corrected, where its limits say so.
     fn open_charges(&self, registry: &Arc<Registry>, admitted: &mut Admitted) {
-        for check in &self.0 {
+        for check in &self.checks {
             let Some(cost) = check.charge else {
                 continue;
             };
             // Limits on one limiter reserve together, and are corrected one by one.
-            let mut reservations = self.0.iter().filter_map(PendingCheck::reservation);
+            let mut reservations = self.checks.iter().filter_map(PendingCheck::reservation);
             let reservation = reservations.find(|it| it.limiter() == check.limiter());
             let Some(open) = reservation.and_then(|it| it.open_charge(cost)) else {
                 continue;
@@ -179,16 +210,22 @@ impl PendingChecks {
         }
     }
 
+    /// In the order in which headers name the limits.
+    fn sort_by_position(&mut self) {
+        self.checks.sort_by_key(|check| check.position);
+    }
+
     /// Releases all reservations. The refusal waits for all limits, not only for the rejecting one.
     fn refuse(&mut self, limiter: &LimiterHandle, mut refusal: Refusal, now: Moment) -> Refused {
-        for check in &mut self.0 {
+        self.sort_by_position();
+        for check in &mut self.checks {
             if let Tokens::Reserved { reservation, .. } = &mut check.tokens {
                 reservation.release(now);
             }
         }
         let own_wait = refusal.retry_after_seconds();
         let mut headers = RateLimitHeaders::default();
-        for check in self.0.iter().filter(|check| !check.limit.is_shadow()) {
+        for check in self.checks.iter().filter(|check| !check.limit.is_shadow()) {
             let item = &check.limit.item;
             let reading = check.limiter().reading(now);
             if check.limiter() == limiter.get() {
@@ -204,14 +241,17 @@ impl PendingChecks {
     }
 
     fn is_delayed_at(&self, limiter: Limiter<'_>) -> bool {
-        let mut there = self.0.iter().filter(|check| check.limiter() == limiter);
+        let mut there = self
+            .checks
+            .iter()
+            .filter(|check| check.limiter() == limiter);
         there.any(PendingCheck::is_delayed)
     }
 }
 
 impl Drop for PendingChecks {
     fn drop(&mut self) {
-        for check in &self.0 {
+        for check in &self.checks {
             if self.is_delayed_at(check.limiter()) {
                 check.limit.meter.count(Outcome::Gone);
             }
@@ -220,7 +260,7 @@ impl Drop for PendingChecks {
 }
 
 impl PendingCheck {
-    fn new(check: &LimitCheck<'_>) -> Self {
+    fn new(position: usize, check: &LimitCheck<'_>) -> Self {
         let LimitCheck {
             limit,
             limiter,
@@ -229,6 +269,7 @@ impl PendingCheck {
             ..
         } = *check;
         Self {
+            position,
             limit: Arc::clone(limit),
             charge,
             tokens: match request {
@@ -253,6 +294,10 @@ impl PendingCheck {
             Tokens::Reserved { reservation, .. } => Some(reservation),
             Tokens::Shared(_) => None,
         }
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(&self.tokens, Tokens::Reserved { reservation, .. } if reservation.is_waiting())
     }
 
     fn is_delayed(&self) -> bool {

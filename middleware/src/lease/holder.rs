@@ -349,28 +349,35 @@ impl Holder {
     }
 
     fn tick(&mut self, now: Moment) {
-        self.drop_leases(now, |end| end <= now);
+        let dropped = self.drop_leases(now, |end| end <= now);
         let overdue = self.in_flight.values().filter(|it| it.deadline <= now);
-        for seq in overdue.map(|it| it.seq).collect::<Vec<_>>() {
-            if let Some(request) = self.in_flight.remove(&seq) {
+        let overdue: Vec<Seq> = overdue.map(|it| it.seq).collect();
+        for seq in &overdue {
+            if let Some(request) = self.in_flight.remove(seq) {
                 let failure = Failure::Unavailable { retry_after: None };
                 self.on_failure(&request, failure, now);
             }
         }
         self.send_releases(now);
+        if dropped > 0 || !overdue.is_empty() {
+            // More may be due now. Their demand is reported before the next tick.
+            return;
+        }
         let batch = self.due_indices(now);
         if !batch.is_empty() {
             self.send(batch, now);
         }
     }
 
-    fn drop_leases(&mut self, now: Moment, ends: impl Fn(Moment) -> bool) {
+    /// Returns the number of dropped leases.
+    fn drop_leases(&mut self, now: Moment, ends: impl Fn(Moment) -> bool) -> usize {
         let leased = self.resources.leased().take_while(|(end, ..)| ends(*end));
         let dropped: Vec<ResourceIndex> = leased.map(|(_, index, _)| index).collect();
-        for index in dropped {
+        for &index in &dropped {
             self.resources.update(index, Resource::drop_lease);
             self.emit_changed(index, now);
         }
+        dropped.len()
     }
 
     fn send(&mut self, batch: Vec<ResourceIndex>, now: Moment) {

@@ -290,14 +290,16 @@ impl Reservation {
         Ok(())
     }
 
-    /// Whether the request waits, or waited before its tokens were taken.
-    pub(crate) fn is_delayed(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         matches!(
             self.state,
-            State::Queued { .. }
-                | State::AwaitingLargerLease { .. }
-                | State::Taken { delayed: true, .. }
+            State::Queued { .. } | State::AwaitingLargerLease { .. }
         )
+    }
+
+    /// Whether the request waits, or waited before its tokens were taken.
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.is_waiting() || matches!(self.state, State::Taken { delayed: true, .. })
     }
 
     /// The shortage that the last [`reserve`](Self::reserve) showed.

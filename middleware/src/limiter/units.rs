@@ -8,6 +8,8 @@
 //! them. And a request in the queue takes its turn under the lock of the queue, which a publication
 //! holds.
 
+use std::ptr;
+
 use doorman_openapi::Unit;
 
 use super::{
@@ -40,6 +42,12 @@ impl View {
 }
 
 impl Limiter<'_> {
+    /// The position of a gauge in an order of all gauges of the process, for as long as it is in
+    /// use; `None` for a rate.
+    pub(crate) fn gauge_order(self) -> Option<usize> {
+        (self.unit() == Unit::Gauge).then(|| ptr::from_ref(self.record).addr())
+    }
+
     /// What is in use; `None` unless it is a gauge.
     pub(crate) fn units_in_use(self) -> Option<UnitsInUse> {
         if self.unit() != Unit::Gauge {
@@ -83,7 +91,11 @@ impl Limiter<'_> {
             before = self.record.spent.load() - queue.cost() + units;
             queue.wake_first();
         }
-        matches!(self.read().schedule.refill, Refill::Units(leased) if before > leased)
+        match self.read().schedule.refill {
+            Refill::Units(leased) => before > leased,
+            Refill::Blocked => before > 0.0,
+            Refill::Credit(_) | Refill::PerSecond(_) | Refill::Unlimited => false,
+        }
     }
 
     /// Takes the units of a request that leaves the queue out of *spent*.

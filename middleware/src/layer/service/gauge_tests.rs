@@ -304,11 +304,10 @@ async fn handler_gets_the_units_of_all_layers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_that_waits_at_another_limit_holds_up_no_others() {
+async fn request_that_waits_for_a_token_uses_no_unit() {
     let registry = static_registry(|resource| LeaseState::Fixed {
         rate: match resource.as_str() {
             "slow" => 0.01,
-            "db" => 2.0,
             _ => 1.0,
         },
     });
@@ -317,29 +316,49 @@ async fn request_that_waits_at_another_limit_holds_up_no_others() {
             max_delay: 10 * MINUTE,
         })
     };
-    let service = |first: &str| {
-        let limits = [
-            delay(Limit::rate(first.to_owned())),
-            delay(Limit::gauge("db")),
-        ];
-        limited(&registry, limits)
+    let limits = [delay(Limit::rate("slow")), delay(Limit::gauge("db"))];
+    let slow = limited(&registry, limits);
+    assert_eq!(status(&slow).await, 200);
+    let waiting = {
+        let slow = slow.clone();
+        tokio::spawn(async move { status(&slow).await })
     };
-    let [slow, fast] = ["slow", "fast"].map(service);
-    let held = [
-        send(&slow, Request::new(())).await,
-        send(&fast, Request::new(())).await,
-    ];
-    let [first, second] = [&slow, &fast].map(|service| {
-        let service = service.clone();
-        tokio::spawn(async move { send(&service, Request::new(())).await.status().as_u16() })
-    });
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    drop(held);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(!first.is_finished(), "its token comes after 100 s");
-    assert!(second.is_finished());
-    assert_eq!(first.await.unwrap(), 200);
-    assert_eq!(second.await.unwrap(), 200);
+    let gauge = limited(&registry, [Limit::gauge("db")]);
+    assert_eq!(status(&gauge).await, 200);
+    let held = send(&gauge, Request::new(())).await;
+    tokio::time::sleep(2 * MINUTE).await;
+    assert!(
+        !waiting.is_finished(),
+        "it has its token and waits for a unit"
+    );
+    drop(held);
+    assert_eq!(waiting.await.unwrap(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_of_several_gauges_are_taken_in_one_order() {
+    let registry = fixed(1.0);
+    let only = |name: &str| limited(&registry, [Limit::gauge(name.to_owned())]);
+    let delayed =
+        |name: &str| Limit::gauge(name.to_owned()).on_limit(OnLimit::Delay { max_delay: MINUTE });
+    for limits in [["a", "b"], ["b", "a"]] {
+        let both = limited(&registry, limits.map(delayed));
+        let mut other_is_free = Vec::new();
+        for (held, other) in [("a", "b"), ("b", "a")] {
+            let holder = send(&only(held), Request::new(())).await;
+            let waiting = {
+                let both = both.clone();
+                tokio::spawn(async move { status(&both).await })
+            };
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            other_is_free.push(status(&only(other)).await == 200);
+            drop(holder);
+            assert_eq!(waiting.await.unwrap(), 200);
+        }
+        // One gauge always comes first, however the limits are ordered.
+        assert_ne!(other_is_free[0], other_is_free[1], "{limits:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

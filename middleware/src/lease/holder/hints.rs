@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorman_openapi::{ClientId, Epoch, HintsResponse, MAX_HINTS, Moment, NodeId};
+use doorman_openapi::{ClientId, Epoch, Hint, HintsResponse, MAX_HINTS, Moment, NodeId};
 
 use super::{Holder, resource::Resource};
 use crate::lease::{Effect, Warning, index::ResourceIndex, servers::MasterCheck};
@@ -41,6 +41,21 @@ impl Holder {
             let due = now.after(wait);
             self.resources
                 .update_all(|resource| resource.refresh_by(due));
+        }
+    }
+
+    /// Lets refreshes that are due earlier wait until the demands for hints are measured. They
+    /// would report older demands, and the hints would be void.
+    pub(in crate::lease) fn await_measurement(&mut self, hints: &[Hint], until: Moment) {
+        for hint in hints.iter().take(MAX_HINTS) {
+            let Some(index) = self.resources.find(&hint.resource_id) else {
+                continue;
+            };
+            self.resources.update(index, |resource| {
+                if hint.seq.is_none_or(|seq| resource.is_newest(seq)) {
+                    resource.await_measurement(until);
+                }
+            });
         }
     }
 

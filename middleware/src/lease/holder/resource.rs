@@ -160,6 +160,15 @@ impl Resource {
         }
     }
 
+    /// Lets a refresh that is due earlier be the hinted one, unless the lease ends before.
+    pub(super) fn await_measurement(&mut self, until: Moment) {
+        let lasts = self.lease_end().is_some_and(|end| until < end);
+        if lasts && !self.in_flight && self.due < until {
+            self.hinted = true;
+            self.due = until;
+        }
+    }
+
     pub(super) fn is_hinted(&self) -> bool {
         self.hinted
     }

@@ -236,6 +236,7 @@ impl<T: Transport> Worker<T> {
                 }
                 let ids = hints.refresh.iter().map(|hint| &hint.resource_id);
                 let due = self.limiters.measure_for_hints(ids, now);
+                self.parts.holder.await_measurement(&hints.refresh, due);
                 let event = Event::Hinted { endpoint, hints };
                 self.measured_hints.push((due, event));
                 self.process_hints(now);

@@ -112,6 +112,39 @@ async fn hinted_refresh_reports_current_demand() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn due_refresh_waits_until_demand_is_measured() {
+    let plane = Plane::new(grants(100.0));
+    let answer = next_poll(&plane);
+    let (doorman, _worker) = run(builder(), &plane);
+    let rate = doorman.rate("db");
+    doorman.ready(SECOND).await.unwrap();
+    let wants = || plane.last_request().resources[0].wants.get();
+    let seq = || plane.last_request().seq.unwrap();
+    let until = clock::now().after(5 * SECOND);
+    while clock::now() < until {
+        take(&rate, 1);
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert!((90.0..110.0).contains(&wants()), "{}", wants());
+    let last = seq();
+    while seq() == last {
+        take(&rate, 1);
+        sleep(Duration::from_millis(10)).await;
+    }
+    let last = seq();
+    for _ in 0..85 {
+        take(&rate, 1);
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(seq(), last, "the next refresh is due within 150 ms");
+    answer(to_refresh(9, last));
+    while seq() == last {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(wants() < 10.0, "{}", wants());
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_poll_stays_open_while_leases_are_wanted() {
     let plane = Plane::new(grants(10.0));
     waits(&plane);

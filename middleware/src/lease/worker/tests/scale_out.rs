@@ -90,6 +90,8 @@ async fn growth_and_restart_of_a_fleet_reject_little() {
     let rejected = fleet.rejected(3.2).await;
     println!("{rejected} of 2,560 while it grows");
     assert!(rejected <= 250, "{rejected} of 2,560 while it grows");
+    // A refresh may wait until the demand for a hint is measured.
+    assert_eq!(fleet.rejected(0.4).await, 0, "thirty");
     // Less the granularity of a count.
     let needed = 0.99 * LOAD / 30.0;
     let least = fleet.least_held();

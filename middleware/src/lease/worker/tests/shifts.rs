@@ -168,7 +168,11 @@ async fn noise_before_a_shift_does_not_delay_it() {
 async fn overload_leaves_nothing_unused() {
     let rates = [2_700.0, 270.0, 30.0];
     for interval in [1, 5] {
-        for (arrivals, seed) in [(Even, 1), (Poisson, 2), (Poisson, 3)] {
+        let mut means = Vec::new();
+        for (arrivals, seed) in [(Even, 0)]
+            .into_iter()
+            .chain((1..=6).map(|it| (Poisson, it)))
+        {
             fastrand::seed(seed);
             let plane = with_hints(interval, "FAIR_SHARE", 1_000.0);
             let loads = rates.map(|rate| times(&[(12.0, rate)], arrivals, seed + rate as u64));
@@ -178,14 +182,19 @@ async fn overload_leaves_nothing_unused() {
             // With a bucket in the first second.
             assert!(seconds[0] <= 2_000, "{seconds:?}");
             let mean = seconds[1..].iter().sum::<usize>() / 11;
-            // Under Poisson the small ones do not offer their mean every second.
+            // Under Poisson the small ones do not offer their mean every second. In 2 of 60 runs
+            // one of them keeps a lease for more for a refresh interval, and the mean is 930.
             let (least, least_mean) = match arrivals {
                 Even => (960, 985),
-                Poisson => (700, 945),
+                Poisson => (700, 900),
             };
             assert!(seconds.iter().all(|count| *count >= least), "{seconds:?}");
             assert!((least_mean..=1_005).contains(&mean), "{seconds:?}");
+            means.push(mean);
         }
+        let mean = means.iter().sum::<usize>() / means.len();
+        println!("refresh {interval}: {mean}");
+        assert!(mean >= 955, "{means:?}");
     }
 }
 
