@@ -130,10 +130,11 @@ impl DemandSignal {
         self.0.fetch_and(RETURNED, Ordering::AcqRel);
     }
 
-    /// Signals that units were given back. Returns whether the worker must be notified.
+    /// Signals that units were given back. Returns whether the worker must be notified: if not, it
+    /// has yet to clear the signal, and sees these units then. A plain load could see the signal
+    /// from before it was cleared.
     pub(super) fn raise_returned(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & RETURNED == 0
-            && self.0.fetch_or(RETURNED, Ordering::AcqRel) & RETURNED == 0
+        self.0.fetch_or(RETURNED, Ordering::AcqRel) & RETURNED == 0
     }
 
     pub(super) fn clear_returned(&self) {

@@ -624,3 +624,112 @@ fn refunds_at_once_share_the_room() {
         assert_eq!(admitted, 2);
     });
 }
+
+#[test]
+fn request_that_waits_takes_no_unit_of_an_old_lease() {
+    in_every_order(|| {
+        let gauge = GaugeWords::new();
+        let waiting = {
+            let gauge = Arc::clone(&gauge);
+            // As a reservation that looks for its turn once: a lease of one unit, then of none.
+            thread::spawn(move || {
+                let mut queue = gauge.queue.lock().unwrap();
+                gauge.has_queue.store(true, Ordering::Release);
+                gauge.spent.update(|spent| spent + 1.0);
+                let cost = 1.0;
+                let ticket = queue.push(TokenRange { start: 0.0, cost });
+                drop(queue);
+                let mut queue = gauge.queue.lock().unwrap();
+                let is_old = gauge.published.read()[0] == 0;
+                if is_old {
+                    queue.remove(ticket);
+                }
+                is_old
+            })
+        };
+        let queue = gauge.queue.lock().unwrap();
+        gauge.published.increment();
+        unlock_and_wake(queue);
+        // As the worker, which reads what is in use after the publication.
+        let queue = gauge.queue.lock().unwrap();
+        let outstanding = gauge.spent.load() - queue.cost();
+        drop(queue);
+        let has_turn = waiting.join().unwrap();
+        assert_eq!(has_turn, outstanding == 1.0);
+    });
+}
+
+#[test]
+fn unit_is_taken_or_the_gauge_sleeps() {
+    const CLOSED: f64 = f64::INFINITY;
+    const ASLEEP: u64 = 1;
+    in_every_order(|| {
+        let gauge = GaugeWords::new();
+        let state = |gauge: &GaugeWords| gauge.published.words[0].load(Ordering::Relaxed);
+        // As `Limiter::sleep` and `Limiter::wake`, with the queue locked.
+        let set = |gauge: &GaugeWords, state: u64| {
+            gauge.published.guard.write(|head| {
+                gauge.published.words[0].store(state, Ordering::Relaxed);
+                let closed = |spent: f64| if spent == CLOSED { 0.0 } else { spent };
+                gauge.spent.update(closed);
+                head + (1 << 32)
+            });
+        };
+        let request = {
+            let gauge = Arc::clone(&gauge);
+            // As a reservation, which wakes a gauge that sleeps.
+            thread::spawn(move || {
+                loop {
+                    let head = gauge.published.guard.load();
+                    let seen = gauge.spent.load();
+                    if state(&gauge) == ASLEEP || seen == CLOSED {
+                        let _queue = gauge.queue.lock().unwrap();
+                        if state(&gauge) == ASLEEP {
+                            set(&gauge, 0);
+                        }
+                        continue;
+                    }
+                    if gauge.spent.replace(seen, seen + 1.0).is_err() {
+                        continue;
+                    }
+                    if gauge.published.guard.is_unchanged(head) {
+                        return;
+                    }
+                    gauge.give_back();
+                }
+            })
+        };
+        let queue = gauge.queue.lock().unwrap();
+        let closed = gauge.spent.replace(0.0, CLOSED).is_ok();
+        if closed {
+            set(&gauge, ASLEEP);
+        }
+        drop(queue);
+        request.join().unwrap();
+        assert_eq!(gauge.spent.load(), 1.0);
+        assert_eq!(state(&gauge), 0, "a gauge in use sleeps");
+    });
+}
+
+#[test]
+fn returned_units_are_seen_or_signalled_again() {
+    in_every_order(|| {
+        let shared = Arc::new((DemandSignal::default(), AtomicF64::default()));
+        let (signal, spent) = &*shared;
+        spent.update(|_| 1.0);
+        assert!(signal.raise_returned(), "an earlier return");
+        let returning = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (signal, spent) = &*shared;
+                spent.update(|spent| spent - 1.0);
+                signal.raise_returned()
+            })
+        };
+        // As the worker, which reports what is in use.
+        signal.clear_returned();
+        let reported = spent.load();
+        let signalled = returning.join().unwrap();
+        assert!(signalled || reported == 0.0, "stale report");
+    });
+}

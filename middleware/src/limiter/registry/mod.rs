@@ -41,8 +41,9 @@ pub(crate) enum Source {
 /// The state of a limiter that the worker has not seen yet; `None` when its terms are unknown.
 pub(crate) type FirstState = Box<dyn Fn(&ResourceId) -> Option<LeaseState> + Send + Sync>;
 
-/// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's signal
-/// only when the channel was just empty, which thus holds at most six messages of one limiter.
+/// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's shortage
+/// only when the channel was just empty, and returned units when it takes their message. So the
+/// channel holds at most seven messages of one limiter.
 #[derive(Debug, Clone)]
 pub(crate) enum Nudge {
     New(LimiterHandle),
