@@ -74,8 +74,8 @@ impl Rules {
         state.requested && state.active.is_none()
     }
 
-    /// Applies the rules of a response; `None` when their version is active already. When any rule
-    /// is invalid, the active rules stay.
+    /// Applies the rules of a response; `None` when nothing changes. When any rule is invalid, the
+    /// active rules stay. Rules that could not be applied are tried again.
     pub(crate) fn apply(
         &self,
         response: RulesResponse,
@@ -86,9 +86,11 @@ impl Rules {
         let state = &mut *state;
         state.error = None;
         let previous = state.active.as_ref();
-        if previous.is_some_and(|it| it.version == response.version) {
+        let same = previous.filter(|it| it.version == response.version);
+        if same.is_some_and(|it| it.set.not_applied.is_empty()) {
             return Ok(None);
         }
+        let is_retry = same.is_some();
         let set = RuleSet::new(compiled, previous.map(|it| &it.set), registry);
         state.layers.retain(|layer| {
             let layer = layer.upgrade();
@@ -99,16 +101,25 @@ impl Rules {
         if let Some(previous) = previous {
             previous.set.release_all_but(&set, registry);
         }
-        let change = RulesChange {
+        let changed = !is_retry
+            || previous.is_none_or(|it| it.set.not_applied.len() != set.not_applied.len());
+        let change = changed.then(|| RulesChange {
             version: response.version.clone(),
             applied: set.limits.len(),
             not_applied: set.not_applied.clone(),
-        };
+        });
         state.active = Some(ActiveRules {
             version: response.version,
             set,
         });
-        Ok(Some(change))
+        Ok(change)
+    }
+
+    /// Whether rules wait until they can be applied.
+    pub(crate) fn has_unapplied(&self) -> bool {
+        let state = self.state();
+        let active = state.active.as_ref();
+        active.is_some_and(|it| !it.set.not_applied.is_empty())
     }
 
     pub(crate) fn clear_error(&self) {

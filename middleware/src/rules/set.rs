@@ -65,9 +65,14 @@ impl RuleSet {
             let unit = limit.settings.unit;
             let limit = CompiledLimit::for_rule(registry, limit, &settings, scope);
             let limiter = limit.constant_limiter();
-            set.retained.extend(limiter.cloned());
             let used = limiter.map_or(settings.unit, |limiter| limiter.get().unit());
             if used != unit {
+                if let Some(limiter) = limiter
+                    && !set.retained.contains(limiter)
+                {
+                    // It is forgotten when it is idle. The rule applies then.
+                    registry.unpin(limiter.get());
+                }
                 set.not_applied.push(NotApplied {
                     rule: rule.to_string(),
                     reason: format!(
@@ -78,6 +83,7 @@ impl RuleSet {
                 });
                 continue;
             }
+            set.retained.extend(limiter.cloned());
             set.limits.push(Arc::new(limit));
         }
         set

@@ -225,7 +225,8 @@ impl<T: Transport> Worker<T> {
         if let Some(change) = change {
             log_change(&change);
         }
-        self.rules_poller.etag = etag;
+        // Without it, the next response has the rules again.
+        self.rules_poller.etag = etag.filter(|_| !self.parts.rules.has_unapplied());
         // The limiters of the rules are awaited, too.
         if self.take_nudges().is_some() {
             self.waiters.on_rules(&self.limiters);

@@ -185,6 +185,56 @@ async fn rule_that_cannot_be_applied_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rule_of_another_unit_applies_after_idle_time() {
+    let plane = Plane::new(serves(rules_response("1", [rule("all", "api")])));
+    let (doorman, _worker) = run(builder().idle_after(30 * SECOND), &plane);
+    let layer = doorman.rules();
+    doorman.ready(SECOND).await.unwrap();
+    assert_eq!(admitted(&layer, 20).await, 10);
+
+    let gauge = Rule {
+        unit: doorman_openapi::Unit::Gauge,
+        ..rule("in-flight", "api")
+    };
+    let response = rules_response("2", [gauge]);
+    plane.set(move |call| {
+        if call.path == paths::RULES {
+            return rules(call, &response);
+        }
+        let Some(request) = call.capacity() else {
+            return Reply::json(200, &json!({}));
+        };
+        let mut leases = grant_all(&request, 1.0);
+        for lease in &mut leases.resources {
+            lease.unit = Some(doorman_openapi::Unit::Gauge);
+        }
+        leases.into()
+    });
+    sleep(15 * SECOND).await;
+    assert_eq!(snapshot(&doorman).not_applied[0].rule, "in-flight");
+    assert_eq!(admitted(&layer, 20).await, 20);
+
+    sleep(50 * SECOND).await;
+    assert_eq!(snapshot(&doorman).not_applied, []);
+    let service = layer.layer(Inner);
+    let send = || crate::testing::send(&service, http::Request::new(()));
+    let held = send().await;
+    assert_eq!(
+        [held.status().as_u16(), send().await.status().as_u16()],
+        [200, 429]
+    );
+    let before = polls(&plane).len();
+    sleep(30 * SECOND).await;
+    let later = &polls(&plane)[before..];
+    assert!(
+        later
+            .iter()
+            .skip(1)
+            .all(|call| call.if_none_match.is_some())
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn rate_limited_poll_waits_as_the_server_says() {
     let mut refused = 0;
     let mut serves = serves(rules_response("1", [rule("all", "api")]));
