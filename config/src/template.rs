@@ -44,6 +44,7 @@ pub(crate) struct AlgorithmSection {
 pub(crate) struct Parameters {
     pub(crate) surplus: Option<f64>,
     pub(crate) granularity: Option<Capacity>,
+    pub(crate) floor: Option<f64>,
 }
 
 impl Template {
@@ -140,6 +141,13 @@ impl Template {
             .granularity
             .unwrap_or(Capacity::saturating(default))
     }
+
+    /// The part of what higher priorities have left that each priority leaves to the lower ones if
+    /// they want it, from 0 to 1. The default is 0. PRIORITY_SHARE only.
+    #[must_use]
+    pub fn floor(&self) -> f64 {
+        self.section.parameters.floor.unwrap_or(0.0)
+    }
 }
 
 /// The algorithm of a resource that no template matches: NO_ALGORITHM, 60 s leases, refreshed every
@@ -199,6 +207,7 @@ impl Serialize for AlgorithmSection {
                 Parameters {
                     surplus,
                     granularity,
+                    floor,
                 },
         } = self;
         let mut fields = serializer.serialize_struct("Algorithm", 5)?;
@@ -211,6 +220,7 @@ impl Serialize for AlgorithmSection {
         let parameters = [
             ("surplus", *surplus),
             ("granularity", granularity.map(Capacity::get)),
+            ("floor", *floor),
         ];
         let parameters: Vec<_> = parameters
             .into_iter()

@@ -227,8 +227,8 @@ impl Limit {
         self
     }
 
-    /// The priority of this limit's demand, by default 0: more is more important. No algorithm of
-    /// the control plane uses it yet. Limits on one resource share the highest of their priorities.
+    /// The priority of this limit's demand, by default 0: more is more important. It has an
+    /// effect with PRIORITY_SHARE. Limits on one resource share the highest of their priorities.
     pub fn priority(mut self, priority: i32) -> Self {
         self.settings.priority = priority.into();
         self

@@ -18,6 +18,8 @@ pub enum AlgorithmKind {
     ProportionalShare,
     /// In overload the weighted max-min fair share.
     FairShare,
+    /// In overload higher priorities first. Within a priority the weighted max-min fair share.
+    PriorityShare,
     /// Every holder admits each request with the same probability, so that all together reach the
     /// capacity. For rates.
     Suppression,

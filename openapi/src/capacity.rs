@@ -36,7 +36,7 @@ pub struct ResourceRequest {
     pub resource_id: ResourceId,
     /// The demand, in the unit of the resource.
     pub wants: Capacity,
-    /// The priority; larger is more important. Accepted; has no effect yet.
+    /// The priority for PRIORITY_SHARE; larger is more important.
     #[serde(
         default,
         deserialize_with = "deserialize_priority",

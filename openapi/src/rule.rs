@@ -85,7 +85,7 @@ pub struct Rule {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub fallback: Fallback,
-    /// The priority; larger is more important. Accepted; has no effect yet.
+    /// The priority for PRIORITY_SHARE; larger is more important.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub priority: i32,

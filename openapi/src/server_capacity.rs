@@ -58,7 +58,7 @@ pub struct ServerResourceRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Band {
-    /// The priority; larger is more important. Accepted; has no effect yet.
+    /// The priority for PRIORITY_SHARE; larger is more important.
     #[serde(deserialize_with = "deserialize_priority")]
     pub priority: i32,
     /// The number of clients: the weight of the band.

@@ -181,6 +181,8 @@ pub enum HolderKind {
 pub enum HeldBackBy {
     /// It has its share.
     Share,
+    /// It has its share, which is smaller because of the demand of higher priorities.
+    HigherPriorities,
     /// Other holders still have a part of its share.
     Others,
     /// The server is in learning mode.

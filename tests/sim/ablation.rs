@@ -251,5 +251,6 @@ fn demand(holder: &HolderStatus) -> Demand {
     Demand {
         weight: clients.sum::<f64>().max(1.0),
         wants: holder.wants,
+        priority: holder.bands.first().map_or(0, |band| band.priority),
     }
 }

@@ -40,6 +40,7 @@ pub(super) struct Client {
     pub(super) usable: [ExpiringCapacity; RESOURCES],
     /// `None` for resources that the client does not lease.
     pub(super) wants: [Option<f64>; RESOURCES],
+    pub(super) priorities: [i32; RESOURCES],
     /// The simulated time of the next timer.
     pub(super) wake: Moment,
     /// Counts polls, and names the open one.
@@ -70,6 +71,7 @@ impl Client {
             inbox: VecDeque::new(),
             usable: Default::default(),
             wants: [None; RESOURCES],
+            priorities: [0; RESOURCES],
             wake: Moment::NEVER,
             poll: 0,
             heard_batch: 0,
@@ -106,10 +108,12 @@ impl Client {
         self.clock.time(self.holder.wake_at())
     }
 
+    /// With the priority that was set.
     pub(super) fn set_demand(&mut self, resource: usize, wants: f64, time: Moment) -> Vec<Effect> {
         self.wants[resource] = Some(wants);
         let demand = Demand {
             wants: Capacity::saturating(wants),
+            priority: self.priorities[resource],
             ..Demand::default()
         };
         let resource = resource_id(resource);

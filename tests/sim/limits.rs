@@ -22,14 +22,49 @@ pub(super) fn resource_index(id: &ResourceId) -> usize {
 pub(super) enum Algorithm {
     FairShare,
     ProportionalShare,
+    /// With the floor in percent.
+    PriorityShare {
+        floor: u8,
+    },
+}
+
+/// The priorities of a run, from a random generator of their own: without them a seed means the
+/// same as ever.
+#[derive(Debug)]
+pub(super) struct Priorities {
+    rng: Rng,
+    /// The floor in percent; `None` for a run without priorities.
+    floor: Option<u8>,
+}
+
+impl Priorities {
+    /// A run without priorities.
+    pub(super) fn none() -> Self {
+        Self {
+            rng: Rng::with_seed(0),
+            floor: None,
+        }
+    }
+
+    /// A third of the runs have priorities, and half of these a floor.
+    pub(super) fn of_run(seed: u64) -> Self {
+        Self {
+            rng: Rng::with_seed(seed),
+            floor: (seed % 3 == 2).then_some(if seed % 2 == 0 { 20 } else { 0 }),
+        }
+    }
+
+    pub(super) fn random(&mut self) -> i32 {
+        self.floor.map_or(0, |_| self.rng.i32(-1..=2))
+    }
 }
 
 impl Algorithm {
-    pub(super) fn random(rng: &mut Rng) -> Self {
-        if rng.bool() {
-            Self::FairShare
-        } else {
-            Self::ProportionalShare
+    pub(super) fn random(rng: &mut Rng, priorities: &Priorities) -> Self {
+        match (rng.bool(), priorities.floor) {
+            (true, None) => Self::FairShare,
+            (true, Some(floor)) => Self::PriorityShare { floor },
+            (false, _) => Self::ProportionalShare,
         }
     }
 }
@@ -50,15 +85,16 @@ pub(super) struct Demand {
     /// The number of clients: a share is proportional to it.
     pub(super) weight: f64,
     pub(super) wants: f64,
+    pub(super) priority: i32,
 }
 
 impl Limit {
-    pub(super) fn random(rng: &mut Rng) -> Self {
+    pub(super) fn random(rng: &mut Rng, priorities: &Priorities) -> Self {
         let lease_length = 10.0 + 20.0 * rng.f64();
         let refresh_interval = (lease_length / 5.0).max(2.5);
         Self {
             capacity: 100.0,
-            algorithm: Algorithm::random(rng),
+            algorithm: Algorithm::random(rng, priorities),
             lease_length,
             refresh_interval,
             minimum_refresh_interval: if rng.bool() {
@@ -78,6 +114,9 @@ impl Limit {
         match self.algorithm {
             Algorithm::FairShare => fair_shares(self.capacity, demands),
             Algorithm::ProportionalShare => proportional_shares(self.capacity, demands),
+            Algorithm::PriorityShare { floor } => {
+                priority_shares(self.capacity, f64::from(floor) / 100.0, demands)
+            }
         }
     }
 }
@@ -123,6 +162,34 @@ fn fair_shares(capacity: f64, demands: &[Demand]) -> Vec<f64> {
     }
 }
 
+/// The highest priority first, each by water filling. It leaves a floor to the lower ones.
+fn priority_shares(capacity: f64, floor: f64, demands: &[Demand]) -> Vec<f64> {
+    let mut shares = vec![0.0; demands.len()];
+    let mut left = capacity;
+    let mut priorities: Vec<_> = demands.iter().map(|demand| demand.priority).collect();
+    priorities.sort_unstable();
+    priorities.dedup();
+    for priority in priorities.into_iter().rev() {
+        let lower = demands.iter().filter(|demand| demand.priority < priority);
+        let lower: f64 = lower.map(|demand| demand.wants).sum();
+        let most = left - lower.min(floor * left);
+        let is_own = |(_, demand): &(usize, &Demand)| demand.priority == priority;
+        let own = demands.iter().enumerate().filter(is_own);
+        let (slots, own): (Vec<_>, Vec<_>) = own.map(|(slot, demand)| (slot, *demand)).unzip();
+        let wanted: f64 = own.iter().map(|demand| demand.wants).sum();
+        let given = if wanted <= most {
+            own.iter().map(|demand| demand.wants).collect()
+        } else {
+            fair_shares(most, &own)
+        };
+        left = (left - given.iter().sum::<f64>()).max(0.0);
+        for (slot, given) in slots.into_iter().zip(given) {
+            shares[slot] = given;
+        }
+    }
+    shares
+}
+
 /// An equal share, and a part of the rest in proportion to the demand above that share.
 fn proportional_shares(capacity: f64, demands: &[Demand]) -> Vec<f64> {
     let equal = capacity / demands.iter().map(|demand| demand.weight).sum::<f64>();
@@ -150,6 +217,13 @@ pub(super) fn document(limits: &[Limit]) -> Arc<Document> {
         let kind = match algorithm {
             Algorithm::FairShare => "FAIR_SHARE",
             Algorithm::ProportionalShare => "PROPORTIONAL_SHARE",
+            Algorithm::PriorityShare { .. } => "PRIORITY_SHARE",
+        };
+        let parameters = match algorithm {
+            Algorithm::PriorityShare { floor } => {
+                format!(", parameters: [{{name: floor, value: 0.{floor:02}}}]")
+            }
+            Algorithm::FairShare | Algorithm::ProportionalShare => String::new(),
         };
         // Writing to a string cannot fail.
         let _infallible = writeln!(
@@ -157,7 +231,7 @@ pub(super) fn document(limits: &[Limit]) -> Arc<Document> {
             "  - {{identifier_glob: {name}, capacity: {capacity}, \
              minimum_refresh_interval: {minimum_refresh_interval}, \
              algorithm: {{kind: {kind}, lease_length: {lease_length}, \
-             refresh_interval: {refresh_interval}}}}}"
+             refresh_interval: {refresh_interval}{parameters}}}}}"
         );
     }
     Arc::new(Document::parse(&text).expect("the document is valid"))

@@ -153,7 +153,7 @@ impl Node {
             Some(ServerResourceRequest {
                 resource_id: resource_id(resource),
                 wants: vec![Band {
-                    priority: 0,
+                    priority: demand.priority,
                     num_clients: ClientCount::new(demand.weight as u64)
                         .expect("the count is valid"),
                     wants: Capacity::saturating(demand.wants),

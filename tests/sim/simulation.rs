@@ -23,7 +23,7 @@ use super::{
     clock::Clock,
     etcd::Etcd,
     event_queue::{Event, EventQueue},
-    limits::{self, Limit, RESOURCES},
+    limits::{self, Limit, Priorities, RESOURCES},
     network::{Network, Process},
     node::Node,
     server::{Participation, Server},
@@ -41,6 +41,7 @@ pub(super) struct Simulation {
     plan: Plan,
     pub(super) time: Moment,
     pub(super) rng: Rng,
+    priorities: Priorities,
     events: EventQueue,
     pub(super) clients: Vec<Client>,
     pub(super) servers: Vec<Server>,
@@ -71,7 +72,10 @@ impl Simulation {
     pub(super) fn new(seed: u64, plan: Plan) -> Self {
         let mut rng = Rng::with_seed(seed);
         let resources = rng.usize(1..=RESOURCES);
-        let limits: Vec<_> = (0..resources).map(|_| Limit::random(&mut rng)).collect();
+        let priorities = Priorities::of_run(seed);
+        let limits: Vec<_> = (0..resources)
+            .map(|_| Limit::random(&mut rng, &priorities))
+            .collect();
         let servers = rng.usize(1..=SERVERS);
         let clients = rng.usize(2..=12);
         let without = plan.without;
@@ -104,6 +108,7 @@ impl Simulation {
             rebuilds_etcd,
             allows_cuts,
             polls: Polls::of_run(seed),
+            priorities,
             ..Self::empty(seed, plan, rng, limits)
         }
     }
@@ -145,6 +150,7 @@ impl Simulation {
             rebuilds_etcd: false,
             network: Network::default(),
             polls: Polls::new(PollMode::Off, seed),
+            priorities: Priorities::none(),
             document: limits::document(&limits),
             longest_lease: limits::longest_lease(&limits),
             limits,

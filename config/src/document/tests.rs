@@ -563,6 +563,7 @@ proptest! {
         (kind, lease, refresh) in (0..4, 1.0..1e6_f64, 0.001..1.0_f64),
         (learning, minimum) in (proptest::option::of(0.0..1e6_f64), 0.0..1.0_f64),
         surplus in proptest::option::of(0.0..=1.0_f64),
+        floor in proptest::option::weighted(0.3, 0.0..=1.0_f64),
     ) {
         let resources: Vec<_> = globs
             .iter()
@@ -582,6 +583,11 @@ proptest! {
                 if let (Some(surplus), 2..) = (surplus, kind) {
                     template["algorithm"]["parameters"] =
                         serde_json::json!([{"name": "surplus", "value": surplus.to_string()}]);
+                }
+                if let Some(floor) = floor {
+                    template["algorithm"]["kind"] = "PRIORITY_SHARE".into();
+                    template["algorithm"]["parameters"] =
+                        serde_json::json!([{"name": "floor", "value": floor}]);
                 }
                 if let Some(learning) = learning {
                     template["algorithm"]["learning_mode_duration"] = learning.into();
@@ -625,6 +631,7 @@ fn parameters_of_sharing_algorithms_are_read() {
 - {identifier_glob: spare, capacity: 10, algorithm: {kind: FAIR_SHARE, parameters: [{name: surplus, value: \"0.2\"}]}}
 - {identifier_glob: steps, capacity: 10, unit: gauge}
 - {identifier_glob: parts, capacity: 10, unit: gauge, algorithm: {kind: FAIR_SHARE, parameters: [{name: granularity, value: 0}]}}
+- {identifier_glob: bands, capacity: 10, algorithm: {kind: PRIORITY_SHARE, parameters: [{name: floor, value: \"0.1\"}]}}
 - {identifier_glob: \"*\", capacity: 10, algorithm: {kind: PROPORTIONAL_SHARE}}
 ",
     )
@@ -637,6 +644,7 @@ fn parameters_of_sharing_algorithms_are_read() {
                 template.unit(),
                 template.surplus(),
                 template.granularity().get(),
+                template.floor(),
             )
         })
         .collect();
@@ -644,10 +652,11 @@ fn parameters_of_sharing_algorithms_are_read() {
     assert_eq!(
         read,
         [
-            (rate, 0.2, 0.0),
-            (gauge, 0.0, 1.0),
-            (gauge, 0.0, 0.0),
-            (rate, 0.5, 0.0)
+            (rate, 0.2, 0.0, 0.0),
+            (gauge, 0.0, 1.0, 0.0),
+            (gauge, 0.0, 0.0, 0.0),
+            (rate, 0.5, 0.0, 0.1),
+            (rate, 0.5, 0.0, 0.0),
         ]
     );
 }

@@ -262,17 +262,19 @@ fn check_refresh_interval(
 }
 
 /// The algorithms, with their number in Doorman's protocol, which is valid in documents.
-const KINDS: [(AlgorithmKind, Option<f64>); 6] = [
+const KINDS: [(AlgorithmKind, Option<f64>); 7] = [
     (AlgorithmKind::NoAlgorithm, Some(0.0)),
     (AlgorithmKind::Static, Some(1.0)),
     (AlgorithmKind::ProportionalShare, Some(2.0)),
     (AlgorithmKind::FairShare, Some(3.0)),
+    (AlgorithmKind::PriorityShare, None),
     (AlgorithmKind::Suppression, None),
     (AlgorithmKind::SharedBucket, None),
 ];
 
 const KIND: FieldType<AlgorithmKind> = FieldType {
-    expected: "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET",
+    expected: "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_SHARE, SUPPRESSION or \
+               SHARED_BUCKET",
     parse: |value| {
         let known = match value {
             Value::Number { value, .. } => KINDS.iter().find(|(_, it)| *it == Some(*value)),
@@ -289,9 +291,6 @@ const KIND: FieldType<AlgorithmKind> = FieldType {
 
 fn unknown_kind(text: &str) -> Mismatch {
     let expected = KIND.expected;
-    if text == "PRIORITY_SHARE" {
-        return Mismatch::Message(format!("{text} is not yet supported; must be {expected}"));
-    }
     match suggestion(text, &KINDS.map(|(kind, _)| kind_name(kind))) {
         Some(meant) => Mismatch::Message(format!(
             "must be {expected}, not {}; did you mean {meant}?",
@@ -307,6 +306,7 @@ fn kind_name(kind: AlgorithmKind) -> &'static str {
         AlgorithmKind::Static => "STATIC",
         AlgorithmKind::ProportionalShare => "PROPORTIONAL_SHARE",
         AlgorithmKind::FairShare => "FAIR_SHARE",
+        AlgorithmKind::PriorityShare => "PRIORITY_SHARE",
         AlgorithmKind::Suppression => "SUPPRESSION",
         AlgorithmKind::SharedBucket => "SHARED_BUCKET",
     }
@@ -314,7 +314,9 @@ fn kind_name(kind: AlgorithmKind) -> &'static str {
 
 fn takes_parameters(kind: AlgorithmKind) -> bool {
     match kind {
-        AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => true,
+        AlgorithmKind::ProportionalShare
+        | AlgorithmKind::FairShare
+        | AlgorithmKind::PriorityShare => true,
         AlgorithmKind::NoAlgorithm
         | AlgorithmKind::Static
         | AlgorithmKind::Suppression
@@ -328,7 +330,8 @@ fn is_for_rates_only(kind: AlgorithmKind) -> bool {
         AlgorithmKind::NoAlgorithm
         | AlgorithmKind::Static
         | AlgorithmKind::ProportionalShare
-        | AlgorithmKind::FairShare => false,
+        | AlgorithmKind::FairShare
+        | AlgorithmKind::PriorityShare => false,
     }
 }
 
@@ -336,14 +339,16 @@ fn is_for_rates_only(kind: AlgorithmKind) -> bool {
 enum ParameterName {
     Surplus,
     Granularity,
+    Floor,
 }
 
 const PARAMETER_NAME: FieldType<ParameterName> = FieldType {
-    expected: "surplus or granularity",
+    expected: "surplus, granularity or floor",
     parse: |value| {
         let names = [
             ("surplus", ParameterName::Surplus),
             ("granularity", ParameterName::Granularity),
+            ("floor", ParameterName::Floor),
         ];
         one_of(value, &names)
     },
@@ -396,12 +401,19 @@ fn parameter(
         let message = format!("must be left out: {} takes no parameters", kind_name(kind));
         return Err(item.error(message, errors));
     }
+    if let (ParameterName::Floor, Some(kind)) = (name, kind)
+        && kind != AlgorithmKind::PriorityShare
+    {
+        let message = "must be left out: floor is for PRIORITY_SHARE only";
+        return Err(item.error(message, errors));
+    }
     let out_of_range = match name {
         ParameterName::Surplus if number > 1.0 => Some("a number from 0 to 1 for surplus"),
         ParameterName::Granularity if number > 0.0 && number < MIN_GRANULARITY => {
             Some("0 or a number from 0.000001 for granularity")
         }
-        ParameterName::Surplus | ParameterName::Granularity => None,
+        ParameterName::Floor if number > 1.0 => Some("a number from 0 to 1 for floor"),
+        ParameterName::Surplus | ParameterName::Granularity | ParameterName::Floor => None,
     };
     if let (Some(expected), Some(item)) = (out_of_range, fields.get("value")) {
         let message = format!("must be {expected}, not {}", item.node.value);
@@ -413,6 +425,7 @@ fn parameter(
             let step = Capacity::saturating(number);
             parameters.granularity.replace(step).map(|_| "granularity")
         }
+        ParameterName::Floor => parameters.floor.replace(number).map(|_| "floor"),
     };
     match repeated {
         Some(name) => Err(item.error(format!("must be left out: {name} is already set"), errors)),

@@ -230,17 +230,11 @@ fn texts_of_a_template_are_checked() {
 
 #[test]
 fn algorithm_is_checked() {
-    let kinds =
-        "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET";
+    let kinds = "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_SHARE, SUPPRESSION \
+                 or SHARED_BUCKET";
     check_algorithm(
         "lease_length: 10",
         &format!("4:14: resources[0] \"db\": algorithm.kind: is missing; must be {kinds}"),
-    );
-    check_algorithm(
-        "kind: PRIORITY_SHARE",
-        &format!(
-            "4:21: resources[0] \"db\": algorithm.kind: PRIORITY_SHARE is not yet supported; must be {kinds}"
-        ),
     );
     for (written, shown) in [
         ("4", "4"),
@@ -285,8 +279,20 @@ fn algorithm_is_checked() {
         "4:73: resources[0] \"db\": algorithm.parameters[0].value: must be 0 or a number from 0.000001 for granularity, not 1e-310",
     );
     check_algorithm(
+        "kind: FAIR_SHARE, parameters: [{name: floor, value: 0.1}]",
+        "4:46: resources[0] \"db\": algorithm.parameters[0]: must be left out: floor is for PRIORITY_SHARE only",
+    );
+    check_algorithm(
+        "kind: PRIORITY_SHARE, parameters: [{name: floor, value: \"1.5\"}]",
+        "4:71: resources[0] \"db\": algorithm.parameters[0].value: must be a number from 0 to 1 for floor, not the text \"1.5\"",
+    );
+    check_algorithm(
+        "kind: PRIORITY_SHARE, parameters: [{name: floor, value: 0.1}, {name: floor, value: 0}]",
+        "4:77: resources[0] \"db\": algorithm.parameters[1]: must be left out: floor is already set",
+    );
+    check_algorithm(
         "kind: FAIR_SHARE, parameters: [{name: size, value: 1}]",
-        "4:53: resources[0] \"db\": algorithm.parameters[0].name: must be surplus or granularity, not the text \"size\"",
+        "4:53: resources[0] \"db\": algorithm.parameters[0].name: must be surplus, granularity or floor, not the text \"size\"",
     );
     check_algorithm(
         "kind: FAIR_SHARE, parameters: [{name: surplus, value: lots}]",

@@ -10,16 +10,12 @@ use smallvec::SmallVec;
 use super::{
     algorithm::SharedBucket,
     booking::Booking,
-    demands::{Demand, DemandTree, PlacedDemand},
+    demands::{Demand, DemandTree, MAX_BANDS, PlacedDemand},
     keys::{CallSlot, EntrySlot, HolderKey},
     linear_hash_map::LinearHashMap,
     order::RequestOrder,
     packed::OptionalCapacity,
 };
-
-/// The most priorities per holder. The lowest ones of a longer request are merged, so that it
-/// cannot bloat the ledger.
-const MAX_BANDS: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -116,10 +112,7 @@ impl Entry {
             && (self.bands.iter().zip(&*bands)).all(|(old, new)| old.priority == new.priority);
         if same_priorities {
             for (old, new) in self.bands.iter_mut().zip(&*bands) {
-                let demand = demand_of(new);
-                if old.placed.demand() != demand {
-                    old.placed = demands.replace(old.placed, demand);
-                }
+                old.placed = demands.replace(old.priority, old.placed, demand_of(new));
             }
             return;
         }
@@ -127,7 +120,7 @@ impl Entry {
         self.bands.reserve_exact(bands.len());
         self.bands.extend(bands.iter().map(|band| PlacedBand {
             priority: band.priority,
-            placed: demands.insert(demand_of(band)),
+            placed: demands.insert(band.priority, demand_of(band)),
         }));
     }
 
@@ -154,7 +147,14 @@ impl Entry {
 
     pub(super) fn remove_demand(&mut self, demands: &mut DemandTree) {
         for band in self.bands.drain(..) {
-            demands.remove(band.placed);
+            demands.remove(band.priority, band.placed);
+        }
+    }
+
+    /// Inserts the demand into another tree, which replaces the one that it was in.
+    pub(super) fn move_demand(&mut self, demands: &mut DemandTree) {
+        for band in &mut self.bands {
+            band.placed = demands.insert(band.priority, band.placed.demand());
         }
     }
 
@@ -188,6 +188,22 @@ impl Entry {
 
     pub(super) fn weight(&self) -> f64 {
         self.demands().map(|placed| placed.demand().weight).sum()
+    }
+
+    /// The band of the last unit of an amount that is used by the highest priorities first, or of
+    /// the next unit after it, and the amount per weight in that band.
+    pub(super) fn place_of(&self, amount: f64, is_next: bool) -> Option<(i32, f64)> {
+        let mut rest = amount;
+        let mut place = None;
+        for band in &self.bands {
+            let demand = band.placed.demand();
+            if place.is_some() && (rest < 0.0 || rest == 0.0 && !is_next) {
+                break;
+            }
+            place = Some((band.placed.band(), rest / demand.weight));
+            rest -= demand.wants;
+        }
+        place
     }
 
     pub(super) fn bands(&self) -> Vec<Band> {
@@ -230,7 +246,8 @@ fn demand_of(band: &Band) -> Demand {
     }
 }
 
-/// Sorts bands by priority, highest first, and merges the lowest beyond [`MAX_BANDS`].
+/// Sorts bands by priority, highest first, and merges the lowest beyond [`MAX_BANDS`], so that a
+/// long request cannot bloat the ledger.
 fn merge_bands(bands: &[Band]) -> Cow<'_, [Band]> {
     if bands.len() <= 1 {
         return bands.into();

@@ -6,7 +6,7 @@ use doorman_openapi::{
 };
 
 use super::{
-    algorithm::ShareRule,
+    algorithm::{PriorityLimit, ShareRule},
     decision::{GrantInput, TOLERANCE, reaches},
     entry::Entry,
     feedback::Feedback,
@@ -49,6 +49,8 @@ pub struct HolderStatus {
     share: f64,
     /// The share before rounding to whole steps.
     unrounded_share: Option<f64>,
+    /// With PRIORITY_SHARE: why its share is not what it wants.
+    priority_limit: Option<PriorityLimit>,
     has: f64,
     /// The grant if it refreshed now.
     next_grant: f64,
@@ -181,6 +183,8 @@ impl Resource {
         let lease = entry.booking.lease(now);
         let others = self.booked.total_except(entry.slot.index());
         let available = terms.available_beside(others);
+        let rule = self.rule_of(terms);
+        let priority_limit = rule.priority_limit(&self.demands, entry.demands());
         let position = HolderPosition {
             wants: bands.iter().map(|band| band.wants.get()).sum(),
             share: self.share_of(entry, terms, available, now),
@@ -197,15 +201,17 @@ impl Resource {
             booked: position.booked,
             kind: holder.kind(),
             share: position.share,
-            unrounded_share: terms.rule().unrounded_share(
-                &self.demands,
-                entry.demands(),
-                entry.polls,
-            ),
+            unrounded_share: rule.unrounded_share(&self.demands, entry.demands(), entry.polls),
+            priority_limit,
             has: position.has,
             next_grant: position.next_grant(terms.rule()),
             others,
-            held_back_by: position.held_back_by(current),
+            held_back_by: position.held_back_by(current).map(|reason| match reason {
+                HeldBackBy::Share if priority_limit.is_some_and(|limit| limit.higher > 0.0) => {
+                    HeldBackBy::HigherPriorities
+                }
+                other => other,
+            }),
             outstanding: entry.outstanding,
             used: entry.used.get(),
             refreshed_ago: entry.last_decision.map(|last| now.seconds_since(last.at)),
@@ -221,7 +227,7 @@ impl Resource {
 
     /// The share at the next refresh with the same claims.
     fn share_of(&self, entry: &Entry, terms: &ResourceTerms, available: f64, now: Moment) -> f64 {
-        let rule = terms.rule();
+        let rule = self.rule_of(terms);
         let share = rule.share(&self.demands, entry.demands(), entry.polls);
         let hints = self.hints.as_ref();
         if hints.is_some_and(|hints| hints.may_keep_surplus(entry)) {
@@ -231,6 +237,24 @@ impl Resource {
         } else {
             share
         }
+    }
+
+    /// The rule of terms that the resource may not have adopted: the demands are still in the order
+    /// for the algorithm before.
+    fn rule_of(&self, terms: &ResourceTerms) -> ShareRule {
+        let rule = *terms.rule();
+        if rule.reads_priorities() == self.demands.is_by_priority() {
+            return rule;
+        }
+        ShareRule {
+            kind: self.terms.rule().kind,
+            ..rule
+        }
+    }
+
+    /// The most that FAIR_SHARE gives one client in overload.
+    pub(super) fn fill_level(&self, terms: &ResourceTerms) -> Option<f64> {
+        self.rule_of(terms).fill_level(&self.demands)
     }
 
     /// The free part of a capacity that is divided.
@@ -252,6 +276,7 @@ fn explain(resource: &ResourceView, holder: &HolderStatus) -> String {
     let mut text = match holder.held_back_by {
         None => explain_met(holder),
         Some(HeldBackBy::Share) => explain_share(resource, holder),
+        Some(HeldBackBy::HigherPriorities) => explain_higher_priorities(resource, holder),
         Some(HeldBackBy::Others) => format!(
             "its share is {}, of which {} can be granted now: others still hold {} of {} until they \
              refresh, every {} s, or their leases expire",
@@ -324,6 +349,17 @@ fn explain_share(resource: &ResourceView, holder: &HolderStatus) -> String {
             demand(),
             rounded(level)
         ),
+        (AlgorithmKind::PriorityShare, _) => match holder.priority_limit {
+            Some(limit) => format!(
+                "its share is {share}: clients of its priority want {} and get at most {} of {}, so \
+                 each gets at most {}{rounding}",
+                rounded(limit.wants),
+                rounded(limit.most),
+                capacity(resource),
+                rounded(limit.level),
+            ),
+            None => format!("its share is {share}{rounding}"),
+        },
         (AlgorithmKind::ProportionalShare, _) => format!(
             "its share is {share}: {}, so each gets an equal part, and unused parts go to those that \
              want more{rounding}",
@@ -337,6 +373,24 @@ fn explain_share(resource: &ResourceView, holder: &HolderStatus) -> String {
             format!("its share is {share}{rounding}")
         }
     }
+}
+
+fn explain_higher_priorities(resource: &ResourceView, holder: &HolderStatus) -> String {
+    let Some(limit) = holder.priority_limit else {
+        return explain_share(resource, holder);
+    };
+    let rounding = holder
+        .unrounded_share
+        .map_or("", |_| ", rounded to whole steps");
+    format!(
+        "its share is {}, held back by higher priorities, which want {} of {}: its priority gets at \
+         most {}, and each of its clients at most {}{rounding}",
+        rounded(holder.share),
+        rounded(limit.higher),
+        capacity(resource),
+        rounded(limit.most),
+        rounded(limit.level),
+    )
 }
 
 fn explain_learning(resource: &ResourceView, holder: &HolderStatus) -> String {

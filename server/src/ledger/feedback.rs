@@ -74,7 +74,8 @@ impl SharedFeedback {
             AlgorithmKind::NoAlgorithm
             | AlgorithmKind::Static
             | AlgorithmKind::ProportionalShare
-            | AlgorithmKind::FairShare => Self::None,
+            | AlgorithmKind::FairShare
+            | AlgorithmKind::PriorityShare => Self::None,
         }
     }
 

@@ -7,8 +7,9 @@ use doorman_openapi::{Moment, Reason};
 use smallvec::SmallVec;
 
 use super::{
-    entry::Entry,
+    algorithm::BandShares,
     feedback::Feedback,
+    hint_bands::Rank,
     hint_state::{HintState, Order, Probe, Round, is_worth_a_hint},
     keys::{EntrySlot, HolderKey},
     resource::Resource,
@@ -22,6 +23,9 @@ const EXCESS_CHANGE: f64 = 0.05;
 
 /// Candidates that are examined in vain before a plan gives up.
 const MAX_MISSES: usize = 8;
+
+/// The same in each band.
+const MAX_MISSES_IN_BAND: usize = 3;
 
 /// A waiting holder is hinted once at least this part of what it lacks is free, or no more comes.
 const MIN_SERVED: f64 = 0.125;
@@ -62,9 +66,21 @@ pub(super) enum Occasion {
 /// The holders to hint.
 pub(super) type Chosen = SmallVec<[HolderKey; 8]>;
 
+/// The result of examining a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Examined {
+    Hinted,
+    /// There is nothing to hint it for.
+    Missed,
+    /// No more hints are needed, or allowed now.
+    Done,
+}
+
 struct Planner<'a, P> {
     resource: &'a mut Resource,
     state: &'a mut HintState,
+    /// No demand changes while hints are planned.
+    bands: BandShares,
     polls: P,
     chosen: Chosen,
     now: Moment,
@@ -88,6 +104,7 @@ impl Resource {
         let mut planner = Planner {
             resource: self,
             state: &mut state,
+            bands: BandShares::default(),
             polls,
             chosen: Chosen::new(),
             now,
@@ -120,6 +137,7 @@ impl Resource {
         let mut planner = Planner {
             resource: self,
             state: &mut state,
+            bands: BandShares::default(),
             polls,
             chosen: Chosen::new(),
             now,
@@ -167,7 +185,10 @@ impl Resource {
         };
         let is_worth = is_worth_a_hint(lacks, booked + lacks, self.terms.capacity());
         let lacks = if is_worth { lacks } else { 0.0 };
-        let state = self.hints.get_or_insert_default();
+        let by_priority = self.demands.is_by_priority();
+        let state = self
+            .hints
+            .get_or_insert_with(|| Box::new(HintState::new(by_priority)));
         state.report(entry, booked, lacks);
         let free = self.terms.available_beside(self.booked.total());
         let others = self.booked.total_except(entry.slot.index());
@@ -201,61 +222,138 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
     /// already called back.
     fn recall(&mut self) {
         let lacking = self.state.shortfall();
+        let negligible = lacking * NEGLIGIBLE;
         let mut missing = lacking - self.free() - self.state.recalled.total();
-        for order in [Order::Spare, Order::Booked] {
-            let mut aside = SmallVec::<[EntrySlot; MAX_MISSES]>::new();
-            while missing > lacking * NEGLIGIBLE && aside.len() < MAX_MISSES {
-                let Some(slot) = self.first(order) else { break };
-                let Some(entry) = self.resource.entries.at(slot) else {
-                    break;
-                };
-                let booked = entry.booking.amount(self.now);
-                let gives = booked - self.share(entry).max(entry.outstanding.get());
-                if gives <= booked * NEGLIGIBLE {
-                    self.state.set_aside(order, slot.index());
-                    aside.push(slot);
-                } else if self.hint(slot, gives, 0.0) {
-                    missing -= gives;
-                } else {
-                    break;
-                }
-            }
-            self.restore(&aside);
+        if missing <= negligible {
+            return;
         }
+        let mut examine = |planner: &mut Self, slot| {
+            if missing <= negligible {
+                return Examined::Done;
+            }
+            let Some((gives, booked)) = planner.gives(slot) else {
+                return Examined::Done;
+            };
+            if gives <= booked * NEGLIGIBLE {
+                Examined::Missed
+            } else if planner.hint(slot, gives, 0.0) {
+                missing -= gives;
+                Examined::Hinted
+            } else {
+                Examined::Done
+            }
+        };
+        self.examine(Order::Spare, &mut examine);
+        self.examine(Order::Booked, &mut examine);
+    }
+
+    /// What a holder would give back, and what is booked for it.
+    fn gives(&mut self, slot: EntrySlot) -> Option<(f64, f64)> {
+        let share = self.share(slot);
+        let entry = self.resource.entries.at(slot)?;
+        let booked = entry.booking.amount(self.now);
+        Some((booked - share.max(entry.outstanding.get()), booked))
     }
 
     /// Hints waiting holders, as many as the free capacity serves.
     fn serve(&mut self) {
         let mut free = self.free() - self.state.promised.total();
         let is_last = self.state.recalled.total() == 0.0;
-        let mut aside = SmallVec::<[EntrySlot; MAX_MISSES]>::new();
         let negligible = self.resource.terms.capacity() * NEGLIGIBLE * NEGLIGIBLE;
-        while free > negligible && aside.len() < MAX_MISSES {
-            let Some(slot) = self.first(Order::Waiting) else {
-                break;
+        if free <= negligible {
+            return;
+        }
+        self.examine(Order::Waiting, &mut |planner, slot| {
+            if free <= negligible {
+                return Examined::Done;
+            }
+            let share = planner.share(slot);
+            let Some(entry) = planner.resource.entries.at(slot) else {
+                return Examined::Done;
             };
-            let Some(entry) = self.resource.entries.at(slot) else {
-                break;
-            };
-            let booked = entry.booking.amount(self.now);
-            let goal = self.share(entry).min(entry.wants());
+            let booked = entry.booking.amount(planner.now);
+            let goal = share.min(entry.wants());
             let lacks = goal - booked;
-            let rule = self.resource.terms.rule();
+            let rule = planner.resource.terms.rule();
             let gets = rule.round_down(goal.min(booked + free)) - booked;
-            let capacity = self.resource.terms.capacity();
-            let is_worth = self.state.is_short(slot)
+            let capacity = planner.resource.terms.capacity();
+            let is_worth = planner.state.is_short(slot)
                 || gets > capacity * FREE_WORTH
                 || is_worth_a_hint(lacks, goal, capacity);
             if !is_worth || gets <= 0.0 || !is_last && gets < lacks.min(goal) * MIN_SERVED {
-                self.state.set_aside(Order::Waiting, slot.index());
-                aside.push(slot);
-            } else if self.hint(slot, 0.0, gets) {
+                Examined::Missed
+            } else if planner.hint(slot, 0.0, gets) {
                 free -= gets;
+                Examined::Hinted
             } else {
-                break;
+                Examined::Done
+            }
+        });
+    }
+
+    /// Examines the first holders in an order, until it is done or has missed too often.
+    fn examine(
+        &mut self,
+        order: Order,
+        examine: &mut impl FnMut(&mut Self, EntrySlot) -> Examined,
+    ) {
+        if order != Order::Spare && self.state.bands.is_some() {
+            self.examine_bands(order, examine);
+            return;
+        }
+        let mut aside = SmallVec::<[EntrySlot; MAX_MISSES]>::new();
+        while aside.len() < MAX_MISSES {
+            let Some(slot) = self.first(order) else { break };
+            match examine(self, slot) {
+                Examined::Hinted => {}
+                Examined::Missed => {
+                    self.state.set_aside(order, slot.index());
+                    aside.push(slot);
+                }
+                Examined::Done => break,
             }
         }
         self.restore(&aside);
+    }
+
+    /// The same in each band: those with much from the lowest band up, those with little from the
+    /// highest down.
+    fn examine_bands(
+        &mut self,
+        order: Order,
+        examine: &mut impl FnMut(&mut Self, EntrySlot) -> Examined,
+    ) {
+        let mut after: Option<Rank> = None;
+        let mut misses = 0;
+        while let Some(rank) = self.next_in_bands(order, after) {
+            if after.is_some_and(|after| after.band != rank.band) {
+                misses = 0;
+            }
+            after = Some(rank);
+            let slot = EntrySlot::new(rank.slot());
+            if !self.still_polls(slot) {
+                continue;
+            }
+            match examine(self, slot) {
+                Examined::Hinted => {}
+                Examined::Missed => misses = usize::saturating_add(misses, 1),
+                Examined::Done => return,
+            }
+            if misses >= MAX_MISSES_IN_BAND {
+                after = Some(match order {
+                    Order::Waiting => rank.before_band(),
+                    Order::Spare | Order::Booked => rank.after_band(),
+                });
+            }
+        }
+    }
+
+    fn next_in_bands(&self, order: Order, after: Option<Rank>) -> Option<Rank> {
+        let bands = self.state.bands.as_ref()?;
+        match order {
+            Order::Waiting => bands.waiting.next_down(after),
+            Order::Spare | Order::Booked => bands.booked.next_up(after),
+        }
     }
 
     /// Hints the holders with the largest leases whose reports are old: their demand may have
@@ -429,15 +527,26 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
     fn first(&mut self, order: Order) -> Option<EntrySlot> {
         loop {
             let slot = EntrySlot::new(self.state.first(order)?);
-            match self.resource.entries.at_mut(slot) {
-                Some(entry) if (self.polls)(entry.holder) => return Some(slot),
-                Some(entry) => {
-                    entry.polls = false;
-                    self.state.track(entry, entry.booking.amount(self.now));
-                }
-                None => self.state.set_aside(order, slot.index()),
+            if self.still_polls(slot) {
+                return Some(slot);
+            }
+            if self.resource.entries.at(slot).is_none() {
+                self.state.set_aside(order, slot.index());
             }
         }
+    }
+
+    /// Whether a candidate still polls. If not, it is no candidate any more.
+    fn still_polls(&mut self, slot: EntrySlot) -> bool {
+        let Some(entry) = self.resource.entries.at_mut(slot) else {
+            return false;
+        };
+        if (self.polls)(entry.holder) {
+            return true;
+        }
+        entry.polls = false;
+        self.state.track(entry, entry.booking.amount(self.now));
+        false
     }
 
     /// Hints a holder, if the resource may have another hint now.
@@ -468,9 +577,13 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         }
     }
 
-    fn share(&self, entry: &Entry) -> f64 {
-        let rule = self.resource.terms.rule();
-        rule.share(&self.resource.demands, entry.demands(), entry.polls)
+    fn share(&mut self, slot: EntrySlot) -> f64 {
+        let resource = &*self.resource;
+        let Some(entry) = resource.entries.at(slot) else {
+            return 0.0;
+        };
+        let (rule, demands) = (resource.terms.rule(), &resource.demands);
+        rule.share_with(&mut self.bands, demands, entry.demands(), entry.polls)
     }
 
     fn free(&self) -> f64 {

@@ -5,6 +5,7 @@ use slab::Slab;
 
 use super::{
     entry::Entry,
+    hint_bands::BandOrder,
     keys::{CallSlot, EntrySlot},
     max_tree::MaxTree,
     sum_tree::SumTree,
@@ -30,6 +31,8 @@ const MISSING_OF_CAPACITY: f64 = 0.02;
 #[derive(Debug, Default)]
 pub(super) struct HintState {
     candidates: [MaxTree; 3],
+    /// Present if the algorithm reads priorities.
+    pub(super) bands: Option<Box<BandOrders>>,
     /// The part of its share that each pending holder lacks.
     shortfall: SumTree,
     calls: Slab<()>,
@@ -45,6 +48,15 @@ pub(super) struct HintState {
     pub(super) change: Option<Round>,
     /// When to plan again without a request.
     pub(super) next_at: Option<Moment>,
+}
+
+/// [`Order::Booked`] and [`Order::Waiting`] by band.
+#[derive(Debug, Default)]
+pub(super) struct BandOrders {
+    /// In the band of the last unit that is booked.
+    pub(super) booked: BandOrder,
+    /// In the band of the next unit that is wanted.
+    pub(super) waiting: BandOrder,
 }
 
 /// An order of the holders that poll and have no open hint.
@@ -98,6 +110,13 @@ pub(super) fn is_worth_a_hint(lacks: f64, share: f64, capacity: f64) -> bool {
 }
 
 impl HintState {
+    pub(super) fn new(by_priority: bool) -> Self {
+        Self {
+            bands: by_priority.then(Box::default),
+            ..Self::default()
+        }
+    }
+
     /// Records a request or release of a holder, and how much it lacks of its share.
     pub(super) fn report(&mut self, entry: &mut Entry, booked: f64, lacks: f64) {
         self.end_call(entry);
@@ -126,6 +145,13 @@ impl HintState {
         ];
         for (tree, value) in self.candidates.iter_mut().zip(values) {
             tree.set(entry.slot.index(), value);
+        }
+        if let Some(bands) = &mut self.bands {
+            let slot = entry.slot.index();
+            let is_booked = is_candidate && booked > 0.0;
+            let place = |is_in, is_next| entry.place_of(booked, is_next).filter(|_| is_in);
+            bands.booked.set(slot, place(is_booked, false));
+            bands.waiting.set(slot, place(is_waiting, true));
         }
     }
 

@@ -315,7 +315,7 @@ impl LiveResource {
             sum_has: resource.sum_has(),
             sum_wants: resource.sum_wants(),
             free: resource.free(terms),
-            fill_level: terms.rule().fill_level(&resource.demands),
+            fill_level: resource.fill_level(terms),
             // A sum of whole numbers, exact up to 2^53.
             clients: clients as u64,
             in_learning_mode: learning,

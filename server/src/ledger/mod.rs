@@ -26,6 +26,7 @@ mod entry;
 mod expiry_heap;
 mod explain;
 mod feedback;
+mod hint_bands;
 mod hint_plan;
 mod hint_state;
 mod hints;

@@ -115,13 +115,13 @@ impl Resource {
     ) -> Self {
         Self {
             feedback: SharedFeedback::new(&terms, predecessor, now),
+            demands: DemandTree::new(terms.rule().reads_priorities()),
             terms,
             learning_until,
             learning: (now < learning_until).then(Box::default),
             predecessor,
             entries: Entries::default(),
             booked: SumTree::default(),
-            demands: DemandTree::default(),
             expiries: ExpiryHeap::default(),
             hints: None,
             rescalings: Box::default(),
@@ -134,6 +134,10 @@ impl Resource {
         self.feedback.set_terms(&self.terms, &terms, now);
         let factor = terms.scale_from(&self.terms);
         self.terms = terms;
+        let reads_priorities = self.terms.rule().reads_priorities();
+        if reads_priorities != self.demands.is_by_priority() {
+            self.reorder_demands(reads_priorities, now);
+        }
         if factor != 1.0 {
             self.rescale(factor, now);
         }
@@ -143,6 +147,21 @@ impl Resource {
             // Confirmed entries are retained only until the old end.
             self.learning = None;
             self.learning_until = learning_until;
+        }
+    }
+
+    /// Orders the demands by priority, or no longer. Takes time in proportion to the number of
+    /// holders.
+    fn reorder_demands(&mut self, by_priority: bool, now: Moment) {
+        self.demands = DemandTree::new(by_priority);
+        if let Some(hints) = &mut self.hints {
+            hints.bands = by_priority.then(Box::default);
+        }
+        for entry in self.entries.iter_mut() {
+            entry.move_demand(&mut self.demands);
+            if let Some(hints) = &mut self.hints {
+                hints.track(entry, entry.booking.amount(now));
+            }
         }
     }
 
@@ -442,7 +461,8 @@ impl Resource {
             lacks = 0.0;
         }
         if (polls || is_learning) && hints.is_none() {
-            *hints = Some(Box::default());
+            let by_priority = demands.is_by_priority();
+            *hints = Some(Box::new(HintState::new(by_priority)));
         }
         if let Some(hints) = hints {
             hints.report(entry, amount, lacks);

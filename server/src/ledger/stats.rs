@@ -41,7 +41,9 @@ impl LedgerStats {
             AlgorithmKind::Static => Some(&mut self.static_grants),
             AlgorithmKind::Suppression => Some(&mut self.suppression_grants),
             AlgorithmKind::SharedBucket => Some(&mut self.shared_bucket_grants),
-            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => None,
+            AlgorithmKind::ProportionalShare
+            | AlgorithmKind::FairShare
+            | AlgorithmKind::PriorityShare => None,
         };
         if let Some(grants) = unlimited {
             *grants += u64::from(grant.capacity > Capacity::ZERO);

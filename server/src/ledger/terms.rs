@@ -23,6 +23,7 @@ impl ResourceTerms {
             surplus: template.surplus(),
             surplus_without_polls: template.surplus_without_polls(),
             granularity: template.granularity().get(),
+            floor: template.floor(),
         };
         Self {
             template: Some(Arc::clone(template)),
@@ -48,6 +49,7 @@ impl ResourceTerms {
                 surplus: 0.0,
                 surplus_without_polls: 0.0,
                 granularity: 0.0,
+                floor: 0.0,
             },
         }
     }
@@ -139,9 +141,9 @@ impl ResourceTerms {
             AlgorithmKind::Static | AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => {
                 self.rule.capacity
             }
-            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => {
-                (self.rule.capacity - others).max(0.0)
-            }
+            AlgorithmKind::ProportionalShare
+            | AlgorithmKind::FairShare
+            | AlgorithmKind::PriorityShare => (self.rule.capacity - others).max(0.0),
         }
     }
 

@@ -21,6 +21,7 @@ resources:
   - {identifier_glob: none/*, capacity: 10, algorithm: {kind: NO_ALGORITHM, lease_length: 3600, refresh_interval: 5}}
   - {identifier_glob: static/*, capacity: 10, algorithm: {kind: STATIC, lease_length: 3600, refresh_interval: 5}}
   - {identifier_glob: share/*, capacity: 10, algorithm: {kind: PROPORTIONAL_SHARE, lease_length: 3600, refresh_interval: 5}}
+  - {identifier_glob: band/*, capacity: 10, algorithm: {kind: PRIORITY_SHARE, lease_length: 3600, refresh_interval: 5, parameters: [{name: floor, value: 0.1}]}}
   - {identifier_glob: bucket/*, capacity: 10, algorithm: {kind: SHARED_BUCKET, lease_length: 3600, refresh_interval: 5}}
   - {identifier_glob: suppress/*, capacity: 10, algorithm: {kind: SUPPRESSION, lease_length: 3600, refresh_interval: 5}}
   - {identifier_glob: zero, capacity: 0, algorithm: {kind: FAIR_SHARE, lease_length: 3600, refresh_interval: 5}}

@@ -292,7 +292,7 @@ impl Simulation {
             let factor = [0.25, 0.5, 1.0][self.rng.usize(..3)];
             let lease_length = (self.longest_lease * factor).max(5.0);
             *limit = Limit {
-                algorithm: Algorithm::random(&mut self.rng),
+                algorithm: Algorithm::random(&mut self.rng, &self.priorities),
                 lease_length,
                 refresh_interval: (lease_length / 5.0).max(1.5),
                 minimum_refresh_interval: limit.minimum_refresh_interval.min(1.0),

@@ -164,7 +164,11 @@ impl Simulation {
         for (resource, limit) in self.limits.iter().enumerate() {
             let clients = self.clients.iter().filter_map(|client| {
                 let wants = client.wants[resource]?;
-                let demand = Demand { weight: 1.0, wants };
+                let demand = Demand {
+                    weight: 1.0,
+                    wants,
+                    priority: client.priorities[resource],
+                };
                 Some((demand, client.usable[resource].at(self.time)))
             });
             let node = self.node.iter().filter_map(|node| {

@@ -120,10 +120,14 @@ impl Simulation {
 
     pub(super) fn change_client_demand(&mut self, index: usize, resource: usize) {
         let wants = if self.rng.u8(..4) == 0 { 3.0 } else { 90.0 } * self.rng.f64();
+        let priority = self.priorities.random();
         let client = &mut self.clients[index];
         if client.is_running() {
+            client.priorities[resource] = priority;
             let effects = client.set_demand(resource, wants, self.time);
-            self.record(|| format!("client {index} wants {wants} of resource {resource}"));
+            self.record(|| {
+                format!("client {index} wants {wants} of resource {resource} at {priority}")
+            });
             self.apply(index, effects);
         }
     }
@@ -132,6 +136,7 @@ impl Simulation {
         let demand = Demand {
             weight: self.rng.u64(1..=4) as f64,
             wants: 120.0 * self.rng.f64(),
+            priority: self.priorities.random(),
         };
         if let Some(node) = &mut self.node {
             node.demands[resource] = Some(demand);

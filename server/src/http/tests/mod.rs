@@ -13,6 +13,7 @@ mod leases;
 mod metrics;
 mod openapi;
 mod patches;
+mod priorities;
 mod probes;
 mod quota;
 mod read_throttle;

@@ -1,19 +1,21 @@
 //! Pure functions from all demands for a capacity to shares. `decision` limits the grants.
 
+mod priority_share;
 mod shared_bucket;
 mod suppression;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use self::{
+    priority_share::{BandShares, PriorityLimit},
     shared_bucket::{BucketTerms, SharedBucket},
     suppression::RecentDemand,
 };
 
 use doorman_openapi::AlgorithmKind;
 
-use super::demands::{Demand, DemandSum, DemandTree, PlacedDemand};
+use super::demands::{Demand, DemandSum, DemandTree, Demands, PlacedDemand};
 
 /// Relative tolerance, so that three whole steps are not rounded to 2.999.
 const TOLERANCE: f64 = 1e-9;
@@ -31,6 +33,8 @@ pub(super) struct ShareRule {
     pub(super) surplus_without_polls: f64,
     /// Shares are multiples of this; 0 means any amount.
     pub(super) granularity: f64,
+    /// PRIORITY_SHARE: the part that a band leaves to the lower ones, from 0 to 1.
+    pub(super) floor: f64,
 }
 
 impl ShareRule {
@@ -41,12 +45,30 @@ impl ShareRule {
             | AlgorithmKind::Static
             | AlgorithmKind::Suppression
             | AlgorithmKind::SharedBucket => false,
-            AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => true,
+            AlgorithmKind::ProportionalShare
+            | AlgorithmKind::FairShare
+            | AlgorithmKind::PriorityShare => true,
         }
+    }
+
+    /// Whether the demands must be ordered by priority.
+    pub(super) fn reads_priorities(&self) -> bool {
+        self.kind == AlgorithmKind::PriorityShare
     }
 
     pub(super) fn share(
         &self,
+        demands: &DemandTree,
+        own: impl Iterator<Item = PlacedDemand> + Clone,
+        polls: bool,
+    ) -> f64 {
+        self.share_with(&mut BandShares::default(), demands, own, polls)
+    }
+
+    /// The same, for several holders. `bands` is for one order and state of the demands.
+    pub(super) fn share_with(
+        &self,
+        bands: &mut BandShares,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand> + Clone,
         polls: bool,
@@ -59,20 +81,67 @@ impl ShareRule {
             AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => {
                 return self.round_down(self.capacity);
             }
+            AlgorithmKind::PriorityShare => return self.priority_share(bands, demands, own, polls),
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare if self.fits(demands) => {
                 ShareCurve::as_wanted(self.surplus_per_weight(demands, polls))
             }
-            AlgorithmKind::ProportionalShare => proportional_share(self.capacity, demands),
-            AlgorithmKind::FairShare => fair_share(self.capacity, demands),
+            AlgorithmKind::ProportionalShare => proportional_share(self.capacity, &demands.all()),
+            AlgorithmKind::FairShare => fair_share(self.capacity, &demands.all()),
         };
+        own.map(|placed| self.share_by(&curve, &demands.all(), placed, 0.0))
+            .sum()
+    }
+
+    /// The share of a demand among `demands`, after shares of `before` in order.
+    fn share_by(
+        &self,
+        curve: &ShareCurve,
+        demands: &Demands<'_>,
+        placed: PlacedDemand,
+        before: f64,
+    ) -> f64 {
+        if self.granularity > 0.0 {
+            curve.share_in_steps(demands, placed, self.granularity, before)
+        } else {
+            curve.share(placed.demand())
+        }
+    }
+
+    /// PRIORITY_SHARE. Whole steps are counted from the lowest band up, so that what rounding
+    /// leaves in lower bands goes to higher ones.
+    fn priority_share(
+        &self,
+        bands: &mut BandShares,
+        demands: &DemandTree,
+        own: impl Iterator<Item = PlacedDemand>,
+        polls: bool,
+    ) -> f64 {
+        if !self.fits(demands) {
+            return own.map(|placed| bands.share(self, demands, placed)).sum();
+        }
+        let curve = ShareCurve::as_wanted(self.surplus_per_weight(demands, polls));
         own.map(|placed| {
-            if self.granularity > 0.0 {
-                curve.share_in_steps(demands, placed, self.granularity)
-            } else {
-                curve.share(placed.demand())
+            if self.granularity == 0.0 {
+                return curve.share(placed.demand());
             }
+            let before = curve.below.at(demands.sum_below(placed.band()));
+            self.share_by(&curve, &demands.band(placed.band()), placed, before)
         })
         .sum()
+    }
+
+    /// Why PRIORITY_SHARE does not meet a holder's demand; `None` if it does.
+    pub(super) fn priority_limit(
+        &self,
+        demands: &DemandTree,
+        own: impl Iterator<Item = PlacedDemand>,
+    ) -> Option<PriorityLimit> {
+        if !self.reads_priorities() || self.fits(demands) {
+            return None;
+        }
+        let mut bands = BandShares::default();
+        own.filter_map(|placed| bands.limit(self, demands, placed))
+            .last()
     }
 
     /// The share before rounding to whole steps; `None` without granularity.
@@ -92,7 +161,7 @@ impl ShareRule {
     /// The most that FAIR_SHARE gives one client; `None` while every demand is met.
     pub(super) fn fill_level(&self, demands: &DemandTree) -> Option<f64> {
         let is_limited = self.kind == AlgorithmKind::FairShare && !self.fits(demands);
-        let level = is_limited.then(|| demands.fill_level(self.capacity));
+        let level = is_limited.then(|| demands.all().fill_level(self.capacity));
         // Rounding can make the demands fit here that did not fit above.
         level.filter(|level| level.is_finite())
     }
@@ -139,7 +208,7 @@ impl ShareRule {
 /// FAIR_SHARE: the weighted max-min fair share. Every demand is met up to one common level per
 /// weight, the highest that the capacity allows (Bertsekas and Gallager, "Data Networks", §6.5.2).
 /// Doorman approximates it in two rounds; this is exact.
-fn fair_share(capacity: f64, demands: &DemandTree) -> ShareCurve {
+fn fair_share(capacity: f64, demands: &Demands<'_>) -> ShareCurve {
     let level = demands.fill_level(capacity);
     if level.is_infinite() {
         return ShareCurve::as_wanted(0.0);
@@ -157,8 +226,8 @@ fn fair_share(capacity: f64, demands: &DemandTree) -> ShareCurve {
 /// PROPORTIONAL_SHARE, as defined in the Doorman design document. Each demand is met up to an equal
 /// share per weight. Capacity left over by smaller demands goes to the larger ones, in proportion
 /// to what they want beyond their equal share.
-fn proportional_share(capacity: f64, demands: &DemandTree) -> ShareCurve {
-    let equal = capacity / demands.total().weight.max(1.0);
+fn proportional_share(capacity: f64, demands: &Demands<'_>) -> ShareCurve {
+    let equal = capacity / demands.sum().weight.max(1.0);
     let (met, unmet) = demands.split_at(equal);
     let left_over = (equal * met.weight - met.wants).max(0.0);
     let need = unmet.wants - equal * unmet.weight;
@@ -209,9 +278,15 @@ impl ShareCurve {
     /// The share in whole steps: the steps that fit into the shares up to this demand in tree
     /// order, less those that fit before it. Each share is rounded up or down, and together they
     /// use all whole steps.
-    fn share_in_steps(&self, demands: &DemandTree, placed: PlacedDemand, step: f64) -> f64 {
+    fn share_in_steps(
+        &self,
+        demands: &Demands<'_>,
+        placed: PlacedDemand,
+        step: f64,
+        before: f64,
+    ) -> f64 {
         let (below, above) = demands.sums_before(placed, self.threshold);
-        let before = self.below.at(below) + self.above.at(above);
+        let before = before + self.below.at(below) + self.above.at(above);
         let after = before + self.share(placed.demand());
         (whole_steps(after, step) - whole_steps(before, step)) * step
     }

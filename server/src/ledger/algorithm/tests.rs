@@ -10,6 +10,7 @@ fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
             surplus: 0.0,
             surplus_without_polls: 0.0,
             granularity: 0.0,
+            floor: 0.0,
         },
         demands,
     )
@@ -17,7 +18,10 @@ fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
 
 fn shares_by(rule: ShareRule, demands: &[Demand]) -> Vec<f64> {
     let mut tree = DemandTree::default();
-    let placed: Vec<PlacedDemand> = demands.iter().map(|demand| tree.insert(*demand)).collect();
+    let placed: Vec<PlacedDemand> = demands
+        .iter()
+        .map(|demand| tree.insert(0, *demand))
+        .collect();
     placed
         .into_iter()
         .map(|placed| rule.share(&tree, std::iter::once(placed), false))
@@ -84,7 +88,7 @@ fn excess_within_rounding_is_harmless() {
             weight: 1.0,
         };
         let placed: Vec<_> = (0..count)
-            .map(|number| tree.insert(demand(number)))
+            .map(|number| tree.insert(0, demand(number)))
             .collect();
         let rule = ShareRule {
             kind: AlgorithmKind::FairShare,
@@ -92,8 +96,9 @@ fn excess_within_rounding_is_harmless() {
             surplus: 0.0,
             surplus_without_polls: 0.0,
             granularity: 1.0,
+            floor: 0.0,
         };
-        met += u32::from(tree.fill_level(rule.capacity).is_infinite());
+        met += u32::from(tree.all().fill_level(rule.capacity).is_infinite());
         let level = rule.fill_level(&tree);
         assert!(level.is_none_or(f64::is_finite), "{count}: {level:?}");
         for placed in placed {
@@ -157,6 +162,156 @@ fn proportional_by_definition(capacity: f64, demands: &[Demand]) -> Vec<f64> {
             }
         })
         .collect()
+}
+
+/// The definition of PRIORITY_SHARE, band by band, for demands with their priorities.
+pub(in super::super) fn priority_by_definition(
+    capacity: f64,
+    floor: f64,
+    demands: &[(i32, Demand)],
+) -> Vec<f64> {
+    let wanted = |below: i32| -> f64 {
+        let lower = demands.iter().filter(|(band, _)| *band < below);
+        lower.map(|(_, demand)| demand.wants).sum()
+    };
+    let mut bands: Vec<i32> = demands.iter().map(|(priority, _)| *priority).collect();
+    bands.sort_unstable();
+    bands.dedup();
+    bands.reverse();
+    // The lowest are one band.
+    bands.truncate(32);
+    let last = bands.last().copied();
+    let mut shares = vec![0.0; demands.len()];
+    let mut left = capacity;
+    for band in bands {
+        let is_last = Some(band) == last;
+        let own: Vec<usize> = (0..demands.len())
+            .filter(|at| demands[*at].0 == band || is_last && demands[*at].0 < band)
+            .collect();
+        let lower = if is_last { 0.0 } else { wanted(band) };
+        let most = left - (floor * left).min(lower);
+        let wants: Vec<Demand> = own.iter().map(|at| demands[*at].1).collect();
+        let sum: f64 = wants.iter().map(|demand| demand.wants).sum();
+        let given = if sum <= most {
+            wants.iter().map(|demand| demand.wants).collect()
+        } else {
+            fill_round_by_round(most, &wants)
+        };
+        left -= given.iter().sum::<f64>().min(left);
+        for (at, given) in own.into_iter().zip(given) {
+            shares[at] = given;
+        }
+    }
+    shares
+}
+
+/// The rule, and a tree with the demands, each in its band.
+fn by_priority(
+    capacity: f64,
+    floor: f64,
+    granularity: f64,
+    demands: &[(i32, Demand)],
+) -> (ShareRule, DemandTree, Vec<PlacedDemand>) {
+    let rule = ShareRule {
+        kind: AlgorithmKind::PriorityShare,
+        capacity,
+        surplus: 0.0,
+        surplus_without_polls: 0.0,
+        granularity,
+        floor,
+    };
+    let mut tree = DemandTree::new(true);
+    let mut placed: Vec<PlacedDemand> = demands
+        .iter()
+        .map(|(priority, demand)| tree.insert(*priority, *demand))
+        .collect();
+    // Each holder refreshes once more.
+    for (placed, (priority, demand)) in placed.iter_mut().zip(demands) {
+        *placed = tree.replace(*priority, *placed, *demand);
+    }
+    (rule, tree, placed)
+}
+
+fn priority_shares(
+    capacity: f64,
+    floor: f64,
+    granularity: f64,
+    demands: &[(i32, Demand)],
+) -> Vec<f64> {
+    let (rule, tree, placed) = by_priority(capacity, floor, granularity, demands);
+    placed
+        .into_iter()
+        .map(|placed| rule.share(&tree, std::iter::once(placed), false))
+        .collect()
+}
+
+#[track_caller]
+fn check_priorities(capacity: f64, floor: f64, demands: &[(i32, f64)], expected: &[f64]) {
+    let demands: Vec<_> = demands
+        .iter()
+        .map(|(priority, wants)| (*priority, single(&[*wants])[0]))
+        .collect();
+    let got = priority_shares(capacity, floor, 0.0, &demands);
+    for (got, expected) in got.iter().zip(expected) {
+        assert!(
+            (got - expected).abs() < 1e-9,
+            "{demands:?}: {got} is not {expected}"
+        );
+    }
+}
+
+#[test]
+fn higher_priorities_are_served_first() {
+    let demands = [(1, 60.0), (0, 80.0), (0, 10.0), (-5, 30.0)];
+    check_priorities(100.0, 0.0, &demands, &[60.0, 30.0, 10.0, 0.0]);
+    check_priorities(50.0, 0.0, &demands, &[50.0, 0.0, 0.0, 0.0]);
+    check_priorities(170.0, 0.0, &demands, &[60.0, 80.0, 10.0, 20.0]);
+    check_priorities(1000.0, 0.0, &demands, &[60.0, 80.0, 10.0, 30.0]);
+}
+
+#[test]
+fn floor_is_left_to_lower_priorities() {
+    // 20 of 100 are left to the lower ones, and 4 of these to the lowest.
+    let demands = [(2, 200.0), (1, 80.0), (0, 30.0)];
+    check_priorities(100.0, 0.2, &demands, &[80.0, 16.0, 4.0]);
+    // No more than they want.
+    check_priorities(
+        100.0,
+        0.2,
+        &[(2, 200.0), (1, 3.0), (0, 2.0)],
+        &[95.0, 3.0, 2.0],
+    );
+    // All of it: the lowest first.
+    check_priorities(100.0, 1.0, &demands, &[0.0, 70.0, 30.0]);
+}
+
+#[test]
+fn more_than_32_priorities_merge_the_lowest() {
+    let demands: Vec<_> = (0..40).map(|priority| (priority, 10.0)).collect();
+    // 31 bands of one demand, and one of nine.
+    let mut expected = vec![5.0; 9];
+    expected.extend([10.0; 31]);
+    check_priorities(355.0, 0.0, &demands, &expected);
+}
+
+#[test]
+fn leftover_step_goes_to_the_higher_priority() {
+    let demand = |wants: f64| single(&[wants])[0];
+    let demands = [(1, demand(2.6)), (0, demand(100.0))];
+    assert_eq!(priority_shares(5.0, 0.0, 1.0, &demands), [3.0, 2.0]);
+    // Also while all demands fit.
+    let demands = [(1, demand(2.5)), (0, demand(2.5))];
+    assert_eq!(priority_shares(9.0, 0.0, 1.0, &demands), [3.0, 2.0]);
+}
+
+fn with_priorities() -> impl Strategy<Value = Vec<(i32, Demand)>> {
+    let priority = prop_oneof![4 => -2i32..3, 1 => -40i32..40, 1 => any::<i32>()];
+    (demands(), prop::collection::vec(priority, 40))
+        .prop_map(|(demands, priorities)| priorities.into_iter().zip(demands).collect())
+}
+
+fn floors() -> impl Strategy<Value = f64> {
+    prop_oneof![2 => Just(0.0), 3 => 0.0..1.0f64, 1 => Just(1.0)]
 }
 
 fn demands() -> impl Strategy<Value = Vec<Demand>> {
@@ -232,7 +387,7 @@ proptest! {
         let wanted: f64 = demands.iter().map(|demand| demand.wants).sum();
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let capacity = wanted + spare;
-            let rule = ShareRule { kind, capacity, surplus, surplus_without_polls: surplus, granularity: 0.0 };
+            let rule = ShareRule { kind, capacity, surplus, surplus_without_polls: surplus, granularity: 0.0, floor: 0.0 };
             let got = shares_by(rule, &demands);
             let sum: f64 = got.iter().sum();
             let expected = wanted + surplus * (capacity - wanted);
@@ -250,7 +405,7 @@ proptest! {
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let exact = shares(kind, capacity, &demands);
             let got = shares_by(ShareRule { kind, capacity, surplus: 0.0,
-            surplus_without_polls: 0.0, granularity: step }, &demands);
+            surplus_without_polls: 0.0, granularity: step, floor: 0.0 }, &demands);
             let (sum, total): (f64, f64) = (got.iter().sum(), exact.iter().sum());
             prop_assert!((sum - (total / step + 1e-9).floor() * step).abs() <= 1e-6 * (1.0 + sum), "{kind:?}: {sum} of {total}");
             for (got, exact) in got.iter().zip(&exact) {
@@ -258,6 +413,73 @@ proptest! {
                 prop_assert!((steps - steps.round()).abs() < 1e-6, "{kind:?}: {got}");
                 prop_assert!((got - exact).abs() < step * (1.0 + 1e-6), "{kind:?}: {got} for {exact}");
             }
+        }
+    }
+
+    #[test]
+    fn priority_share_equals_its_definition(
+        demands in with_priorities(), floor in floors(),
+        capacity in prop_oneof![Just(0.0), 0.0..5000.0f64, 0.0..1e13f64]
+    ) {
+        let got = priority_shares(capacity, floor, 0.0, &demands);
+        let expected = priority_by_definition(capacity, floor, &demands);
+        for (got, expected) in got.iter().zip(&expected) {
+            prop_assert!((got - expected).abs() <= 1e-9 * (1.0 + expected + capacity), "{got} is not {expected}");
+        }
+    }
+
+    /// More than 32 bands, until the holders have refreshed.
+    #[test]
+    fn demands_that_have_yet_to_move_share_the_capacity(
+        demands in demands(), floor in floors(), capacity in 0.0..1e13f64, is_rising in any::<bool>()
+    ) {
+        let rule = by_priority(capacity, floor, 0.0, &[]).0;
+        let mut tree = DemandTree::new(true);
+        let mut number = 0;
+        let mut insert = |demand: &Demand| {
+            number += if is_rising { 1 } else { -1 };
+            tree.insert(number, *demand)
+        };
+        let placed: Vec<_> = demands.iter().chain(&demands).map(&mut insert).collect();
+        let shares = placed.iter().map(|placed| rule.share(&tree, std::iter::once(*placed), false));
+        let sum: f64 = shares.clone().sum();
+        let most = capacity.min(tree.total().wants);
+        prop_assert!((sum - most).abs() <= 1e-9 * most, "{sum} of {most}");
+        for (share, placed) in shares.zip(&placed) {
+            prop_assert!((0.0..=placed.demand().wants).contains(&share), "{share} of {placed:?}");
+        }
+    }
+
+    #[test]
+    fn holder_of_many_priorities_gets_the_sum(
+        demands in with_priorities(), floor in floors(), capacity in 0.0..5000.0f64, step in prop_oneof![Just(0.0), Just(1.0)]
+    ) {
+        let (rule, tree, placed) = by_priority(capacity, floor, step, &demands);
+        let apart: f64 = placed.iter().map(|placed| rule.share(&tree, std::iter::once(*placed), false)).sum();
+        let together = rule.share(&tree, placed.into_iter(), false);
+        prop_assert!((together - apart).abs() <= 1e-9 * (1.0 + apart), "{together} is not {apart}");
+    }
+
+    #[test]
+    fn whole_steps_never_favor_lower_priorities(
+        demands in with_priorities(), floor in floors(), capacity in 0.0..5000.0f64, step in prop_oneof![Just(1.0), 0.5..20.0f64]
+    ) {
+        let exact = priority_shares(capacity, floor, 0.0, &demands);
+        let got = priority_shares(capacity, floor, step, &demands);
+        let (sum, total): (f64, f64) = (got.iter().sum(), exact.iter().sum());
+        prop_assert!((sum - (total / step + 1e-9).floor() * step).abs() <= 1e-6 * (1.0 + sum), "{sum} of {total}");
+        for (got, exact) in got.iter().zip(&exact) {
+            let steps = got / step;
+            prop_assert!((steps - steps.round()).abs() < 1e-6, "{got}");
+            prop_assert!((got - exact).abs() < step * (1.0 + 1e-6), "{got} for {exact}");
+        }
+        let up_to = |shares: &[f64], priority: i32| -> f64 {
+            let lower = demands.iter().zip(shares).filter(|((other, _), _)| *other <= priority);
+            lower.map(|(_, share)| share).sum()
+        };
+        for (priority, _) in &demands {
+            let (got, exact) = (up_to(&got, *priority), up_to(&exact, *priority));
+            prop_assert!(got <= exact + 1e-6 * (1.0 + exact), "{got} up to {priority}, not {exact}");
         }
     }
 }

@@ -1,13 +1,21 @@
-//! All demands for a resource, ordered by wants per client, with exact sums of any prefix.
+//! All demands for a resource, ordered by band and by wants per client, with exact sums of ranges.
 
+mod bands;
 mod node;
+mod priorities;
 
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Ordering;
 
-use self::node::{Node, Span};
+use smallvec::SmallVec;
+
+pub(super) use self::{bands::Demands, priorities::MAX_BANDS};
+use self::{
+    node::{Node, Span},
+    priorities::Priorities,
+};
 
 /// The demand of one client, or of a node's clients at one priority.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,8 +59,10 @@ impl From<Demand> for DemandSum {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PlacedDemand {
     demand: Demand,
-    /// Orders demands of equal ratio.
-    number: u64,
+    /// Orders demands of equal ratio. A number comes again after 2³² demands.
+    number: u32,
+    /// Its priority, or that of the lowest band. Always 0 if the algorithm ignores priorities.
+    band: i32,
 }
 
 impl PlacedDemand {
@@ -60,10 +70,15 @@ impl PlacedDemand {
         self.demand
     }
 
+    pub(super) fn band(self) -> i32 {
+        self.band
+    }
+
     fn key(self) -> SortKey {
         SortKey {
             ratio: self.demand.ratio(),
             number: self.number,
+            band: self.band,
         }
     }
 }
@@ -71,24 +86,28 @@ impl PlacedDemand {
 #[derive(Debug, Clone, Copy)]
 struct SortKey {
     ratio: f64,
-    number: u64,
+    number: u32,
+    band: i32,
 }
 
 impl SortKey {
     const FIRST: Self = Self {
         ratio: f64::NEG_INFINITY,
         number: 0,
+        band: i32::MAX,
     };
 
     fn precedes(self, other: Self) -> bool {
-        self.ratio
-            .total_cmp(&other.ratio)
+        other
+            .band
+            .cmp(&self.band)
+            .then(self.ratio.total_cmp(&other.ratio))
             .then(self.number.cmp(&other.number))
             == Ordering::Less
     }
 }
 
-/// The demands of a resource, ordered by ratio, then by arrival.
+/// The demands of a resource, ordered by band, the highest first, then by ratio, then by arrival.
 ///
 /// A B⁺-tree (Comer, "The Ubiquitous B-Tree", Computing Surveys, 1979) whose inner nodes hold the
 /// sums of their children. A decision among a million demands reads half a dozen nodes.
@@ -96,99 +115,75 @@ impl SortKey {
 pub(super) struct DemandTree {
     root: Node,
     total: DemandSum,
-    next_number: u64,
+    next_number: u32,
+    /// Present if the algorithm reads priorities.
+    priorities: Option<Box<Priorities>>,
 }
 
 impl DemandTree {
-    pub(super) fn insert(&mut self, demand: Demand) -> PlacedDemand {
-        let number = self.next_number;
-        self.next_number = self.next_number.wrapping_add(1);
-        self.place(PlacedDemand { demand, number })
+    /// An empty tree. Without priorities all demands are in one band.
+    pub(super) fn new(by_priority: bool) -> Self {
+        Self {
+            priorities: by_priority.then(Box::default),
+            ..Self::default()
+        }
     }
 
-    pub(super) fn remove(&mut self, placed: PlacedDemand) {
+    pub(super) fn is_by_priority(&self) -> bool {
+        self.priorities.is_some()
+    }
+
+    /// Insert the demands of a holder from its highest priority down: a lower one does not change
+    /// the band of a higher one.
+    pub(super) fn insert(&mut self, priority: i32, demand: Demand) -> PlacedDemand {
+        if let Some(priorities) = &mut self.priorities {
+            priorities.add(priority);
+        }
+        let number = self.next_number;
+        self.next_number = self.next_number.wrapping_add(1);
+        self.place(PlacedDemand {
+            demand,
+            number,
+            band: self.band_of(priority),
+        })
+    }
+
+    pub(super) fn remove(&mut self, priority: i32, placed: PlacedDemand) {
+        if let Some(priorities) = &mut self.priorities {
+            priorities.remove(priority);
+        }
         self.root.remove(placed.key());
         self.root.drop_needless_levels();
         self.total = self.root.sum();
     }
 
-    pub(super) fn replace(&mut self, placed: PlacedDemand, demand: Demand) -> PlacedDemand {
+    /// Also moves the demand to its band if the bands have changed since it was placed.
+    pub(super) fn replace(
+        &mut self,
+        priority: i32,
+        placed: PlacedDemand,
+        demand: Demand,
+    ) -> PlacedDemand {
+        let band = self.band_of(priority);
+        if placed.demand == demand && placed.band == band {
+            return placed;
+        }
         self.root.remove(placed.key());
-        self.place(PlacedDemand { demand, ..placed })
+        self.place(PlacedDemand {
+            demand,
+            band,
+            ..placed
+        })
     }
 
     pub(super) fn total(&self) -> DemandSum {
         self.total
     }
 
-    /// The ratio at which the capacity is used up if every demand is met up to it (water-filling).
-    /// Infinite if all demands fit.
-    pub(super) fn fill_level(&self, capacity: f64) -> f64 {
-        let mut filling = Filling {
-            capacity,
-            met: 0.0,
-            weight_above: 0.0,
-        };
-        let mut at = Some(&self.root);
-        while let Some(node) = at {
-            at = match node {
-                Node::Leaf(demands) => {
-                    let unmet = filling.advance(demands);
-                    filling.weight_above += unmet.map_or(0.0, |placed| placed.demand.weight);
-                    None
-                }
-                Node::Inner(branches) => filling.advance(branches).map(|branch| &branch.node),
-            };
-        }
-        if filling.weight_above > 0.0 {
-            (capacity - filling.met).max(0.0) / filling.weight_above
-        } else {
-            f64::INFINITY
-        }
-    }
-
-    /// The sums of the demands up to `ratio`, and of those above.
-    pub(super) fn split_at(&self, ratio: f64) -> (DemandSum, DemandSum) {
-        self.split(|key| key.ratio <= ratio)
-    }
-
-    /// The sums of the demands before this one: of those up to `ratio`, and of those above.
-    pub(super) fn sums_before(&self, placed: PlacedDemand, ratio: f64) -> (DemandSum, DemandSum) {
-        let (before, _) = self.split(|key| key.precedes(placed.key()));
-        let (below, _) = self.split_at(ratio);
-        if before.weight <= below.weight {
-            return (before, DemandSum::default());
-        }
-        // The demands are ordered, so all that are `below` come before this one.
-        let above = DemandSum {
-            wants: (before.wants - below.wants).max(0.0),
-            weight: (before.weight - below.weight).max(0.0),
-        };
-        (below, above)
-    }
-
-    /// The sums of the prefix for which `is_before` holds, and of the rest.
-    fn split(&self, is_before: impl Fn(SortKey) -> bool) -> (DemandSum, DemandSum) {
-        let mut sums = (DemandSum::default(), DemandSum::default());
-        let mut at = Some(&self.root);
-        while let Some(node) = at {
-            at = match node {
-                Node::Leaf(demands) => {
-                    let (first, rest) = split_spans(demands, &is_before);
-                    sums = (sums.0.plus(sum(first)), sums.1.plus(sum(rest)));
-                    None
-                }
-                Node::Inner(branches) => {
-                    let (first, rest) = split_spans(branches, &is_before);
-                    sums.0 = sums.0.plus(sum(first));
-                    rest.split_first().map(|(cut, rest)| {
-                        sums.1 = sums.1.plus(sum(rest));
-                        &cut.node
-                    })
-                }
-            };
-        }
-        sums
+    fn band_of(&self, priority: i32) -> i32 {
+        self.priorities
+            .as_ref()
+            .map_or(0, |priorities| priorities.band_of(priority))
     }
 
     fn place(&mut self, placed: PlacedDemand) -> PlacedDemand {
@@ -202,15 +197,41 @@ impl DemandTree {
     }
 }
 
-fn split_spans<S: Span>(spans: &[S], is_before: impl Fn(SortKey) -> bool) -> (&[S], &[S]) {
+/// The sums of the prefix for which `is_before` holds, and of the rest.
+fn split<S: Span>(spans: &[S], is_before: &impl Fn(SortKey) -> bool) -> (DemandSum, DemandSum) {
     let end = spans.iter().take_while(|it| is_before(it.last())).count();
-    spans.split_at_checked(end).unwrap_or((spans, &[]))
+    let (first, rest) = spans.split_at_checked(end).unwrap_or((spans, &[]));
+    let Some((cut, rest)) = rest.split_first() else {
+        return (sum(first), DemandSum::default());
+    };
+    let (before, after) = match cut.node() {
+        None => (DemandSum::default(), cut.sum()),
+        Some(Node::Leaf(demands)) => split(demands, is_before),
+        Some(Node::Inner(branches)) => split(branches, is_before),
+    };
+    (sum(first).plus(before), after.plus(sum(rest)))
 }
 
 fn sum<S: Span>(spans: &[S]) -> DemandSum {
     spans
         .iter()
         .fold(DemandSum::default(), |sum, span| sum.plus(span.sum()))
+}
+
+/// The ratio at which the capacity is used up if every demand is met up to it (water-filling).
+/// Infinite if all demands fit.
+fn fill_level<S: Span>(spans: &[S], capacity: f64) -> f64 {
+    let mut filling = Filling {
+        capacity,
+        met: 0.0,
+        weight_above: 0.0,
+    };
+    filling.fill(spans);
+    if filling.weight_above > 0.0 {
+        (capacity - filling.met).max(0.0) / filling.weight_above
+    } else {
+        f64::INFINITY
+    }
 }
 
 struct Filling {
@@ -222,17 +243,28 @@ struct Filling {
 }
 
 impl Filling {
+    fn fill<S: Span>(&mut self, spans: &[S]) {
+        let Some(unmet) = self.advance(spans) else {
+            return;
+        };
+        match unmet.node() {
+            None => self.weight_above += unmet.sum().weight,
+            Some(Node::Leaf(demands)) => self.fill(demands),
+            Some(Node::Inner(branches)) => self.fill(branches),
+        }
+    }
+
     /// Meets spans in order while they fit; returns the first that does not. A span fits if there
     /// is capacity left when everything up to its end is met, and everything above gets the ratio
     /// of its last demand.
     fn advance<'a, S: Span>(&mut self, spans: &'a [S]) -> Option<&'a S> {
-        let mut above = [0.0; node::MAX_CHILDREN];
+        let mut above: SmallVec<[f64; bands::USUAL_SPANS]> = SmallVec::new();
         let mut weight = self.weight_above;
-        for (above, span) in above.iter_mut().zip(spans).rev() {
-            *above = weight;
+        for span in spans.iter().rev() {
+            above.push(weight);
             weight += span.sum().weight;
         }
-        for (span, above) in spans.iter().zip(above) {
+        for (span, above) in spans.iter().zip(above.into_iter().rev()) {
             let met = self.met + span.sum().wants;
             if met + span.last().ratio * above > self.capacity {
                 self.weight_above = above;

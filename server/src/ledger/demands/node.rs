@@ -11,6 +11,8 @@ const MIN_CHILDREN: usize = MAX_CHILDREN / 4;
 pub(super) trait Span {
     fn sum(&self) -> DemandSum;
     fn last(&self) -> SortKey;
+    /// The node that it is the sum of; none for a single demand.
+    fn node(&self) -> Option<&Node>;
 }
 
 impl Span for PlacedDemand {
@@ -20,6 +22,10 @@ impl Span for PlacedDemand {
 
     fn last(&self) -> SortKey {
         self.key()
+    }
+
+    fn node(&self) -> Option<&Node> {
+        None
     }
 }
 
@@ -53,6 +59,10 @@ impl Span for Branch {
 
     fn last(&self) -> SortKey {
         self.last
+    }
+
+    fn node(&self) -> Option<&Node> {
+        Some(&self.node)
     }
 }
 

@@ -16,7 +16,7 @@ fn one(wants: f64) -> Demand {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Insert(Demand),
+    Insert(i32, Demand),
     Replace(prop::sample::Index, Demand),
     Remove(prop::sample::Index),
 }
@@ -24,7 +24,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let some = any::<prop::sample::Index>;
     let step = prop_oneof![
-        3 => demand().prop_map(Step::Insert),
+        3 => (-25i32..25, demand()).prop_map(|(priority, demand)| Step::Insert(priority, demand)),
         2 => (some(), demand()).prop_map(|(at, demand)| Step::Replace(at, demand)),
         2 => some().prop_map(Step::Remove),
     ];
@@ -38,13 +38,13 @@ proptest! {
         let mut list: Vec<PlacedDemand> = Vec::new();
         for step in steps {
             match step {
-                Step::Insert(demand) => list.push(tree.insert(demand)),
+                Step::Insert(_, demand) => list.push(tree.insert(0, demand)),
                 _ if list.is_empty() => {}
                 Step::Replace(at, demand) => {
                     let at = at.index(list.len());
-                    list[at] = tree.replace(list[at], demand);
+                    list[at] = tree.replace(0, list[at], demand);
                 }
-                Step::Remove(at) => tree.remove(list.swap_remove(at.index(list.len()))),
+                Step::Remove(at) => tree.remove(0, list.swap_remove(at.index(list.len()))),
             }
             tree.root.check(true);
             let wants: f64 = list.iter().map(|placed| placed.demand.wants).sum();
@@ -54,20 +54,72 @@ proptest! {
             let ratio = list.first().map_or(1.0, |placed| placed.demand.ratio());
             let below = list.iter().filter(|placed| placed.demand.ratio() <= ratio);
             let below: f64 = below.map(|placed| placed.demand.weight).sum();
-            prop_assert_eq!(tree.split_at(ratio).0.weight, below);
-            prop_assert_eq!(tree.split_at(ratio).1.weight, weight - below);
+            prop_assert_eq!(tree.all().split_at(ratio).0.weight, below);
+            prop_assert_eq!(tree.all().split_at(ratio).1.weight, weight - below);
         }
         list.sort_by(|a, b| a.demand.ratio().total_cmp(&b.demand.ratio()).then(a.number.cmp(&b.number)));
         let mut before = 0.0;
         for placed in &list {
-            prop_assert_eq!(tree.sums_before(*placed, f64::INFINITY).0.weight, before);
+            prop_assert_eq!(tree.all().sums_before(*placed, f64::INFINITY).0.weight, before);
             before += placed.demand.weight;
         }
         for placed in list {
-            tree.remove(placed);
+            tree.remove(0, placed);
             tree.root.check(true);
         }
         prop_assert_eq!(tree.total(), DemandSum::default());
+    }
+
+    #[test]
+    fn bands_have_exact_sums(steps in steps()) {
+        let mut tree = DemandTree::new(true);
+        let mut list: Vec<(i32, PlacedDemand)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Insert(priority, demand) => list.push((priority, tree.insert(priority, demand))),
+                _ if list.is_empty() => {}
+                Step::Replace(at, demand) => {
+                    let at = at.index(list.len());
+                    let (priority, placed) = list[at];
+                    list[at].1 = tree.replace(priority, placed, demand);
+                }
+                Step::Remove(at) => {
+                    let (priority, placed) = list.swap_remove(at.index(list.len()));
+                    tree.remove(priority, placed);
+                }
+            }
+            tree.root.check(true);
+        }
+        for (priority, placed) in &mut list {
+            *placed = tree.replace(*priority, *placed, placed.demand);
+        }
+        let mut priorities: Vec<i32> = list.iter().map(|(priority, _)| *priority).collect();
+        priorities.sort_unstable_by_key(|priority| std::cmp::Reverse(*priority));
+        priorities.dedup();
+        priorities.truncate(MAX_BANDS);
+        let lowest = priorities.last().copied().unwrap_or(0);
+        let sum = |is_in: &dyn Fn(i32) -> bool| -> (f64, f64) {
+            let demands = list.iter().filter(|(priority, _)| is_in((*priority).max(lowest)));
+            demands.fold((0.0, 0.0), |sum, (_, it)| (sum.0 + it.demand.wants, sum.1 + it.demand.weight))
+        };
+        let same = |got: DemandSum, (wants, weight): (f64, f64)| {
+            got.weight == weight && (got.wants - wants).abs() <= 1e-9 * wants
+        };
+        let mut above = None;
+        for band in priorities {
+            prop_assert_eq!(tree.highest_band(above), Some(band));
+            above = Some(band);
+            prop_assert!(same(tree.band(band).sum(), sum(&|it| it == band)));
+            prop_assert!(same(tree.from_band(band).sum(), sum(&|it| it <= band)));
+            prop_assert!(same(tree.sum_above(band), sum(&|it| it > band)));
+            prop_assert!(same(tree.sum_below(band), sum(&|it| it < band)));
+        }
+        prop_assert_eq!(tree.highest_band(above), None);
+        for (priority, placed) in list {
+            tree.remove(priority, placed);
+        }
+        prop_assert_eq!(tree.total(), DemandSum::default());
+        prop_assert_eq!(tree.band_of(i32::MIN), i32::MIN);
     }
 
     #[test]
@@ -76,10 +128,10 @@ proptest! {
     ) {
         let mut tree = DemandTree::default();
         for demand in &demands {
-            tree.insert(*demand);
+            tree.insert(0, *demand);
         }
         let capacity = tree.total().wants * part;
-        let level = tree.fill_level(capacity);
+        let level = tree.all().fill_level(capacity);
         let used: f64 = demands.iter().map(|demand| demand.wants.min(level * demand.weight)).sum();
         prop_assert!((used - capacity).abs() <= 1e-9 * capacity, "{used} of {capacity}");
     }
@@ -99,13 +151,13 @@ fn tree_stays_shallow_in_any_order() {
     for order in orders {
         let mut tree = DemandTree::default();
         let placed: Vec<_> = (0..50_000)
-            .map(|number| tree.insert(one(order(number))))
+            .map(|number| tree.insert(0, one(order(number))))
             .collect();
         assert!(tree.root.check(true) <= 6);
         // Removes most demands; the rest are far apart.
         for (number, placed) in placed.into_iter().enumerate() {
             if number % 100 > 0 {
-                tree.remove(placed);
+                tree.remove(0, placed);
             }
         }
         assert!(tree.root.check(true) <= 4);

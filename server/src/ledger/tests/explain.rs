@@ -22,9 +22,15 @@ fn gauge(kind: &str, capacity: f64) -> Arc<Document> {
 }
 
 fn any_document() -> impl Strategy<Value = Arc<Document>> {
-    const DIVIDES: [&str; 2] = ["FAIR_SHARE", "PROPORTIONAL_SHARE"];
+    const DIVIDES: [&str; 3] = ["FAIR_SHARE", "PROPORTIONAL_SHARE", "PRIORITY_SHARE"];
     const ANY: [&str; 4] = ["NO_ALGORITHM", "STATIC", "SUPPRESSION", "SHARED_BUCKET"];
-    const OF_GAUGES: [&str; 4] = ["NO_ALGORITHM", "STATIC", "PROPORTIONAL_SHARE", "FAIR_SHARE"];
+    const OF_GAUGES: [&str; 5] = [
+        "NO_ALGORITHM",
+        "STATIC",
+        "PROPORTIONAL_SHARE",
+        "FAIR_SHARE",
+        "PRIORITY_SHARE",
+    ];
     prop_oneof![
         2 => (
             prop::sample::select(&DIVIDES),
@@ -121,7 +127,7 @@ proptest! {
                     || steps_down(&granted, has) && granted.reason == Reason::Pending
                     // In learning mode excessive claims are scaled down.
                     || learns && granted.reason == Reason::Pending,
-                Some(HeldBackBy::Share) => granted.reason == Reason::Share,
+                Some(HeldBackBy::Share | HeldBackBy::HigherPriorities) => granted.reason == Reason::Share,
                 Some(HeldBackBy::Others) => granted.reason == Reason::Pending && gets <= has * (1.0 + 1e-9),
                 Some(HeldBackBy::NotRefreshed) => gets > has,
                 Some(HeldBackBy::Learning) => {
@@ -253,9 +259,40 @@ fn share_is_explained_per_algorithm() {
 }
 
 #[test]
+fn higher_priorities_are_named_as_the_reason() {
+    let floor = |floor: f64| {
+        let mut world = World::new(priority_share::with_floor(100.0, floor));
+        for _ in 0..3 {
+            for (priority, client, wants) in [(5, "a", 80.0), (0, "b", 30.0), (0, "c", 70.0)] {
+                let known = world.holders().into_iter();
+                let known = known.filter(|it| it.client_id == client).last();
+                world.refresh_at(priority, client, wants, known.map(|it| it.has.get()));
+            }
+            world.wait(5.0);
+        }
+        world
+    };
+    let world = floor(0.0);
+    check(&world, "a", None, "it has what it wants");
+    let why = "its share is 10, held back by higher priorities, which want 80 of 100: its priority gets at most 20, \
+               and each of its clients at most 10";
+    check(&world, "c", Some(HeldBackBy::HigherPriorities), why);
+    let world = floor(0.5);
+    let why = "its share is 50: clients of its priority want 80 and get at most 50 of 100, so each gets at most 50";
+    check(&world, "a", Some(HeldBackBy::Share), why);
+    assert_eq!(world.view().unwrap().fill_level, None);
+}
+
+#[test]
 fn rounding_to_steps_is_explained() {
     let share = Some(HeldBackBy::Share);
-    for kind in ["FAIR_SHARE", "PROPORTIONAL_SHARE", "STATIC", "NO_ALGORITHM"] {
+    for kind in [
+        "FAIR_SHARE",
+        "PROPORTIONAL_SHARE",
+        "PRIORITY_SHARE",
+        "STATIC",
+        "NO_ALGORITHM",
+    ] {
         let mut world = World::new(gauge(kind, 10.0));
         let granted = world.refresh("a", 2.5, None);
         assert_eq!(granted.reason, Reason::Share, "{kind}");

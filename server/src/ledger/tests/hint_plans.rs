@@ -3,8 +3,13 @@
 use std::collections::BTreeMap;
 
 use doorman_openapi::Reason;
+use proptest::prelude::*;
 
-use super::*;
+use super::{
+    super::{algorithm::tests::priority_by_definition, demands::Demand},
+    priority_share::with_floor,
+    *,
+};
 use crate::ledger::PollTicket;
 
 /// Polling holders of `db` that refresh when hinted and when their refresh is due.
@@ -18,6 +23,7 @@ struct Fleet {
 #[derive(Debug, Clone)]
 struct State {
     wants: f64,
+    priority: i32,
     has: f64,
     seq: u64,
     due: Moment,
@@ -37,10 +43,15 @@ impl Fleet {
     }
 
     fn join(&mut self, name: &str, wants: f64) {
+        self.join_at(0, name, wants);
+    }
+
+    fn join_at(&mut self, priority: i32, name: &str, wants: f64) {
         let ticket = self.world.poll(name, 0);
         self.holders.insert(ticket, name.to_owned());
         let state = State {
             wants,
+            priority,
             has: 0.0,
             seq: 0,
             due: self.world.now,
@@ -53,7 +64,8 @@ impl Fleet {
         self.requests += 1;
         let state = self.state.get_mut(name).unwrap();
         state.seq += 1;
-        let request = request(name, Some(state.seq), state.wants, Some(state.has));
+        let mut request = request(name, Some(state.seq), state.wants, Some(state.has));
+        request.resources[0].priority = state.priority;
         let grant = self.world.send(&request);
         let state = self.state.get_mut(name).unwrap();
         let is_shrunk = grant.capacity.get() < state.has;
@@ -295,4 +307,85 @@ fn flapping_demand_costs_a_bounded_number_of_requests() {
     let rate = (fleet.requests - before) as f64 / 10.0;
     println!("a client that flaps ten times a second, among 10: {rate} requests a second");
     assert!(rate <= 50.0, "{rate}");
+}
+
+#[test]
+fn low_priority_is_recalled_for_a_high_one() {
+    let mut fleet = Fleet::new(with_floor(100.0, 0.1));
+    // More than are examined in vain, with more than the low ones have.
+    for holder in 0..20 {
+        fleet.join_at(5, &format!("high{holder}"), 3.0);
+    }
+    for holder in 0..40 {
+        fleet.join_at(-5, &format!("low{holder}"), 10.0);
+    }
+    fleet.run(7.0);
+    close(fleet.has("high7"), 3.0);
+    close(fleet.has("low7"), 1.0);
+    fleet.join_at(1, "middle", 30.0);
+    let steps = fleet.steps_until(|fleet| fleet.has("middle") >= 30.0 * (1.0 - 1e-9));
+    println!("30 of 100 for a priority in the middle: {steps} ms");
+    assert!(steps <= 50, "{steps}");
+    close(fleet.has("high7"), 3.0);
+}
+
+#[test]
+fn freed_capacity_is_hinted_to_the_highest_priority() {
+    let mut fleet = Fleet::new(with_floor(100.0, 0.0));
+    fleet.join_at(9, "gone", 60.0);
+    for holder in 0..20 {
+        fleet.join_at(0, &format!("low{holder}"), 10.0);
+    }
+    fleet.join_at(1, "high", 90.0);
+    fleet.run(7.0);
+    close(fleet.has("high"), 40.0);
+    let state = fleet.state.remove("gone").unwrap();
+    fleet.holders.retain(|_, name| name != "gone");
+    fleet.world.release("gone", Some(state.seq + 1));
+    let steps = fleet.steps_until(|fleet| fleet.has("high") >= 90.0);
+    assert!(steps <= 5, "{steps}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// Holders join and change in random order; hints move the capacity within a second.
+    #[test]
+    fn low_priority_never_keeps_more_than_its_floor(
+        floor in prop_oneof![Just(0.0), 0.0..0.5f64],
+        first in prop::collection::vec((-2i32..3, 0.0..60.0f64), 2..20),
+        later in prop::collection::vec((-2i32..3, 0.0..60.0f64), 20),
+    ) {
+        let mut fleet = Fleet::new(with_floor(100.0, floor));
+        for (number, (priority, wants)) in first.iter().enumerate() {
+            fleet.join_at(*priority, &number.to_string(), *wants);
+            fleet.run(0.05);
+        }
+        let demands: Vec<_> = first.iter().zip(later).map(|(_, later)| later).collect();
+        for (number, (priority, wants)) in demands.iter().enumerate() {
+            let name = number.to_string();
+            let state = fleet.state.get_mut(&name).unwrap();
+            (state.priority, state.wants) = (*priority, *wants);
+            fleet.refresh(&name);
+            fleet.run(0.01);
+        }
+        fleet.run(1.5);
+        let wanted: f64 = demands.iter().map(|(_, wants)| wants).sum();
+        prop_assume!(wanted > 100.0);
+        let demands: Vec<_> = demands
+            .into_iter()
+            .map(|(priority, wants)| (priority, Demand { wants, weight: 1.0 }))
+            .collect();
+        let shares = priority_by_definition(100.0, floor, &demands);
+        // Small differences are not worth a hint.
+        let up_to = |priority: i32, of: &dyn Fn(usize) -> f64| -> f64 {
+            let lower = (0..demands.len()).filter(|number| demands[*number].0 <= priority);
+            lower.map(of).sum()
+        };
+        for priority in -2..3 {
+            let has = up_to(priority, &|number| fleet.has(&number.to_string()));
+            let share = up_to(priority, &|number| shares[number]);
+            prop_assert!(has <= share + 0.05 * share + 2.0, "{priority}: {has}, not {share}: {:?}", fleet.state);
+        }
+    }
 }

@@ -12,6 +12,7 @@ mod leasing;
 mod listing;
 mod nodes;
 mod order;
+mod priority_share;
 mod requests;
 mod safety;
 mod shared_bucket;

@@ -26,6 +26,7 @@ pub(crate) const START: Moment = Moment::from_nanos(3_600_000_000_000);
 pub(crate) enum Algorithm {
     FairShare,
     ProportionalShare,
+    PriorityShare,
 }
 
 impl Algorithm {
@@ -34,6 +35,15 @@ impl Algorithm {
         match self {
             Self::FairShare => "FAIR_SHARE",
             Self::ProportionalShare => "PROPORTIONAL_SHARE",
+            Self::PriorityShare => "PRIORITY_SHARE",
+        }
+    }
+
+    /// With a floor no band is skipped.
+    pub(crate) const fn parameters(self) -> &'static str {
+        match self {
+            Self::FairShare | Self::ProportionalShare => "",
+            Self::PriorityShare => ", parameters: [{name: floor, value: 0.1}]",
         }
     }
 }
@@ -54,6 +64,9 @@ pub(crate) fn ids(clients: usize) -> impl Iterator<Item = Result<ClientId, Inval
     (0..clients).map(|number| ClientId::new(format!("client-{number:025}")))
 }
 
+/// Priorities of the clients, in turn. Algorithms without priorities ignore them.
+const PRIORITIES: i32 = 8;
+
 /// Requests are built in batches before their decisions are timed. A batch is smaller than a fleet,
 /// because the next request of a client contains its last grant.
 const BATCH: usize = 50;
@@ -62,6 +75,7 @@ const BATCH: usize = 50;
 struct Client {
     id: ClientId,
     has: Capacity,
+    priority: i32,
 }
 
 #[derive(Debug)]
@@ -81,7 +95,14 @@ impl<D: Decide> Fleet<D> {
     pub(crate) fn new(decide: D, clients: usize) -> Result<Self, InvalidId> {
         let has = Capacity::ZERO;
         let mut clients = ids(clients)
-            .map(|id| Ok(Client { id: id?, has }))
+            .zip((0..PRIORITIES).cycle())
+            .map(|(id, priority)| {
+                Ok(Client {
+                    id: id?,
+                    has,
+                    priority,
+                })
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let mut rng = Rng::with_seed(1);
         rng.shuffle(&mut clients);
@@ -138,7 +159,7 @@ impl<D: Decide> Fleet<D> {
                     resources: vec![ResourceRequest {
                         resource_id: self.resource.clone(),
                         wants: wants(&mut self.rng),
-                        priority: 0,
+                        priority: client.priority,
                         has: Some(HeldLease {
                             capacity: client.has,
                         }),

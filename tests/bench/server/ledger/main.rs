@@ -24,7 +24,11 @@ const VISITS_PER_ROUND: usize = 3_000_000;
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args();
     let sizes = options.pick([100, 10_000, 1_000_000], [100, 1_000, 100_000]);
-    let algorithms = [Algorithm::FairShare, Algorithm::ProportionalShare];
+    let algorithms = [
+        Algorithm::FairShare,
+        Algorithm::ProportionalShare,
+        Algorithm::PriorityShare,
+    ];
 
     let mut table = Table::new("Ledger decision, by number of clients", "ns per decision");
     for algorithm in algorithms {
@@ -36,7 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "Ledger decision, compared with a scan of all clients",
         "ns per decision",
     );
-    for algorithm in algorithms {
+    // Doorman has no algorithm with priorities.
+    for algorithm in [Algorithm::FairShare, Algorithm::ProportionalShare] {
         for clients in sizes {
             compare_with_scan(options, algorithm, clients, &mut table)?;
         }
@@ -108,11 +113,12 @@ fn subject(algorithm: Algorithm, clients: usize) -> String {
 fn ledger_fleet(algorithm: Algorithm, clients: usize) -> Result<Fleet<Ledger>, Box<dyn Error>> {
     let document = Document::parse(&format!(
         "resources: [{{identifier_glob: '*', capacity: {}, \
-         algorithm: {{kind: {}, lease_length: {}, refresh_interval: {}}}}}]",
+         algorithm: {{kind: {}, lease_length: {}, refresh_interval: {}{}}}}}]",
         CAPACITY_PER_CLIENT * clients as f64,
         algorithm.kind(),
         LEASE_LENGTH.as_secs(),
         REFRESH_INTERVAL.as_secs(),
+        algorithm.parameters(),
     ))?;
     let settings = Settings {
         max_leases: clients,

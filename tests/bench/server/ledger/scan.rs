@@ -134,7 +134,9 @@ impl Decide for Scan {
             wants
         } else {
             match self.algorithm {
-                Algorithm::FairShare => self.fair_share(client, wants, equal),
+                Algorithm::FairShare | Algorithm::PriorityShare => {
+                    self.fair_share(client, wants, equal)
+                }
                 Algorithm::ProportionalShare if self.sum_wants <= self.capacity => wants,
                 Algorithm::ProportionalShare => self.proportional_share(client, wants, equal),
             }

@@ -1,0 +1,64 @@
+//! PRIORITY_SHARE over HTTP, from the document to the lease.
+
+use serde_json::json;
+
+use super::*;
+
+/// A client requests `db` at a priority; returns its capacity.
+async fn ask(router: &Router, client: &str, priority: i32, wants: f64, has: f64) -> f64 {
+    let body = json!({"client_id": client, "resources": [{
+        "resource_id": "db", "priority": priority, "wants": wants, "has": {"capacity": has}
+    }]});
+    let reply = post(router, "/v1/capacity", body.to_string()).await;
+    reply.json()["resources"][0]["gets"]["capacity"]
+        .as_f64()
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn higher_priority_gets_its_lease_first() {
+    let stored = Stored::new();
+    let router = &stored.router;
+    let template = json!({"capacity": 100, "algorithm": {
+        "kind": "PRIORITY_SHARE", "parameters": [{"name": "floor", "value": "0.1"}]
+    }});
+    let reply = put(router, "/v1/templates/db", template.to_string()).await;
+    assert_eq!(reply.status, 201, "{reply:?}");
+    let written = get(router, "/v1/templates/db").await.json();
+    assert_eq!(written["algorithm"]["kind"], "PRIORITY_SHARE");
+    assert_eq!(
+        written["algorithm"]["parameters"],
+        json!([{"name": "floor", "value": "0.1"}])
+    );
+
+    assert_eq!(ask(router, "batch", -1, 300.0, 0.0).await, 100.0);
+    assert_eq!(ask(router, "web", 3, 300.0, 0.0).await, 0.0);
+    // The lower priority keeps the floor, and reports what it gave up.
+    assert_eq!(ask(router, "batch", -1, 300.0, 100.0).await, 10.0);
+    assert_eq!(ask(router, "batch", -1, 300.0, 10.0).await, 10.0);
+    assert_eq!(ask(router, "web", 3, 300.0, 0.0).await, 90.0);
+
+    let shown = get(router, "/v1/resources/db/leases?client_id=batch").await;
+    let lease = &shown.json()["leases"][0];
+    assert_eq!(lease["priority"], -1);
+    assert_eq!(lease["held_back_by"], "higher_priorities", "{lease}");
+    let why = lease["why"].as_str().unwrap();
+    assert!(why.contains("held back by higher priorities"), "{why}");
+    let shown = get(router, "/v1/resources/db").await.json();
+    assert_eq!(shown["algorithm"], "PRIORITY_SHARE");
+}
+
+#[tokio::test]
+async fn floor_of_another_algorithm_is_invalid() {
+    let stored = Stored::new();
+    let template = json!({"capacity": 100, "algorithm": {
+        "kind": "FAIR_SHARE", "parameters": [{"name": "floor", "value": "0.1"}]
+    }});
+    let reply = put(&stored.router, "/v1/templates/db", template.to_string()).await;
+    let problem = reply.problem(422);
+    let shown = format!("{problem:?}");
+    assert!(
+        shown.contains("floor is for PRIORITY_SHARE only"),
+        "{shown}"
+    );
+}
