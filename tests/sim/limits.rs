@@ -54,6 +54,11 @@ impl Priorities {
         }
     }
 
+    /// Whether a share may be 0 although the capacity is not: others are more important.
+    pub(super) fn allow_nothing(&self) -> bool {
+        self.floor == Some(0)
+    }
+
     pub(super) fn random(&mut self) -> i32 {
         self.floor.map_or(0, |_| self.rng.i32(-1..=2))
     }

@@ -62,7 +62,7 @@ rules: {}
             r#"10:22: resources[1] "tenant/*": identifier_glob: must be unique; resources[0] has the same glob"#,
             r#"11:15: resources[1] "tenant/*": capacity: must be a number from 0 to 1e15, not the text "lots""#,
             r#"12:5: resources[1] "tenant/*": capacity: must appear only once"#,
-            r#"13:23: resources[1] "tenant/*": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET, not "fair_share"; did you mean FAIR_SHARE?"#,
+            r#"13:23: resources[1] "tenant/*": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_SHARE, SUPPRESSION or SHARED_BUCKET, not "fair_share"; did you mean FAIR_SHARE?"#,
             r#"13:49: resources[1] "tenant/*": algorithm.lease_length: must be a number of seconds from 0.001 to 31536000 (a year), not 0"#,
             r#"14:5: resources[2]: identifier_glob: is missing; must be a glob over identifiers, such as "tenant/*""#,
             r#"14:5: resources[2]: algorithm: is missing; must be here or in the template for "*""#,
@@ -359,7 +359,7 @@ fn catch_all_is_last_and_has_an_algorithm() {
     check(
         "resources:\n- {identifier_glob: db, capacity: 1}\n- {identifier_glob: '*', capacity: 1, algorithm: {kind: 9}}\n",
         &[
-            "3:57: resources[1] \"*\": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, SUPPRESSION or SHARED_BUCKET, not 9",
+            "3:57: resources[1] \"*\": algorithm.kind: must be NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_SHARE, SUPPRESSION or SHARED_BUCKET, not 9",
         ],
     );
 }

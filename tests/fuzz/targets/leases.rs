@@ -223,7 +223,9 @@ fn check_sums(server: &ControlPlane, resource: &ResourceView) {
                 "{holders:?}"
             );
         }
-        AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare => {
+        AlgorithmKind::ProportionalShare
+        | AlgorithmKind::FairShare
+        | AlgorithmKind::PriorityShare => {
             assert!(
                 within_capacity(resource.sum_has),
                 "{resource:?} {holders:?}"

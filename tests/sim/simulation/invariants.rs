@@ -129,7 +129,7 @@ impl Simulation {
     /// Checks that a response did not take all capacity from a holder that could keep a part.
     pub(super) fn check_partial_grants(&mut self, lost: &[usize], holder: Process) {
         for resource in lost {
-            if self.limits[*resource].capacity > 0.0 {
+            if self.limits[*resource].capacity > 0.0 && !self.priorities.allow_nothing() {
                 let resource = resource_id(*resource);
                 self.broken = Some(BrokenInvariant {
                     invariant: Invariant::PartialGrant,
