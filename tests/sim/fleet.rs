@@ -49,7 +49,7 @@ impl Fleet {
     pub fn new(seed: u64, plan: &FleetPlan) -> Self {
         let limit = Limit {
             capacity: plan.capacity,
-            algorithm: Algorithm::FairShare,
+            algorithm: Algorithm::Fair,
             lease_length: 12.0 * plan.refresh_interval,
             refresh_interval: plan.refresh_interval,
             minimum_refresh_interval: 0.0,

@@ -144,7 +144,7 @@ impl Herd {
     fn new(seed: u64, plan: HerdPlan) -> Self {
         let document = document(&[Limit {
             capacity: plan.clients as f64,
-            algorithm: Algorithm::FairShare,
+            algorithm: Algorithm::Fair,
             lease_length: LEASE_LENGTH,
             refresh_interval: REFRESH_INTERVAL,
             minimum_refresh_interval: 0.0,

@@ -20,10 +20,10 @@ pub(super) fn resource_index(id: &ResourceId) -> usize {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
-    FairShare,
-    ProportionalShare,
+    Fair,
+    Proportional,
     /// With the floor in percent.
-    PriorityShare {
+    Priority {
         floor: u8,
     },
 }
@@ -50,7 +50,7 @@ impl Priorities {
     pub(super) fn of_run(seed: u64) -> Self {
         Self {
             rng: Rng::with_seed(seed),
-            floor: (seed % 3 == 2).then_some(if seed % 2 == 0 { 20 } else { 0 }),
+            floor: (seed % 3 == 2).then_some(if seed.is_multiple_of(2) { 20 } else { 0 }),
         }
     }
 
@@ -67,9 +67,9 @@ impl Priorities {
 impl Algorithm {
     pub(super) fn random(rng: &mut Rng, priorities: &Priorities) -> Self {
         match (rng.bool(), priorities.floor) {
-            (true, None) => Self::FairShare,
-            (true, Some(floor)) => Self::PriorityShare { floor },
-            (false, _) => Self::ProportionalShare,
+            (true, None) => Self::Fair,
+            (true, Some(floor)) => Self::Priority { floor },
+            (false, _) => Self::Proportional,
         }
     }
 }
@@ -117,9 +117,9 @@ impl Limit {
             return demands.iter().map(|demand| demand.wants).collect();
         }
         match self.algorithm {
-            Algorithm::FairShare => fair_shares(self.capacity, demands),
-            Algorithm::ProportionalShare => proportional_shares(self.capacity, demands),
-            Algorithm::PriorityShare { floor } => {
+            Algorithm::Fair => fair_shares(self.capacity, demands),
+            Algorithm::Proportional => proportional_shares(self.capacity, demands),
+            Algorithm::Priority { floor } => {
                 priority_shares(self.capacity, f64::from(floor) / 100.0, demands)
             }
         }
@@ -220,15 +220,15 @@ pub(super) fn document(limits: &[Limit]) -> Arc<Document> {
             minimum_refresh_interval,
         } = limit;
         let kind = match algorithm {
-            Algorithm::FairShare => "FAIR_SHARE",
-            Algorithm::ProportionalShare => "PROPORTIONAL_SHARE",
-            Algorithm::PriorityShare { .. } => "PRIORITY_SHARE",
+            Algorithm::Fair => "FAIR_SHARE",
+            Algorithm::Proportional => "PROPORTIONAL_SHARE",
+            Algorithm::Priority { .. } => "PRIORITY_SHARE",
         };
         let parameters = match algorithm {
-            Algorithm::PriorityShare { floor } => {
+            Algorithm::Priority { floor } => {
                 format!(", parameters: [{{name: floor, value: 0.{floor:02}}}]")
             }
-            Algorithm::FairShare | Algorithm::ProportionalShare => String::new(),
+            Algorithm::Fair | Algorithm::Proportional => String::new(),
         };
         // Writing to a string cannot fail.
         let _infallible = writeln!(

@@ -133,7 +133,7 @@ impl BandShare {
     /// while demands have yet to move to the lowest band. They share in proportion to their wants,
     /// which takes no search for a level.
     fn rest(highest: i32, left: f64, demands: &DemandTree) -> Self {
-        let wants = demands.from_band(highest).sum().wants;
+        let wants = demands.bands_from(highest).sum().wants;
         let line = Line {
             per_want: if wants > left { left / wants } else { 1.0 },
             per_weight: 0.0,
@@ -156,7 +156,7 @@ impl BandShare {
         if self.lowest == self.highest {
             demands.band(self.highest)
         } else {
-            demands.from_band(self.highest)
+            demands.bands_from(self.highest)
         }
     }
 }

@@ -18,6 +18,10 @@ pub(in super::super) struct Demands<'a> {
 }
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives on the stack, for one decision"
+)]
 enum Spans<'a> {
     Leaf(&'a [PlacedDemand]),
     Inner(&'a [Branch]),
@@ -80,7 +84,7 @@ impl DemandTree {
     }
 
     /// The demands of this band and all lower ones.
-    pub(in super::super) fn from_band(&self, band: i32) -> Demands<'_> {
+    pub(in super::super) fn bands_from(&self, band: i32) -> Demands<'_> {
         self.range(BandRange {
             highest: band,
             lowest: i32::MIN,

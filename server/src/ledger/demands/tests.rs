@@ -110,7 +110,7 @@ proptest! {
             prop_assert_eq!(tree.highest_band(above), Some(band));
             above = Some(band);
             prop_assert!(same(tree.band(band).sum(), sum(&|it| it == band)));
-            prop_assert!(same(tree.from_band(band).sum(), sum(&|it| it <= band)));
+            prop_assert!(same(tree.bands_from(band).sum(), sum(&|it| it <= band)));
             prop_assert!(same(tree.sum_above(band), sum(&|it| it > band)));
             prop_assert!(same(tree.sum_below(band), sum(&|it| it < band)));
         }

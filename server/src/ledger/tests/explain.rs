@@ -264,8 +264,8 @@ fn higher_priorities_are_named_as_the_reason() {
         let mut world = World::new(priority_share::with_floor(100.0, floor));
         for _ in 0..3 {
             for (priority, client, wants) in [(5, "a", 80.0), (0, "b", 30.0), (0, "c", 70.0)] {
-                let known = world.holders().into_iter();
-                let known = known.filter(|it| it.client_id == client).last();
+                let mut known = world.holders().into_iter();
+                let known = known.find(|it| it.client_id == client);
                 world.refresh_at(priority, client, wants, known.map(|it| it.has.get()));
             }
             world.wait(5.0);

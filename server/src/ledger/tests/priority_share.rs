@@ -139,11 +139,9 @@ fn node_gets_its_share_of_each_priority() {
         };
         let grant = world.ledger.refresh_node(&request, world.now).remove(0);
         has = grant.capacity.get();
-        let known = world.holders().into_iter();
-        let known = known
-            .filter(|it| it.client_id == "a")
-            .map(|it| it.has.get());
-        let known = known.last();
+        let mut known = world.holders().into_iter();
+        let known = known.find(|it| it.client_id == "a");
+        let known = known.map(|it| it.has.get());
         world.refresh_at(0, "a", 100.0, known);
         world.wait(1.0);
     }

@@ -24,26 +24,26 @@ pub(crate) const START: Moment = Moment::from_nanos(3_600_000_000_000);
 /// An algorithm whose decision depends on the other clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Algorithm {
-    FairShare,
-    ProportionalShare,
-    PriorityShare,
+    Fair,
+    Proportional,
+    Priority,
 }
 
 impl Algorithm {
     /// The name in a document.
     pub(crate) const fn kind(self) -> &'static str {
         match self {
-            Self::FairShare => "FAIR_SHARE",
-            Self::ProportionalShare => "PROPORTIONAL_SHARE",
-            Self::PriorityShare => "PRIORITY_SHARE",
+            Self::Fair => "FAIR_SHARE",
+            Self::Proportional => "PROPORTIONAL_SHARE",
+            Self::Priority => "PRIORITY_SHARE",
         }
     }
 
     /// With a floor no band is skipped.
     pub(crate) const fn parameters(self) -> &'static str {
         match self {
-            Self::FairShare | Self::ProportionalShare => "",
-            Self::PriorityShare => ", parameters: [{name: floor, value: 0.1}]",
+            Self::Fair | Self::Proportional => "",
+            Self::Priority => ", parameters: [{name: floor, value: 0.1}]",
         }
     }
 }

@@ -25,9 +25,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args();
     let sizes = options.pick([100, 10_000, 1_000_000], [100, 1_000, 100_000]);
     let algorithms = [
-        Algorithm::FairShare,
-        Algorithm::ProportionalShare,
-        Algorithm::PriorityShare,
+        Algorithm::Fair,
+        Algorithm::Proportional,
+        Algorithm::Priority,
     ];
 
     let mut table = Table::new("Ledger decision, by number of clients", "ns per decision");
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "ns per decision",
     );
     // Doorman has no algorithm with priorities.
-    for algorithm in [Algorithm::FairShare, Algorithm::ProportionalShare] {
+    for algorithm in [Algorithm::Fair, Algorithm::Proportional] {
         for clients in sizes {
             compare_with_scan(options, algorithm, clients, &mut table)?;
         }

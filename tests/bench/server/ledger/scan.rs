@@ -134,11 +134,9 @@ impl Decide for Scan {
             wants
         } else {
             match self.algorithm {
-                Algorithm::FairShare | Algorithm::PriorityShare => {
-                    self.fair_share(client, wants, equal)
-                }
-                Algorithm::ProportionalShare if self.sum_wants <= self.capacity => wants,
-                Algorithm::ProportionalShare => self.proportional_share(client, wants, equal),
+                Algorithm::Fair | Algorithm::Priority => self.fair_share(client, wants, equal),
+                Algorithm::Proportional if self.sum_wants <= self.capacity => wants,
+                Algorithm::Proportional => self.proportional_share(client, wants, equal),
             }
         };
         let has = share.min(self.capacity - self.sum_has + had);
