@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     algorithm::BandShares,
+    demands::MAX_BANDS,
     feedback::Feedback,
     hint_bands::Rank,
     hint_state::{HintState, Order, Probe, Round, is_worth_a_hint},
@@ -324,8 +325,10 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         examine: &mut impl FnMut(&mut Self, EntrySlot) -> Examined,
     ) {
         let mut after: Option<Rank> = None;
-        let mut misses = 0;
-        while let Some(rank) = self.next_in_bands(order, after) {
+        let (mut misses, mut all_misses) = (0, 0_usize);
+        while all_misses < MAX_BANDS * MAX_MISSES_IN_BAND
+            && let Some(rank) = self.next_in_bands(order, after)
+        {
             if after.is_some_and(|after| after.band != rank.band) {
                 misses = 0;
             }
@@ -336,7 +339,10 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             }
             match examine(self, slot) {
                 Examined::Hinted => {}
-                Examined::Missed => misses = usize::saturating_add(misses, 1),
+                Examined::Missed => {
+                    misses += 1;
+                    all_misses += 1;
+                }
                 Examined::Done => return,
             }
             if misses >= MAX_MISSES_IN_BAND {
