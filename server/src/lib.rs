@@ -21,6 +21,7 @@ mod quota;
 pub mod reign;
 mod server;
 mod settings;
+pub mod simulation;
 mod util;
 
 pub use self::{

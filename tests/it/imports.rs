@@ -347,7 +347,7 @@ fn folders_import_each_other_in_one_direction() {
 }
 
 /// Importing folder, and the folders that it must not import.
-const FORBIDDEN: [(&str, &str, &[&str]); 16] = [
+const FORBIDDEN: [(&str, &str, &[&str]); 17] = [
     (
         "server",
         "ledger",
@@ -430,6 +430,24 @@ const FORBIDDEN: [(&str, &str, &[&str]); 16] = [
             "quota",
             "reign",
             "server",
+        ],
+    ),
+    (
+        "server",
+        "simulation",
+        &[
+            "agent",
+            "auth",
+            "document",
+            "durability",
+            "http",
+            "leasing",
+            "mastership",
+            "net",
+            "observe",
+            "quota",
+            "server",
+            "util",
         ],
     ),
     (

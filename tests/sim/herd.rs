@@ -11,7 +11,7 @@ use std::{
 use doorman_config::Document;
 use doorman_openapi::{
     CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse,
-    Moment, NodeId,
+    Moment, NodeId, ResourceId,
 };
 use doorman_server::ledger::{
     Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy,
@@ -19,11 +19,10 @@ use doorman_server::ledger::{
 use fastrand::Rng;
 use tower_doorman::lease::{Demand, Effect, Event as HolderEvent, Failure, Holder, HolderSettings};
 
-use super::{
-    limits::{Algorithm, Limit, document, resource_id},
-    network::Outcome,
-};
+/// The result of a lease request.
+type Outcome = Result<CapacityResponse, Failure>;
 
+const RESOURCE: &str = "db";
 const SERVERS: usize = 3;
 const LEASE_LENGTH: f64 = 60.0;
 const REFRESH_INTERVAL: f64 = 5.0;
@@ -142,13 +141,12 @@ pub fn change_master(seed: u64, plan: HerdPlan) -> HerdReport {
 
 impl Herd {
     fn new(seed: u64, plan: HerdPlan) -> Self {
-        let document = document(&[Limit {
-            capacity: plan.clients as f64,
-            algorithm: Algorithm::Fair,
-            lease_length: LEASE_LENGTH,
-            refresh_interval: REFRESH_INTERVAL,
-            minimum_refresh_interval: 0.0,
-        }]);
+        let document = Document::parse(&format!(
+            "resources: [{{identifier_glob: {RESOURCE}, capacity: {}, minimum_refresh_interval: 0, \
+             algorithm: {{kind: FAIR_SHARE, lease_length: {LEASE_LENGTH}, \
+             refresh_interval: {REFRESH_INTERVAL}}}}}]",
+            plan.clients
+        ));
         let mut herd = Self {
             plan,
             time: Moment::ORIGIN,
@@ -156,7 +154,7 @@ impl Herd {
             events: BTreeMap::new(),
             serial: 0,
             clients: Vec::new(),
-            document,
+            document: Arc::new(document.expect("the document is valid")),
             master: None,
             handover: None,
             refreshes: Vec::new(),
@@ -228,7 +226,7 @@ impl Herd {
                     wants: Capacity::saturating(self.plan.demand),
                     ..Demand::default()
                 };
-                let resource = resource_id(0);
+                let resource = ResourceId::new(RESOURCE).expect("the id is valid");
                 self.tell(client, HolderEvent::Demand { resource, demand });
             }
             Event::Wake(client) => {

@@ -14,7 +14,8 @@ use std::{
     thread,
 };
 
-use doorman_tests::sim::{Invariant, Plan, Rule, Stats, simulate};
+use doorman_server::simulation::{Invariant, Plan, Rule, Stats, simulate};
+use doorman_tests::sim::describe;
 
 const PLAN: Plan = Plan {
     seconds: 600.0,
@@ -38,7 +39,7 @@ fn capacity_holds_under_faults() {
                         return;
                     }
                     let stats =
-                        simulate(seed, &PLAN).unwrap_or_else(|violation| panic!("{violation}"));
+                        simulate(seed, &PLAN).unwrap_or_else(|it| panic!("{}", describe(&it)));
                     *total.lock().unwrap() += stats;
                 }
             });
@@ -55,7 +56,7 @@ fn capacity_holds_under_faults() {
 
 #[test]
 fn same_seed_gives_same_run() {
-    let run = || simulate(7, &PLAN).map_err(|violation| violation.to_string());
+    let run = || simulate(7, &PLAN).map_err(|violation| describe(&violation));
     assert_eq!(run(), run());
 }
 
@@ -68,8 +69,8 @@ fn violation_contains_trace_and_replay_command() {
     };
     let violation = (0..).find_map(|seed| simulate(seed, &plan).err()).unwrap();
     let seed = violation.seed;
-    let command = format!("--bin simulate -- --seed {seed} --minutes 10 --without grant-cap");
-    assert!(violation.to_string().ends_with(&command), "{violation}");
+    let command = format!("--bin invariants -- --seed {seed} --minutes 10 --without grant-cap");
+    assert!(describe(&violation).ends_with(&command), "{violation}");
     assert!(!violation.trace.is_empty());
 }
 
@@ -99,7 +100,7 @@ macro_rules! necessary_rules {
     };
 }
 
-/// Few seeds fail without these rules. After a change of the simulation, `simulate --seeds 20000
+/// Few seeds fail without these rules. After a change of the simulation, `invariants --seeds 20000
 /// --without RULE` finds others.
 #[track_caller]
 fn assert_seed_breaks_without(rule: Rule, seed: u64) {

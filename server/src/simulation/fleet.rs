@@ -5,10 +5,10 @@ use doorman_openapi::Moment;
 use super::{
     client::Client,
     clock::Clock,
+    event_loop::{PollMode, Simulation},
     event_queue::Event,
     limits::{Algorithm, Limit},
     network::ROUND_TRIP,
-    simulation::{PollMode, Simulation},
 };
 
 /// The only resource.

@@ -1,12 +1,12 @@
 //! Polls for hints, and hints that are lost, late, doubled or invented.
 
+use crate::ledger::PollTicket;
 use doorman_openapi::{Hint, HintsResponse, Seq};
-use doorman_server::ledger::PollTicket;
 use fastrand::Rng;
 use tower_doorman::lease::Event as HolderEvent;
 
 use super::Simulation;
-use crate::sim::{
+use crate::simulation::{
     event_queue::Event,
     limits::resource_id,
     network::{Message, PollCall, Process},
@@ -176,7 +176,7 @@ impl Simulation {
     }
 
     /// One hint of a storm.
-    pub(in crate::sim) fn invent_hints(&mut self, client: usize, left: usize) {
+    pub(in crate::simulation) fn invent_hints(&mut self, client: usize, left: usize) {
         let left = if left == 0 { STORM_HINTS } else { left - 1 };
         let process = &self.clients[client];
         let endpoint = process.endpoint;

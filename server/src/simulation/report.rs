@@ -2,7 +2,18 @@
 
 use std::{fmt, ops::AddAssign};
 
-use super::Plan;
+use super::ablation::Rule;
+
+/// Options of one run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// Length of the run in simulated seconds.
+    pub seconds: f64,
+    /// The safety rule to disable.
+    pub without: Option<Rule>,
+    /// Whether a violation contains the events before it.
+    pub trace: bool,
+}
 
 /// Event counts of one or more runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -104,16 +115,7 @@ impl fmt::Display for Violation {
         let Self {
             seed, at, detail, ..
         } = self;
-        let minutes = self.plan.seconds / 60.0;
-        writeln!(f, "seed {seed}, second {at:.3}: {detail}")?;
-        write!(
-            f,
-            "replay: cargo run --release -p doorman-tests --bin simulate -- \
-             --seed {seed} --minutes {minutes}"
-        )?;
-        self.plan
-            .without
-            .map_or(Ok(()), |rule| write!(f, " --without {rule}"))
+        write!(f, "seed {seed}, second {at:.3}: {detail}")
     }
 }
 

@@ -1,10 +1,10 @@
 //! Faults of processes, network and disk, and changes by operators.
 
-use doorman_server::election::Event as ElectionEvent;
+use crate::election::Event as ElectionEvent;
 
 use super::{ELECTION_LEASE, Simulation};
-use crate::sim::{
-    Rule,
+use crate::simulation::{
+    ablation::Rule,
     event_queue::Event,
     limits::{Algorithm, Limit},
     network::Process,

@@ -1,11 +1,11 @@
 //! Contents of a data directory, which survive a crash.
 
-use doorman_openapi::{Epoch, Moment};
-use doorman_server::{
+use crate::{
     election::FoundBound,
     ledger::{LearningRecord, Ledger, ResourceRecord},
     reign::Reign,
 };
+use doorman_openapi::{Epoch, Moment};
 
 #[derive(Debug)]
 pub(super) struct DataDir {
@@ -41,7 +41,7 @@ impl DataDir {
 
 /// The ledger of a reign that ended.
 #[derive(Debug, Clone)]
-pub(in crate::sim) struct Snapshot {
+pub(in crate::simulation) struct Snapshot {
     pub(super) epoch: Epoch,
     resources: Vec<ResourceRecord>,
     learning: Option<LearningRecord>,
@@ -80,7 +80,7 @@ impl Snapshot {
         }
         let holders = self.resources.iter().flat_map(|it| &it.holders);
         let left = holders
-            .map(doorman_server::ledger::HolderRecord::left)
+            .map(crate::ledger::HolderRecord::left)
             .chain(self.learning.map(|it| it.left))
             .max();
         Moment::from_nanos(stopped.as_nanos() + left.unwrap_or(0))

@@ -5,8 +5,8 @@ use std::{
     collections::{BinaryHeap, binary_heap::PeekMut},
 };
 
+use crate::ledger::PollTicket;
 use doorman_openapi::Moment;
-use doorman_server::ledger::PollTicket;
 
 use super::network::{Message, PollCall, Process};
 

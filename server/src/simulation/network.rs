@@ -1,13 +1,13 @@
 //! Messages between processes, and a network that loses, delays, duplicates and reorders them.
 
-use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, ReleaseRequest, Seq,
-    ServerCapacityRequest,
-};
-use doorman_server::{
+use crate::{
     election::{CallId, Handover},
     etcd::{EtcdCall, EtcdReply},
     reign::DueBound,
+};
+use doorman_openapi::{
+    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, ReleaseRequest, Seq,
+    ServerCapacityRequest,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;

@@ -1,6 +1,6 @@
-//! Command-line runner of the simulation for many seeds.
+//! Checks the invariants of the simulation for many seeds.
 //!
-//! `cargo run --release -p doorman-tests --bin simulate -- --seeds 10000 --hours 1` takes about a
+//! `cargo run --release -p doorman-tests --bin invariants -- --seeds 10000 --hours 1` takes about a
 //! quarter of an hour on two cores.
 
 use std::{
@@ -15,7 +15,8 @@ use std::{
 };
 
 use clap::Parser;
-use doorman_tests::sim::{Plan, Rule, Stats, Violation, simulate};
+use doorman_server::simulation::{Plan, Rule, Stats, Violation, simulate};
+use doorman_tests::sim::describe;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
 /// Simulate the server's ledger and the layer's leases in virtual time, with random faults.
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
         Err(violations) => {
             let written = violations
                 .iter()
-                .try_for_each(|violation| writeln!(out, "{violation}"));
+                .try_for_each(|violation| writeln!(out, "{}", describe(violation)));
             (ExitCode::FAILURE, written)
         }
     };
@@ -91,7 +92,7 @@ fn simulate_all(first: u64, seeds: u64, plan: &Plan) -> Result<Stats, Vec<Violat
                         return;
                     }
                     let result = simulate(seed, plan);
-                    let violation = result.as_ref().err().map(ToString::to_string);
+                    let violation = result.as_ref().err().map(|it| describe(it));
                     if let Ok(mut results) = results.lock() {
                         match result {
                             Ok(stats) => results.0 += stats,

@@ -6,15 +6,15 @@ mod driver;
 
 use std::{collections::HashMap, sync::Arc};
 
+use crate::{
+    election::{Election, View},
+    ledger::{Grant, Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy},
+    reign::{DurableBound, Reign},
+};
 use doorman_config::Document;
 use doorman_openapi::{
     Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease, HintsResponse, Moment,
     NodeId, ReleaseRequest, Seconds, ServerCapacityRequest,
-};
-use doorman_server::{
-    election::{Election, View},
-    ledger::{Grant, Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy},
-    reign::{DurableBound, Reign},
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
@@ -25,8 +25,7 @@ pub(super) use self::{
     driver::{Action, CallReply, Participation},
 };
 use super::{
-    Rule,
-    ablation::{EtcdCalls, ablate_grant},
+    ablation::{EtcdCalls, Rule, ablate_grant},
     clock::Clock,
     limits::{Limit, resource_index},
     network::{ClientCall, Message, NodeCall, Outcome, PollCall, Process},

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use doorman_openapi::Moment;
 
 use super::{ELECTION_LEASE, Simulation};
-use crate::sim::{
+use crate::simulation::{
     event_queue::Event,
     limits::{self, Demand, Limit},
     network::{Message, Process},
@@ -144,7 +144,7 @@ impl Simulation {
     }
 
     /// Activates a new document on every server.
-    pub(in crate::sim) fn reload(&mut self, limits: Vec<Limit>) {
+    pub(in crate::simulation) fn reload(&mut self, limits: Vec<Limit>) {
         self.document = limits::document(&limits);
         for (resource, (old, new)) in self.limits.iter().zip(&limits).enumerate() {
             if new.capacity < old.capacity {

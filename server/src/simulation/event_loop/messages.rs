@@ -1,14 +1,14 @@
 //! Delivery of messages, and the responses to them.
 
-use doorman_openapi::{CapacityRequest, ServerCapacityRequest};
-use doorman_server::{
+use crate::{
     election::{CallId, Event as ElectionEvent, LedgerSource},
     etcd::EtcdCall,
 };
+use doorman_openapi::{CapacityRequest, ServerCapacityRequest};
 use tower_doorman::lease::{Effect, Failure};
 
 use super::Simulation;
-use crate::sim::{
+use crate::simulation::{
     client::Reply,
     event_queue::Event,
     network::{Candidate, ClientCall, Message, NodeCall, Outcome, Process},
@@ -327,7 +327,7 @@ impl Simulation {
     }
 
     /// Applies the effects of a client's state machine.
-    pub(in crate::sim) fn apply(&mut self, index: usize, effects: Vec<Effect>) {
+    pub(in crate::simulation) fn apply(&mut self, index: usize, effects: Vec<Effect>) {
         let from = Process::Client(index);
         let client = &self.clients[index];
         let (incarnation, sent) = (client.incarnation, client.clock.local(self.time));

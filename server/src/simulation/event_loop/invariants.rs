@@ -3,12 +3,12 @@
 use doorman_openapi::{CLOCK_DRIFT, Hint, HintsResponse, Moment};
 
 use super::Simulation;
-use crate::sim::{
-    Invariant,
+use crate::simulation::{
     client::LastHint,
     event_queue::Event,
     limits::{Demand, Limit, RESOURCES, resource_id},
     network::{PollCall, Process},
+    report::Invariant,
 };
 
 /// Relative tolerance of sums.

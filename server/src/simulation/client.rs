@@ -6,7 +6,7 @@ use doorman_openapi::{Capacity, ClientId, Epoch, Moment, Reason, Seconds, Seq};
 use tower_doorman::lease::{Demand, Effect, Event, Holder, HolderSettings};
 
 use super::{
-    Rule,
+    ablation::Rule,
     clock::{Clock, ExpiringCapacity},
     limits::{RESOURCES, resource_id, resource_index},
     network::{ClientCall, Outcome},

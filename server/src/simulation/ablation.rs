@@ -5,12 +5,12 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
-use doorman_server::{
+use crate::{
     election::{CallId, Event},
     etcd::{EtcdCall, EtcdReply, LeaseId, Op, Txn},
     ledger::{Grant, HolderStatus, Ledger, PageQuery},
 };
+use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
 
 use super::limits::{Demand, Limit};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::etcd::{Compare, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, Txn, TxnReply};
 use doorman_openapi::Moment;
-use doorman_server::etcd::{Compare, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, Txn, TxnReply};
 
 use super::clock::Clock;
 

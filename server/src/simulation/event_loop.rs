@@ -18,7 +18,7 @@ use self::{
     polls::Polls,
 };
 use super::{
-    Plan, Rule, Stats, Violation,
+    ablation::Rule,
     client::Client,
     clock::Clock,
     etcd::Etcd,
@@ -26,6 +26,7 @@ use super::{
     limits::{self, Limit, Priorities, RESOURCES},
     network::{Network, Process},
     node::Node,
+    report::{Plan, Stats, Violation},
     server::{Participation, Server},
 };
 

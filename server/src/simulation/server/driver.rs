@@ -2,9 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use doorman_config::Document;
-use doorman_openapi::{Epoch, Moment, NodeId};
-use doorman_server::{
+use crate::{
     election::{
         Alone, CallId, DiskCall, Effect, Election, EndReason, EtcdElection, EtcdOptions, Event,
         FoundBound, FoundState, Handover, Learn, LedgerSource, Term, Time, next_epoch,
@@ -13,11 +11,12 @@ use doorman_server::{
     ledger::Predecessor,
     reign::{DueBound, Reign},
 };
+use doorman_config::Document;
+use doorman_openapi::{Epoch, Moment, NodeId};
 
 use super::{Mastership, NODE, Server, data_dir::Snapshot};
-use crate::sim::{
-    Rule,
-    ablation::Extended,
+use crate::simulation::{
+    ablation::{Extended, Rule},
     network::{Message, Process},
 };
 
@@ -34,14 +33,14 @@ pub(super) enum Candidacy {
 
 /// The reply to a call of either election.
 #[derive(Debug)]
-pub(in crate::sim) enum CallReply {
+pub(in crate::simulation) enum CallReply {
     Disk,
     Etcd(EtcdReply),
 }
 
 /// An action of the simulation for a server.
 #[derive(Debug)]
-pub(in crate::sim) enum Action {
+pub(in crate::simulation) enum Action {
     Call(CallId, EtcdCall),
     WriteBound(CallId, DueBound),
     /// The ledger of the data directory, or of another server.
@@ -62,16 +61,16 @@ pub(in crate::sim) enum Action {
 
 /// How a server takes part in elections.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::sim) struct Participation {
+pub(in crate::simulation) struct Participation {
     /// Seconds of an election lease in etcd; `None` for the only server.
-    pub(in crate::sim) ttl: Option<u32>,
+    pub(in crate::simulation) ttl: Option<u32>,
     /// Whether it may assume that there was no server before.
-    pub(in crate::sim) is_first: bool,
+    pub(in crate::simulation) is_first: bool,
 }
 
 impl Server {
     /// Starts. Returns whether the data directory could be written.
-    pub(in crate::sim) fn start(
+    pub(in crate::simulation) fn start(
         &mut self,
         Participation { ttl, is_first }: Participation,
         random: u64,
@@ -135,7 +134,7 @@ impl Server {
     }
 
     /// Feeds an event to the election, and applies the effects.
-    pub(in crate::sim) fn handle(&mut self, event: Event<CallReply>, time: Moment) {
+    pub(in crate::simulation) fn handle(&mut self, event: Event<CallReply>, time: Moment) {
         let now = self.clock.local(time);
         let at = Time {
             now,
@@ -275,7 +274,7 @@ impl Server {
     }
 
     /// Handles a fetched ledger, unless a later one was asked for.
-    pub(in crate::sim) fn on_ledger(
+    pub(in crate::simulation) fn on_ledger(
         &mut self,
         epoch: Epoch,
         snapshot: Option<&Snapshot>,
@@ -296,13 +295,13 @@ impl Server {
     }
 
     /// The ledger that a server left in the data directory.
-    pub(in crate::sim) fn stored_ledger(&self, epoch: Epoch) -> Option<Snapshot> {
+    pub(in crate::simulation) fn stored_ledger(&self, epoch: Epoch) -> Option<Snapshot> {
         let stored = self.data_dir.ledger.as_ref();
         stored.filter(|it| it.epoch == epoch).cloned()
     }
 
     /// The ledger that this server offers, to the bearer of the secret, once.
-    pub(in crate::sim) fn take_offer(
+    pub(in crate::simulation) fn take_offer(
         &mut self,
         offer: &Handover,
         time: Moment,
@@ -314,7 +313,7 @@ impl Server {
     }
 
     /// Records a bound in the data directory, unless the disk is full.
-    pub(in crate::sim) fn write_bound(&mut self, call: CallId, due: DueBound, time: Moment) {
+    pub(in crate::simulation) fn write_bound(&mut self, call: CallId, due: DueBound, time: Moment) {
         let is_written = self.disk_full_until <= time;
         if is_written {
             self.data_dir.bound = FoundBound::ThisBoot {
@@ -327,7 +326,7 @@ impl Server {
     }
 
     /// Handles what is due, as the product's driver does after each event.
-    pub(in crate::sim) fn drive(&mut self, time: Moment) -> Vec<Action> {
+    pub(in crate::simulation) fn drive(&mut self, time: Moment) -> Vec<Action> {
         let now = self.clock.local(time);
         if self.election_wakes_at() <= now {
             self.handle(Event::Wake, time);
@@ -340,7 +339,7 @@ impl Server {
     }
 
     /// The simulated time at which it needs to be driven.
-    pub(in crate::sim) fn wake_at(&self, time: Moment) -> Moment {
+    pub(in crate::simulation) fn wake_at(&self, time: Moment) -> Moment {
         let now = self.clock.local(time);
         let bound = self.due_bound().map(|_| now.after_seconds(BOUND_PERIOD));
         let waiting = self.waiting.iter().map(|it| it.until);

@@ -1,0 +1,47 @@
+//! Deterministic simulation of elections, the ledger and the client state machine.
+//!
+//! The real [`election`](crate::election), [`Reign`](crate::reign::Reign),
+//! [`Ledger`](crate::ledger::Ledger) and [`Holder`](tower_doorman::lease::Holder) run in virtual
+//! time. A seed decides every delay and every fault. After each event the simulation checks that
+//! the holders of a resource may together use no more than its capacity.
+//!
+//! `event_loop` is the simulation itself. `client`, `server`, `node` and `etcd` are the processes,
+//! and `network` carries their messages. `server` executes the effects of its election as the
+//! server's driver does, and has a simulated disk. `node` and `etcd` are models.
+//!
+//! The tests of the workspace use it: [`simulate`] runs random faults, [`Fleet`] measures calm
+//! fleets, and a [`Rule`] of `ablation` disables one safety rule at a time: an invariant must then
+//! break.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "indices are chosen from the processes and resources that exist"
+)]
+
+mod ablation;
+mod client;
+mod clock;
+mod etcd;
+mod event_loop;
+mod event_queue;
+mod fleet;
+mod limits;
+mod network;
+mod node;
+mod report;
+mod server;
+
+pub use self::{
+    ablation::{Rule, UnknownRule},
+    event_loop::PollMode,
+    fleet::{Fleet, FleetPlan},
+    report::{Invariant, Plan, Stats, Violation},
+};
+
+/// Runs one simulation. The same seed and plan always give the same result.
+///
+/// # Errors
+/// [`Violation`] if an invariant breaks.
+pub fn simulate(seed: u64, plan: &Plan) -> Result<Stats, Box<Violation>> {
+    event_loop::Simulation::new(seed, *plan).run()
+}
