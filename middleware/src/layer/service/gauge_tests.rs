@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -18,7 +18,7 @@ use crate::{
     Callers, Cost, Limit, LimitLayer, OnLimit, Permit, Refusal, RefusalReason,
     limiter::{
         LeaseState, Limiter, Registry,
-        testing::{leased, leased_registry, static_registry},
+        testing::{leased, leased_as_requested, leased_registry, static_registry},
     },
     testing::{admitted, header, limited, poll_and_drop, send, status},
 };
@@ -138,6 +138,42 @@ async fn request_can_be_dropped_at_every_poll() {
             *held.lock().unwrap() = None;
             assert_eq!(in_use(&registry), 0.0, "{held_for} {polls}");
         }
+    }
+}
+
+/// It waits for the first lease of two gauges, for a larger lease of one, and for the other.
+#[tokio::test(start_paused = true)]
+async fn request_that_waits_for_leases_can_be_dropped() {
+    const TICK: Duration = Duration::from_millis(1);
+    for polls in 0..8 {
+        let (registry, _nudges) = leased_registry(10);
+        let delay = OnLimit::Delay { max_delay: MINUTE };
+        let wide = Limit::gauge("a").cost(Cost::new(2.0).unwrap());
+        let service = limited(
+            &registry,
+            [wide, Limit::gauge("b")].map(|it| it.on_limit(delay)),
+        );
+        let b = limited(&registry, [Limit::gauge("b")]);
+        let held = Mutex::new(None);
+        let happens = |poll| match poll {
+            1 => registry.publish("a", leased_as_requested(1.0, MINUTE)),
+            2 => {
+                registry.publish("b", leased(1.0, MINUTE));
+                let unit = b.clone().oneshot(Request::new(()));
+                *held.lock().unwrap() = unit.now_or_never();
+            }
+            3 => registry.publish("a", leased(2.0, MINUTE)),
+            5 => *held.lock().unwrap() = None,
+            _ => {}
+        };
+        let finished = poll_and_drop(send(&service, Request::new(())), polls, TICK, happens).await;
+        assert_eq!(finished.is_some(), polls >= 6, "{polls}");
+        drop((finished, held));
+        let units = registry.limiters().into_iter().map(|limiter| {
+            let units = limiter.units_in_use().unwrap();
+            units.in_use + units.waiting + f64::from(limiter.waiting())
+        });
+        assert_eq!(units.sum::<f64>(), 0.0, "{polls}");
     }
 }
 
