@@ -4,6 +4,8 @@
 mod fleets;
 #[path = "tests/herd.rs"]
 mod herd;
+#[path = "tests/scenarios.rs"]
+mod scenarios;
 
 use std::{
     num::NonZero,

@@ -22,6 +22,7 @@ mod serve;
 mod serve_flags;
 mod set;
 mod show;
+mod simulate;
 mod status;
 mod token;
 
@@ -47,6 +48,7 @@ Examples:
   doorman import limits.yaml --dry-run           print what a new document would change
   doorman diff 7                                 print the changes since revision 7
   doorman rollback 7                             return to the document of revision 7
+  doorman simulate scenario.yaml                 simulate servers, clients and faults
   doorman agent --service shop                   enforce limits for programs on this machine
 
 Every flag has an environment variable: DOORMAN_DATA_DIR for --data-dir.
@@ -123,6 +125,8 @@ enum OneShot {
     Show(show::ShowArguments),
     /// Print the master of a node
     Master(status::MasterArguments),
+    /// Simulate a scenario: servers, clients and faults in virtual time
+    Simulate(simulate::SimulateArguments),
     /// Print a completion script for a shell
     Completions(manual::CompletionsArguments),
     /// Write manual pages
@@ -178,6 +182,7 @@ impl OneShot {
             Self::Release(arguments) => leases::release(arguments).await,
             Self::Show(arguments) => show::show(arguments).await,
             Self::Master(arguments) => status::master(arguments).await,
+            Self::Simulate(arguments) => simulate::run(&arguments, &mut io::stderr()),
             Self::Completions(arguments) => Ok(manual::completions(&arguments, Cli::command())),
             Self::Man(arguments) => manual::man(&arguments, Cli::command()),
         }

@@ -3,6 +3,7 @@
 mod earlier_servers;
 mod revisions;
 mod servers;
+mod simulate;
 mod usage;
 
 use std::{

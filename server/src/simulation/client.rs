@@ -1,14 +1,13 @@
 //! A client process: the real client state machine, with crashes, pauses and restarts.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
-use doorman_openapi::{Capacity, ClientId, Epoch, Moment, Reason, Seconds, Seq};
+use doorman_openapi::{Capacity, ClientId, Epoch, Moment, Reason, ResourceId, Seconds, Seq};
 use tower_doorman::lease::{Demand, Effect, Event, Holder, HolderSettings};
 
 use super::{
     ablation::Rule,
     clock::{Clock, ExpiringCapacity},
-    limits::{RESOURCES, resource_id, resource_index},
     network::{ClientCall, Outcome},
 };
 
@@ -37,10 +36,10 @@ pub(super) struct Client {
     /// Replies that arrived during a pause.
     pub(super) inbox: VecDeque<Reply>,
     /// The capacity that the client may use, expiring in simulated time.
-    pub(super) usable: [ExpiringCapacity; RESOURCES],
+    pub(super) usable: Vec<ExpiringCapacity>,
     /// `None` for resources that the client does not lease.
-    pub(super) wants: [Option<f64>; RESOURCES],
-    pub(super) priorities: [i32; RESOURCES],
+    pub(super) wants: Vec<Option<f64>>,
+    pub(super) priorities: Vec<i32>,
     /// The simulated time of the next timer.
     pub(super) wake: Moment,
     /// Counts polls, and names the open one.
@@ -56,22 +55,31 @@ pub(super) struct Client {
     /// When a server last hinted this client.
     pub(super) last_hint: Option<LastHint>,
     holder: Holder,
+    resources: Arc<[ResourceId]>,
+    seed: u64,
     index: usize,
     endpoints: usize,
     without: Option<Rule>,
 }
 
 impl Client {
-    pub(super) fn new(index: usize, clock: Clock, endpoints: usize, without: Option<Rule>) -> Self {
+    pub(super) fn new(
+        index: usize,
+        clock: Clock,
+        endpoints: usize,
+        resources: Arc<[ResourceId]>,
+        without: Option<Rule>,
+    ) -> Self {
+        let count = resources.len();
         Self {
             clock,
             incarnation: 0,
             is_up: false,
             paused_until: None,
             inbox: VecDeque::new(),
-            usable: Default::default(),
-            wants: [None; RESOURCES],
-            priorities: [0; RESOURCES],
+            usable: vec![ExpiringCapacity::default(); count],
+            wants: vec![None; count],
+            priorities: vec![0; count],
             wake: Moment::NEVER,
             poll: 0,
             heard_batch: 0,
@@ -79,11 +87,34 @@ impl Client {
             newest: Seq::ZERO,
             requests: 0,
             last_hint: None,
-            holder: new_holder(index, 0, endpoints),
+            holder: new_holder(index, 0, endpoints, 0),
+            resources,
+            seed: 0,
             index,
             endpoints,
             without,
         }
+    }
+
+    /// A client that has not started yet, with other random numbers.
+    pub(super) fn with_seed(self, seed: u64) -> Self {
+        let holder = new_holder(self.index, self.incarnation, self.endpoints, seed);
+        Self {
+            seed,
+            holder,
+            ..self
+        }
+    }
+
+    /// With a priority for all resources.
+    pub(super) fn with_priority(mut self, priority: i32) -> Self {
+        self.priorities.fill(priority);
+        self
+    }
+
+    /// The index of a resource of this client.
+    fn resource_index(&self, id: &ResourceId) -> Option<usize> {
+        self.resources.iter().position(|it| it == id)
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -96,11 +127,11 @@ impl Client {
         self.incarnation += 1;
         self.paused_until = None;
         self.inbox.clear();
-        self.usable = Default::default();
+        self.usable.fill(ExpiringCapacity::default());
         self.wake = Moment::NEVER;
         self.newest = Seq::ZERO;
         self.last_hint = None;
-        self.holder = new_holder(self.index, self.incarnation, self.endpoints);
+        self.holder = new_holder(self.index, self.incarnation, self.endpoints, self.seed);
     }
 
     /// The simulated time at which the state machine needs a tick.
@@ -116,7 +147,7 @@ impl Client {
             priority: self.priorities[resource],
             ..Demand::default()
         };
-        let resource = resource_id(resource);
+        let resource = self.resources[resource].clone();
         self.handle(Event::Demand { resource, demand }, time)
     }
 
@@ -124,7 +155,7 @@ impl Client {
     pub(super) fn forget(&mut self, resource: usize, time: Moment) -> Vec<Effect> {
         self.wants[resource] = None;
         self.usable[resource] = ExpiringCapacity::default();
-        let resource = resource_id(resource);
+        let resource = self.resources[resource].clone();
         self.handle(Event::Forget { resource }, time)
     }
 
@@ -163,7 +194,7 @@ impl Client {
             .resources
             .iter()
             .filter(|it| it.gets.capacity == Capacity::ZERO && it.reason != Reason::Blocked)
-            .map(|it| resource_index(&it.resource_id))
+            .filter_map(|it| self.resource_index(&it.resource_id))
             .filter(|resource| self.usable[*resource].at(time) > 0.0)
             .filter(|resource| self.wants[*resource].is_some_and(|wants| wants > 0.0))
             .collect();
@@ -180,8 +211,10 @@ impl Client {
     pub(super) fn handle(&mut self, event: Event, time: Moment) -> Vec<Effect> {
         let effects = self.holder.handle(event, self.clock.local(time));
         for effect in &effects {
-            if let Effect::Changed { resource, holding } = effect {
-                self.usable[resource_index(resource)] = holding
+            if let Effect::Changed { resource, holding } = effect
+                && let Some(index) = self.resource_index(resource)
+            {
+                self.usable[index] = holding
                     .lease
                     .map(|lease| ExpiringCapacity {
                         amount: lease.capacity.get(),
@@ -194,11 +227,11 @@ impl Client {
     }
 }
 
-fn new_holder(index: usize, incarnation: u32, endpoints: usize) -> Holder {
+fn new_holder(index: usize, incarnation: u32, endpoints: usize, seed: u64) -> Holder {
     Holder::new(HolderSettings {
         client_id: client_id(index, incarnation),
         endpoints,
-        seed: u64::from(incarnation) * 100 + index as u64,
+        seed: seed.wrapping_add(u64::from(incarnation) * 100 + index as u64),
     })
 }
 

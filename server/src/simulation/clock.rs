@@ -31,6 +31,14 @@ impl Clock {
         clock
     }
 
+    /// A clock with a random rate up to so many parts faster than simulated time.
+    pub(super) fn with_drift(drift: f64, rng: &mut Rng) -> Self {
+        let drift = (MILLION as f64 * drift * rng.f64()) as u64;
+        let mut clock = Self { origin: 0, drift };
+        clock.restart(rng);
+        clock
+    }
+
     /// Begins anew.
     pub(super) fn restart(&mut self, rng: &mut Rng) {
         self.origin = rng.u64(1..1_000_000) * 1_000_000_000;

@@ -5,6 +5,7 @@ mod invariants;
 mod messages;
 mod polls;
 mod processes;
+mod script;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -16,6 +17,7 @@ pub use self::polls::PollMode;
 use self::{
     invariants::{BrokenInvariant, CapacityCheck},
     polls::Polls,
+    script::Script,
 };
 use super::{
     ablation::Rule,
@@ -23,10 +25,11 @@ use super::{
     clock::Clock,
     etcd::Etcd,
     event_queue::{Event, EventQueue},
-    limits::{self, Limit, Priorities, RESOURCES},
+    limits::{self, Limit, Priorities, RESOURCES, resource_ids},
     network::{Network, Process},
     node::Node,
     report::{Plan, Stats, Violation},
+    scenario::Scenario,
     server::{Participation, Server},
 };
 
@@ -62,6 +65,9 @@ pub(super) struct Simulation {
     /// allows would hide other faults.
     allows_cuts: bool,
     capacity_check: CapacityCheck,
+    script: Option<Script>,
+    /// Whether a client has another lease since this was cleared.
+    pub(super) has_lease_changed: bool,
     pub(super) stats: Stats,
     /// A broken invariant that the current event has found.
     broken: Option<BrokenInvariant>,
@@ -81,7 +87,10 @@ impl Simulation {
         let clients = rng.usize(2..=12);
         let without = plan.without;
         let clients = (0..clients)
-            .map(|index| Client::new(index, Clock::random(&mut rng), servers, without))
+            .map(|index| {
+                let clock = Clock::random(&mut rng);
+                Client::new(index, clock, servers, resource_ids(), without)
+            })
             .collect();
         let etcd = (servers > 1).then(|| Etcd::new(Clock::random(&mut rng)));
         let document = limits::document(&limits);
@@ -110,7 +119,7 @@ impl Simulation {
             allows_cuts,
             polls: Polls::of_run(seed),
             priorities,
-            ..Self::empty(seed, plan, rng, limits)
+            ..Self::empty(seed, plan, rng, document, limits)
         }
     }
 
@@ -124,16 +133,70 @@ impl Simulation {
         };
         let (clock, document) = (Clock::random(&mut rng), limits::document(&[limit]));
         let mut simulation = Self {
-            servers: vec![Server::new(0, clock, document, None)],
+            servers: vec![Server::new(0, clock, Arc::clone(&document), None)],
             network: Network::local(loss),
             polls: Polls::new(polls, seed),
-            ..Self::empty(seed, plan, rng, vec![limit])
+            ..Self::empty(seed, plan, rng, document, vec![limit])
         };
         simulation.start(Process::Server(0));
         simulation
     }
 
-    fn empty(seed: u64, plan: Plan, rng: Rng, limits: Vec<Limit>) -> Self {
+    /// A run of a scenario, which has begun.
+    pub(super) fn of_scenario(seed: u64, scenario: &Scenario) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let plan = Plan {
+            seconds: scenario.seconds,
+            without: None,
+            trace: false,
+        };
+        let servers = (0..scenario.servers).map(|index| {
+            let clock = Clock::with_drift(scenario.clock_drift, &mut rng);
+            Server::new(index, clock, Arc::clone(&scenario.document), None)
+        });
+        let servers: Vec<_> = servers.collect();
+        let groups = scenario.groups.iter();
+        let members = groups.flat_map(|group| std::iter::repeat_n(group, group.count));
+        let clients = members.clone().enumerate().map(|(index, group)| {
+            let clock = Clock::with_drift(scenario.clock_drift, &mut rng);
+            let resource = scenario.resources()[group.resource].id.clone();
+            Client::new(index, clock, scenario.servers, [resource].into(), None)
+                .with_seed(rng.u64(..))
+                .with_priority(group.priority)
+        });
+        let clients: Vec<_> = clients.collect();
+        let etcd = (scenario.servers > 1)
+            .then(|| Etcd::new(Clock::with_drift(scenario.clock_drift, &mut rng)));
+        let polls = if scenario.hints {
+            PollMode::On
+        } else {
+            PollMode::Off
+        };
+        let script = Script::new(
+            seed,
+            members.map(|group| group.demand),
+            scenario.faults.clone(),
+            scenario.random_faults.clone(),
+        );
+        let mut simulation = Self {
+            clients,
+            servers,
+            participation: Participation {
+                ttl: etcd.is_some().then_some(scenario.election_lease),
+                is_first: true,
+            },
+            etcd,
+            network: Network::scripted(scenario.network),
+            polls: Polls::new(polls, seed),
+            longest_lease: scenario.document.longest_lease().get(),
+            script: Some(script),
+            ..Self::empty(seed, plan, rng, Arc::clone(&scenario.document), Vec::new())
+        };
+        simulation.begin_script();
+        simulation
+    }
+
+    fn empty(seed: u64, plan: Plan, rng: Rng, document: Arc<Document>, limits: Vec<Limit>) -> Self {
         Self {
             seed,
             plan,
@@ -152,11 +215,13 @@ impl Simulation {
             network: Network::default(),
             polls: Polls::new(PollMode::Off, seed),
             priorities: Priorities::none(),
-            document: limits::document(&limits),
+            document,
             longest_lease: limits::longest_lease(&limits),
             limits,
             allows_cuts: false,
             capacity_check: CapacityCheck::default(),
+            script: None,
+            has_lease_changed: false,
             stats: Stats::default(),
             broken: None,
             trace: VecDeque::new(),
@@ -253,6 +318,9 @@ impl Simulation {
                 call,
             } => self.end_poll(server, ticket, call),
             Event::InventHints { client, left } => self.invent_hints(client, left),
+            Event::ScriptedDemand(client) => self.change_scripted_demand(client, false),
+            Event::ScriptedFault(index) => self.inject_scripted_fault(index),
+            Event::RandomFault => self.inject_random_fault(),
             Event::ChangeDemand => {
                 if self.network.is_hostile() {
                     self.change_demand();

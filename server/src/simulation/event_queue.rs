@@ -51,6 +51,12 @@ pub(super) enum Event {
         client: usize,
         left: usize,
     },
+    /// The demand of a client changes, by the scenario.
+    ScriptedDemand(usize),
+    /// A fault of the scenario, by its number.
+    ScriptedFault(usize),
+    /// A random fault of the scenario.
+    RandomFault,
     ChangeDemand,
     InjectFault,
     /// Faults end.

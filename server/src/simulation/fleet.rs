@@ -7,7 +7,7 @@ use super::{
     clock::Clock,
     event_loop::{PollMode, Simulation},
     event_queue::Event,
-    limits::{Algorithm, Limit},
+    limits::{Algorithm, Limit, resource_ids},
     network::ROUND_TRIP,
 };
 
@@ -65,7 +65,7 @@ impl Fleet {
         let client = self.simulation.clients.len();
         let clock = Clock::random(&mut self.simulation.rng);
         let servers = self.simulation.servers.len();
-        let mut process = Client::new(client, clock, servers, None);
+        let mut process = Client::new(client, clock, servers, resource_ids(), None);
         process.is_up = true;
         self.simulation.clients.push(process);
         self.set_demand(client, wants);

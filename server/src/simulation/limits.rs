@@ -14,6 +14,11 @@ pub(super) fn resource_id(index: usize) -> ResourceId {
     ResourceId::new(NAMES[index]).expect("the name is a valid identifier")
 }
 
+/// The ids of all resources.
+pub(super) fn resource_ids() -> Arc<[ResourceId]> {
+    (0..RESOURCES).map(resource_id).collect()
+}
+
 pub(super) fn resource_index(id: &ResourceId) -> usize {
     usize::from(id.as_str() == NAMES[1])
 }

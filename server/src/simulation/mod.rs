@@ -9,6 +9,9 @@
 //! and `network` carries their messages. `server` executes the effects of its election as the
 //! server's driver does, and has a simulated disk. `node` and `etcd` are models.
 //!
+//! `scenario` is the format of `doorman simulate`, and `run` executes one and samples what clients
+//! hold.
+//!
 //! The tests of the workspace use it: [`simulate`] runs random faults, [`Fleet`] measures calm
 //! fleets, and a [`Rule`] of `ablation` disables one safety rule at a time: an invariant must then
 //! break.
@@ -29,6 +32,8 @@ mod limits;
 mod network;
 mod node;
 mod report;
+mod run;
+mod scenario;
 mod server;
 
 pub use self::{
@@ -36,6 +41,8 @@ pub use self::{
     event_loop::PollMode,
     fleet::{Fleet, FleetPlan},
     report::{Invariant, Plan, Stats, Violation},
+    run::{Amounts, Overshoot, Run, RunReport, Sample, Summary, run_scenario},
+    scenario::{InvalidScenario, Resource, Scenario},
 };
 
 /// Runs one simulation. The same seed and plan always give the same result.

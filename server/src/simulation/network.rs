@@ -12,7 +12,7 @@ use doorman_openapi::{
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
 
-use super::server::Snapshot;
+use super::{scenario::NetworkQuality, server::Snapshot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Process {
@@ -143,6 +143,8 @@ enum Quality {
     /// Every message arrives after half of [`ROUND_TRIP`]. Packets may be lost: each one arrives
     /// [`RETRANSMISSION`] later.
     Local { loss: f64 },
+    /// As the scenario says, and partitions lose messages.
+    Scripted(NetworkQuality),
 }
 
 /// The round trip of a local network, in seconds.
@@ -162,6 +164,13 @@ impl Network {
     pub(super) fn local(loss: f64) -> Self {
         Self {
             quality: Quality::Local { loss },
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn scripted(quality: NetworkQuality) -> Self {
+        Self {
+            quality: Quality::Scripted(quality),
             ..Self::default()
         }
     }
@@ -190,24 +199,38 @@ impl Network {
         rng: &mut Rng,
     ) -> [Option<f64>; 2] {
         match self.quality {
-            Quality::Hostile => {}
-            Quality::Reliable => return [Some(0.000_2 + 0.01 * rng.f64()), None],
+            Quality::Hostile => {
+                if self.is_partitioned(from, to, time) || rng.f64() < 0.03 {
+                    return [None, None];
+                }
+                let copy = (rng.f64() < 0.05).then(|| delay(rng) + 10.0 * rng.f64());
+                [Some(delay(rng)), copy]
+            }
+            Quality::Reliable => [Some(0.000_2 + 0.01 * rng.f64()), None],
             Quality::Local { loss } => {
                 let mut delay = ROUND_TRIP / 2.0;
                 while rng.f64() < loss {
                     delay += RETRANSMISSION;
                     self.lost_packets += 1;
                 }
-                return [Some(delay), None];
+                [Some(delay), None]
+            }
+            Quality::Scripted(quality) => {
+                if self.is_partitioned(from, to, time) || rng.f64() < quality.loss {
+                    return [None, None];
+                }
+                let mut delay = || quality.delay + quality.jitter * rng.f64();
+                let (first, second) = (delay(), delay());
+                let is_doubled = rng.f64() < quality.duplication;
+                [Some(first), is_doubled.then_some(second)]
             }
         }
+    }
+
+    fn is_partitioned(&mut self, from: Process, to: Process, time: Moment) -> bool {
         self.partitions.retain(|it| time < it.until);
         let blocks = |it: &Partition| it.from == from && it.to.is_none_or(|other| other == to);
-        if self.partitions.iter().any(blocks) || rng.f64() < 0.03 {
-            return [None, None];
-        }
-        let copy = (rng.f64() < 0.05).then(|| delay(rng) + 10.0 * rng.f64());
-        [Some(delay(rng)), copy]
+        self.partitions.iter().any(blocks)
     }
 }
 

@@ -92,6 +92,8 @@ pub(super) struct Server {
     pub(super) wake: Moment,
     /// The simulated time at which a server that resigns has shut down.
     pub(super) shuts_down_at: Option<Moment>,
+    /// Seconds after which a server that resigns starts again; random where nothing says so.
+    pub(super) restarts_after: Option<f64>,
     index: usize,
     document: Arc<Document>,
     /// The longest lease of any document of this incarnation.
@@ -130,6 +132,7 @@ impl Server {
             answers_at: None,
             wake: Moment::NEVER,
             shuts_down_at: None,
+            restarts_after: None,
             index,
             document,
             longest: Seconds::ZERO,

@@ -101,7 +101,7 @@ fn every_flag_has_a_variable_and_every_help_examples() {
 }
 
 /// Documents that name flags and variables.
-const DOCUMENTS: [&str; 21] = [
+const DOCUMENTS: [&str; 22] = [
     "README.md",
     "SECURITY.md",
     "CHANGELOG.md",
@@ -115,6 +115,7 @@ const DOCUMENTS: [&str; 21] = [
     "docs/OPERATIONS.md",
     "docs/RULES.md",
     "docs/LEASES.md",
+    "docs/SIMULATION.md",
     "deploy/container/Dockerfile",
     "deploy/kubernetes/kustomization.yaml",
     "deploy/kubernetes/service-accounts.yaml",

@@ -58,7 +58,7 @@ impl Simulation {
     }
 
     /// Stops a server cleanly.
-    fn stop_server(&mut self, index: usize) {
+    pub(super) fn stop_server(&mut self, index: usize) {
         let server = &mut self.servers[index];
         if !server.is_running() || server.shuts_down_at.is_some() {
             return;
@@ -76,7 +76,8 @@ impl Simulation {
         if server.is_running() && server.shuts_down_at.is_some_and(|at| at <= self.time) {
             server.shut_down(self.time);
             self.record(|| format!("server {index} shuts down"));
-            let delay = 4.0 * self.rng.f64();
+            let scripted = self.servers[index].restarts_after.take();
+            let delay = scripted.unwrap_or_else(|| 4.0 * self.rng.f64());
             self.after(delay, Event::Start(Process::Server(index)));
         }
     }
@@ -89,6 +90,10 @@ impl Simulation {
 
     fn pause_server(&mut self, index: usize) {
         let seconds = 20.0 * self.rng.f64();
+        self.pause_server_for(index, seconds);
+    }
+
+    pub(super) fn pause_server_for(&mut self, index: usize, seconds: f64) {
         let until = self.time.after_seconds(seconds);
         let server = &mut self.servers[index];
         if server.is_running() {
@@ -142,11 +147,7 @@ impl Simulation {
                 self.record(|| "etcd loses its data".to_owned());
             }
             // No lease ends without a quorum, or while no member runs.
-            0..4 => {
-                etcd.stop(time, until);
-                self.after(seconds, Event::RestartEtcd);
-                self.record(|| format!("etcd stops for {seconds} s"));
-            }
+            0..4 => self.stop_etcd(seconds),
             4..6 => {
                 etcd.restart(time);
                 self.record(|| "etcd has a new leader".to_owned());
@@ -158,6 +159,14 @@ impl Simulation {
                 }
                 self.record(|| format!("no server reaches etcd for {seconds} s"));
             }
+        }
+    }
+
+    pub(super) fn stop_etcd(&mut self, seconds: f64) {
+        if let Some(etcd) = &mut self.etcd {
+            etcd.stop(self.time, self.time.after_seconds(seconds));
+            self.after(seconds, Event::RestartEtcd);
+            self.record(|| format!("etcd stops for {seconds} s"));
         }
     }
 
@@ -176,6 +185,10 @@ impl Simulation {
 
     fn pause_client(&mut self, index: usize) {
         let seconds = 40.0 * self.rng.f64();
+        self.pause_client_for(index, seconds);
+    }
+
+    pub(super) fn pause_client_for(&mut self, index: usize, seconds: f64) {
         let until = self.time.after_seconds(seconds);
         let client = &mut self.clients[index];
         if client.is_running() {
@@ -203,6 +216,7 @@ impl Simulation {
                     self.handle_reply(index, reply);
                 }
                 self.tick_client(index);
+                self.report_demand(index);
             }
             Process::Server(index) => {
                 let server = &mut self.servers[index];

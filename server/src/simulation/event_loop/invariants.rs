@@ -129,7 +129,9 @@ impl Simulation {
     /// Checks that a response did not take all capacity from a holder that could keep a part.
     pub(super) fn check_partial_grants(&mut self, lost: &[usize], holder: Process) {
         for resource in lost {
-            if self.limits[*resource].capacity > 0.0 && !self.priorities.allow_nothing() {
+            // A scenario has no list of limits. Its gauges may be too scarce for a part each.
+            let limit = self.limits.get(*resource);
+            if limit.is_some_and(|it| it.capacity > 0.0) && !self.priorities.allow_nothing() {
                 let resource = resource_id(*resource);
                 self.broken = Some(BrokenInvariant {
                     invariant: Invariant::PartialGrant,

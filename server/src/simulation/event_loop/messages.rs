@@ -358,7 +358,8 @@ impl Simulation {
                     self.clients[index].newest = seq;
                     self.send(from, Process::Server(endpoint), Message::Release(request));
                 }
-                Effect::Changed { .. } | Effect::Warn(_) => {}
+                Effect::Changed { .. } => self.has_lease_changed = true,
+                Effect::Warn(_) => {}
             }
         }
         self.schedule_wake(from);

@@ -83,6 +83,9 @@ impl Simulation {
                     return;
                 }
                 self.record(|| format!("client {index} starts"));
+                if self.script.is_some() {
+                    return self.start_scripted_client(index);
+                }
                 for resource in 0..self.limits.len() {
                     // Some clients use only the first resource.
                     let uses = self.clients[index].wants[resource].is_some();

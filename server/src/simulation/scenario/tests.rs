@@ -1,0 +1,179 @@
+use super::*;
+
+const VALID: &str = "
+seconds: 60
+servers: {count: 3, election_lease: 5}
+document:
+  resources:
+    - {identifier_glob: db, capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 4}}
+    - {identifier_glob: free, capacity: 100, algorithm: {kind: STATIC, lease_length: 20, refresh_interval: 4}}
+clients:
+  - {count: 2, resource: db, demand: {constant: {wants: 20}}}
+";
+
+fn error(text: &str) -> String {
+    Scenario::parse(text, None).unwrap_err().to_string()
+}
+
+#[test]
+fn valid_scenario_is_parsed() {
+    let scenario = Scenario::parse(VALID, None).unwrap();
+    assert_eq!((scenario.clients(), scenario.seconds()), (2, 60.0));
+    let resource = &scenario.resources()[0];
+    assert_eq!((resource.id.as_str(), resource.capacity), ("db", 100.0));
+}
+
+#[test]
+fn given_document_replaces_that_of_the_scenario() {
+    let text = VALID.replace("capacity: 100", "capacity: 7");
+    let document =
+        "resources: [{identifier_glob: '*', capacity: 30, algorithm: {kind: FAIR_SHARE}}]";
+    let document = Document::parse(document).unwrap();
+    let scenario = Scenario::parse(&text, Some(document)).unwrap();
+    assert_eq!(scenario.resources()[0].capacity, 30.0);
+}
+
+#[test]
+fn errors_name_the_field_and_what_is_right() {
+    for (old, new, message) in [
+        (
+            "seconds: 60",
+            "seconds: -1",
+            "seconds: must be a number from 1 to 86400, not -1",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nsecond: 3",
+            "second: unknown field `second`",
+        ),
+        ("seconds: 60", "", "missing field `seconds`"),
+        ("seconds: 60", "seconds: [", ""),
+        (
+            "seconds: 60",
+            "seconds: .nan",
+            "line 2 column 10: non-finite float",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nmeasure_from: 61",
+            "measure_from: must be a number from 0 to 60, not 61",
+        ),
+        (
+            "count: 3",
+            "count: 0",
+            "servers.count: must be a number from 1 to 9, not 0",
+        ),
+        (
+            "count: 3",
+            "count: 1",
+            "servers.election_lease: does not apply: a single server needs no election",
+        ),
+        (
+            "resource: db",
+            "resource: other",
+            "clients[0].resource: no template of the document matches \"other\"",
+        ),
+        (
+            "resource: db",
+            "resource: free",
+            "clients[0].resource: the algorithm of \"free\" must be FAIR_SHARE",
+        ),
+        (
+            "resource: db",
+            "resource: db, priority: 3",
+            "clients[0].priority: does not apply: the algorithm of the resource",
+        ),
+        (
+            "{wants: 20}",
+            "{wants: -20}",
+            "clients[0].demand.constant.wants: must be a number from 0 to",
+        ),
+        (
+            "{wants: 20}",
+            "{wants: 20, want: 3}",
+            "clients[0].demand.constant.want: unknown field `want`",
+        ),
+        (
+            "constant",
+            "constantly",
+            "clients[0].demand: unknown variant `constantly`",
+        ),
+        (
+            "constant: {wants: 20}",
+            "sine: {mean: 3, amplitude: 4, period: 9}",
+            "clients[0].demand.sine.amplitude: must be a number from 0 to 3, not 4",
+        ),
+        (
+            "count: 2",
+            "count: 6000",
+            "clients[0].count: must be a number from 1 to 5000",
+        ),
+        (
+            "capacity: 100,",
+            "capacity: x,",
+            "document: resources[0] \"db\": capacity: must be",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nnetwork: {loss: 0.9}",
+            "network.loss: must be a number from 0 to 0.5, not 0.9",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: stop_etcd, at: 5, for: 1, clients: 1}]",
+            "faults[0].clients: does not apply",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: pause_server, at: 5, for: 1, server: 3}]",
+            "faults[0].server: must be a number from 0 to 2, not 3",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: fire, at: 5, for: 1}]",
+            "faults[0].kind: unknown variant `fire`, expected one of `lose_master`",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: pause_server, at: 61, for: 1}]",
+            "faults[0].at: must be a number from 0 to 60, not 61",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nrandom_faults: {kinds: [], every: 5, for: 1}",
+            "random_faults.kinds: must name at least one",
+        ),
+        (
+            "{count: 3, election_lease: 5}",
+            "{count: 1}\nfaults: [{kind: stop_etcd, at: 5, for: 1}]",
+            "faults[0].kind: has no effect: a single server needs no etcd",
+        ),
+    ] {
+        let text = VALID.replacen(old, new, 1);
+        assert_ne!(text, VALID, "{old}");
+        let found = error(&text);
+        assert!(found.starts_with(message), "{new}: {found}");
+        assert!(!found.is_empty() && !found.contains('\n'), "{new}: {found}");
+    }
+    let start = VALID.find("document").unwrap();
+    let end = VALID.find("clients").unwrap();
+    let found = error(&format!("{}{}", &VALID[..start], &VALID[end..]));
+    assert_eq!(
+        found,
+        "document: is missing; must be here or in a file of its own"
+    );
+}
+
+#[test]
+fn hostile_text_is_rejected() {
+    for text in [
+        "",
+        "[]",
+        "3",
+        "a: &a [*a]",
+        "seconds: 60\nseconds: 61",
+        "\u{0}",
+    ] {
+        assert!(!error(text).is_empty());
+    }
+}

@@ -1,0 +1,235 @@
+//! The original Doorman's scenarios, and what faults and patterns of a scenario do.
+
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
+
+use doorman_server::simulation::{Run, Scenario, Summary, run_scenario};
+
+const SEEDS: u64 = 50;
+
+fn read(name: &str) -> Scenario {
+    let path = format!(
+        "{}/../examples/scenarios/{name}.yaml",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    Scenario::parse(&std::fs::read_to_string(path).unwrap(), None).unwrap()
+}
+
+fn parse(text: &str) -> Scenario {
+    Scenario::parse(text, None).unwrap()
+}
+
+fn run_seeds(scenario: &Scenario, seeds: u64) -> Summary {
+    let reports = (0..seeds).map(|seed| run_scenario(scenario, seed).unwrap().report);
+    Summary::new(reports.collect()).unwrap()
+}
+
+#[track_caller]
+fn check_scenario(name: &str, least_share: f64) {
+    let summary = run_seeds(&read(name), SEEDS);
+    assert!(summary.held_share_median >= least_share, "{summary:?}");
+    assert_eq!(summary.overshoot_episodes, 0, "{summary:?}");
+    // A run in which nobody is short of anything proves nothing.
+    assert!(summary.peak_share > 0.999, "{summary:?}");
+}
+
+/// 0.992 in the simulation of the original.
+#[test]
+fn clients_hold_the_capacity_without_faults() {
+    check_scenario("scenario-one", 0.995);
+}
+
+/// 0.992 in the simulation of the original.
+#[test]
+fn clients_hold_the_capacity_through_an_election() {
+    check_scenario("scenario-two", 0.995);
+}
+
+/// 0.476 in the simulation of the original.
+#[test]
+fn clients_lose_little_when_the_election_is_late() {
+    check_scenario("scenario-three", 0.90);
+}
+
+#[test]
+fn same_seed_repeats_a_scenario() {
+    let scenario = read("scenario-three");
+    let run = |seed| run_scenario(&scenario, seed).unwrap();
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8));
+}
+
+/// A scenario of four clients, with more lines.
+fn four_clients(lines: &str) -> Scenario {
+    parse(&format!(
+        "
+seconds: 120
+measure_from: 30
+servers: {{count: 3, election_lease: 3}}
+document:
+  resources:
+    - identifier_glob: db
+      capacity: 100
+      algorithm: {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 4}}
+clients:
+  - {{count: 4, resource: db, demand: {{constant: {{wants: 20}}}}}}
+{lines}"
+    ))
+}
+
+#[test]
+fn capacity_holds_under_all_faults_together() {
+    let scenario = four_clients(
+        "network: {delay: 0.01, jitter: 0.5, loss: 0.05, duplication: 0.05}
+clock_drift: 0.05
+random_faults:
+  kinds: [lose_master, crash_server, stop_server, pause_server, partition_server, stop_etcd,
+          crash_clients, pause_clients, partition_clients]
+  every: 5
+  for: 10",
+    );
+    let summary = run_seeds(&scenario, SEEDS);
+    assert_eq!(summary.overshoot_episodes, 0, "{summary:?}");
+    assert!(summary.unmet_share_median > 0.02, "{summary:?}");
+}
+
+#[test]
+fn every_fault_has_an_effect() {
+    let calm = run_scenario(&four_clients(""), 1).unwrap();
+    for kind in [
+        "lose_master",
+        "crash_server",
+        "stop_server",
+        "pause_server",
+        "partition_server",
+        "stop_etcd",
+        "crash_clients",
+        "pause_clients",
+        "partition_clients",
+    ] {
+        let faults = format!("faults: [{{kind: {kind}, at: 40, for: 45}}]");
+        let run = run_scenario(&four_clients(&faults), 1).unwrap();
+        assert_eq!(run.samples[..40], calm.samples[..40], "{kind}");
+        // Clients may not notice an election.
+        let effects = |it: &Run| (it.samples.clone(), it.report.masterships);
+        assert_ne!(effects(&run), effects(&calm), "{kind}");
+        let last = run.samples.last().unwrap();
+        assert!(last.resources[0].held >= 80.0 * 0.999, "{kind}: {last:?}");
+    }
+}
+
+#[test]
+fn faults_affect_the_chosen_clients_only() {
+    let faults = "faults: [{kind: crash_clients, at: 40, for: 20, clients: 1}]";
+    let run = run_scenario(&four_clients(faults), 1).unwrap();
+    let wants = run.samples.iter().map(|it| it.resources[0].wants);
+    let wants: Vec<f64> = wants.collect();
+    assert_eq!((wants[39], wants[50], wants[70]), (80.0, 60.0, 80.0));
+}
+
+#[test]
+fn network_and_clocks_have_an_effect() {
+    let calm = run_scenario(&four_clients(""), 1).unwrap();
+    for line in [
+        "network: {delay: 0.3}",
+        "network: {jitter: 0.5}",
+        "network: {loss: 0.2}",
+        "network: {duplication: 0.5}",
+        "clock_drift: 0.05",
+        "hints: false",
+    ] {
+        let run = run_scenario(&four_clients(line), 1).unwrap();
+        assert_ne!(
+            (run.report.requests, run.samples),
+            (calm.report.requests, calm.samples.clone()),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn demand_follows_its_pattern() {
+    let wants = |demand: &str| {
+        let scenario = parse(&format!(
+            "
+seconds: 200
+document: {{resources: [{{identifier_glob: db, capacity: 1e6,
+  algorithm: {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 4}}}}]}}
+clients: [{{count: 1, resource: db, demand: {{{demand}}}}}]"
+        ));
+        let run = run_scenario(&scenario, 3).unwrap();
+        let wants = run.samples.iter().skip(10).map(|it| it.resources[0].wants);
+        wants.collect::<Vec<f64>>()
+    };
+    let bounds = |wants: &[f64]| {
+        let most = wants.iter().copied().fold(0.0, f64::max);
+        (wants.iter().copied().fold(f64::MAX, f64::min), most)
+    };
+    let mean = |wants: &[f64]| wants.iter().sum::<f64>() / wants.len() as f64;
+
+    assert_eq!(bounds(&wants("constant: {wants: 7}")), (7.0, 7.0));
+    let sine = wants("sine: {mean: 50, amplitude: 30, period: 40}");
+    let (least, most) = bounds(&sine);
+    assert!(
+        (least - 20.0).abs() < 0.5 && (most - 80.0).abs() < 0.5,
+        "{sine:?}"
+    );
+    let spikes = wants("spikes: {base: 5, peak: 90, every: 20, for: 4}");
+    assert!(
+        spikes.iter().all(|it| *it == 5.0 || *it == 90.0),
+        "{spikes:?}"
+    );
+    assert!((6.0..50.0).contains(&mean(&spikes)), "{spikes:?}");
+    let poisson = wants("poisson: {mean: 40, every: 1}");
+    assert!((38.0..42.0).contains(&mean(&poisson)), "{poisson:?}");
+    let walk = wants("random_walk: {start: 100, step: 0.1, every: 10}");
+    let steps = walk.windows(2).filter(|it| it[0] != it[1]);
+    assert!(steps.clone().count() > 15, "{walk:?}");
+    assert!(
+        steps
+            .into_iter()
+            .all(|it| (it[1] / it[0] - 1.0).abs() <= 0.1)
+    );
+}
+
+#[test]
+fn higher_priorities_are_served_first() {
+    let scenario = parse(
+        "
+seconds: 60
+document: {resources: [{identifier_glob: db, capacity: 100,
+  algorithm: {kind: PRIORITY_SHARE, lease_length: 20, refresh_interval: 4}}]}
+clients:
+  - {count: 1, resource: db, priority: 1, demand: {constant: {wants: 80}}}
+  - {count: 1, resource: db, demand: {constant: {wants: 80}}}",
+    );
+    let run = run_scenario(&scenario, 1).unwrap();
+    let held = run.samples[59].clients.iter().map(|it| it.held);
+    let held: Vec<f64> = held.collect();
+    assert!(
+        (held[0] - 80.0).abs() < 1e-6 && (held[1] - 20.0).abs() < 1e-6,
+        "{held:?}"
+    );
+}
+
+/// Learning mode is a safety rule, and a document can disable it.
+#[test]
+fn overshoots_are_found_without_learning_mode() {
+    let text = "
+seconds: 60
+servers: {count: 2, election_lease: 2}
+hints: false
+document: {resources: [{identifier_glob: db, capacity: 100, algorithm: {kind: FAIR_SHARE,
+  lease_length: 30, refresh_interval: 10, learning_mode_duration: 0}}]}
+clients: [{count: 8, resource: db,
+  demand: {random_walk: {start: 40, step: 1, every: 4}}}]
+faults: [{kind: lose_master, at: 30, for: 3}]";
+    let summary = run_seeds(&parse(text), 10);
+    assert!(summary.overshoot_episodes > 0, "{summary:?}");
+    assert!(summary.peak_share > 1.0, "{summary:?}");
+    let failed = summary.first_failed.unwrap();
+    let overshoot = failed.first_overshoot.unwrap();
+    assert!(
+        overshoot.second > 30.0 && overshoot.held > 100.0,
+        "{overshoot:?}"
+    );
+}
