@@ -246,6 +246,9 @@ impl<'ast> Visit<'ast> for Reader {
         self.add_use(&item.tree, &mut Vec::new(), public);
     }
 
+    /// The path of `pub(in path)` imports nothing.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<_> = path
             .segments
