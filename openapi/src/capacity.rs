@@ -1,6 +1,6 @@
 //! `POST /v1/capacity` and its release: leases of clients.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId,
@@ -36,13 +36,22 @@ pub struct ResourceRequest {
     pub resource_id: ResourceId,
     /// The demand, in the unit of the resource.
     pub wants: Capacity,
-    /// The priority for PRIORITY_SHARE; larger is more important.
+    /// The priority for PRIORITY_SHARE; larger is more important. Default: 0. With `bands`:
+    /// absent, or the highest of them. Earlier servers ignore `bands` and use it for all of `wants`.
     #[serde(
         default,
-        deserialize_with = "deserialize_priority",
-        skip_serializing_if = "is_default"
+        deserialize_with = "deserialize_some_priority",
+        skip_serializing_if = "Option::is_none"
     )]
-    pub priority: i32,
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub priority: Option<i32>,
+    /// The demand by priority, if there are several. `wants` is the sum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schema(nullable = false, min_items = 1, max_items = 32)
+    )]
+    pub bands: Option<Vec<ClientBand>>,
     /// The current lease; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
@@ -55,6 +64,17 @@ pub struct ResourceRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
+}
+
+/// The demand of a client at one priority.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ClientBand {
+    /// The priority for PRIORITY_SHARE, which no other entry has; larger is more important.
+    #[serde(deserialize_with = "deserialize_priority")]
+    pub priority: i32,
+    /// The demand at this priority.
+    pub wants: Capacity,
 }
 
 /// The response to a client.
@@ -156,6 +176,12 @@ pub struct ReleaseResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub released: Option<usize>,
+}
+
+fn deserialize_some_priority<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<i32>, D::Error> {
+    deserialize_priority(deserializer).map(Some)
 }
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

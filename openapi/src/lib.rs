@@ -49,8 +49,8 @@ mod view;
 
 pub use algorithm::{Algorithm, AlgorithmKind, Unit};
 pub use capacity::{
-    CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse, ResourceRequest,
-    ResourceResponse,
+    CapacityRequest, CapacityResponse, ClientBand, Reason, ReleaseRequest, ReleaseResponse,
+    ResourceRequest, ResourceResponse,
 };
 pub use check::{
     CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRequest, CheckResponse,
@@ -99,3 +99,7 @@ pub const MAX_RULES: usize = 1_000;
 
 /// The most resources of a request.
 pub const MAX_RESOURCES: usize = 10_000;
+
+/// The most bands of a client's request for one resource, and of a resource. The lowest priorities
+/// beyond it share one band.
+pub const MAX_BANDS: usize = 32;

@@ -61,7 +61,7 @@ pub struct Band {
     /// The priority for PRIORITY_SHARE; larger is more important.
     #[serde(deserialize_with = "deserialize_priority")]
     pub priority: i32,
-    /// The number of clients: the weight of the band.
+    /// The number of clients: the weight of the band. A client has 1 in each of its own bands.
     pub num_clients: ClientCount,
     /// The sum of their demands.
     pub wants: Capacity,

@@ -207,7 +207,7 @@ pub struct HolderView {
     pub client_id: String,
     /// The kind of the holder.
     pub kind: HolderKind,
-    /// The priority; the highest of a node.
+    /// The highest priority of its demand.
     pub priority: i32,
     /// The demand, over all priorities.
     pub wants: Capacity,
@@ -237,7 +237,7 @@ pub struct HolderView {
     pub expires_in: Seconds,
     /// That time in Unix seconds, for people.
     pub expiry_time: u64,
-    /// The demand of a node, one entry per priority; absent for a client.
+    /// The demand by priority, the highest first; absent for a client with one priority.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Band>,
 }

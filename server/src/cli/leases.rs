@@ -66,7 +66,8 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
         resources: vec![ResourceRequest {
             resource_id: arguments.resource,
             wants: arguments.wants,
-            priority: 0,
+            priority: None,
+            bands: None,
             has: None,
             outstanding: Capacity::ZERO,
             used: None,

@@ -438,6 +438,15 @@ fn details(view: &ResourceView) -> String {
         .collect()
 }
 
+/// The priorities of a holder, the highest first.
+fn priorities(view: &HolderView) -> String {
+    if view.bands.is_empty() {
+        return view.priority.to_string();
+    }
+    let all = view.bands.iter().map(|band| band.priority.to_string());
+    all.collect::<Vec<_>>().join(",")
+}
+
 /// A table of leases, each with its name and the period of its amounts.
 fn lease_table<'v>(
     heading: &str,
@@ -448,7 +457,7 @@ fn lease_table<'v>(
         Ok([
             name.to_owned(),
             variant_name(&view.kind)?,
-            view.priority.to_string(),
+            priorities(view),
             amount(view.wants.get()),
             amount(view.share.get()),
             amount(view.has.get()),

@@ -2,7 +2,9 @@
 
 use std::{borrow::Cow, mem};
 
-use doorman_openapi::{Band, Capacity, ClientCount, Moment, Reason, Seconds};
+use doorman_openapi::{
+    Band, Capacity, ClientCount, HolderKind, MAX_BANDS, Moment, Reason, Seconds,
+};
 use foldhash::fast::RandomState;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -10,7 +12,7 @@ use smallvec::SmallVec;
 use super::{
     algorithm::SharedBucket,
     booking::Booking,
-    demands::{Demand, DemandTree, MAX_BANDS, PlacedDemand},
+    demands::{Demand, DemandTree, PlacedDemand},
     keys::{CallSlot, EntrySlot, HolderKey},
     linear_hash_map::LinearHashMap,
     order::RequestOrder,
@@ -36,8 +38,16 @@ pub(super) struct Entry {
     pub(super) polls: bool,
     /// Its hint that it has not yet acted on.
     pub(super) call: Option<CallSlot>,
-    /// A client has one, which needs no allocation.
+    kind: HolderKind,
+    /// What is in the tree. The usual client has one, which needs no allocation.
     bands: SmallVec<[PlacedBand; 1]>,
+    /// The bands of a client with several, while the algorithm ignores priorities: `bands` is their
+    /// sum, because a client has the weight of one.
+    #[expect(
+        clippy::box_collection,
+        reason = "few have it, and it takes 8 bytes of all"
+    )]
+    merged: Option<Box<Vec<Band>>>,
 }
 
 /// The demand of a holder at one priority.
@@ -79,7 +89,7 @@ pub(super) enum UsageBaseline {
 }
 
 impl Entry {
-    fn new(holder: HolderKey, slot: EntrySlot, order: RequestOrder) -> Self {
+    fn new(holder: HolderKey, kind: HolderKind, slot: EntrySlot, order: RequestOrder) -> Self {
         Self {
             holder,
             slot,
@@ -93,7 +103,9 @@ impl Entry {
             is_unconfirmed: false,
             polls: false,
             call: None,
+            kind,
             bands: SmallVec::new(),
+            merged: None,
         }
     }
 
@@ -108,20 +120,31 @@ impl Entry {
     /// Replaces the demand. Only changed bands touch the tree.
     pub(super) fn set_demand(&mut self, bands: &[Band], demands: &mut DemandTree) {
         let bands = merge_bands(bands);
+        let mut merged = None;
+        let bands = if self.is_client() && bands.len() > 1 && !demands.is_by_priority() {
+            let sum = sum_of_client(&bands);
+            merged = Some(Box::new(bands.into_owned()));
+            Cow::Owned(vec![sum])
+        } else {
+            bands
+        };
         let same_priorities = self.bands.len() == bands.len()
             && (self.bands.iter().zip(&*bands)).all(|(old, new)| old.priority == new.priority);
         if same_priorities {
             for (old, new) in self.bands.iter_mut().zip(&*bands) {
                 old.placed = demands.replace(old.priority, old.placed, demand_of(new));
             }
+            self.merged = merged;
             return;
         }
         self.remove_demand(demands);
+        self.merged = merged;
         self.bands.reserve_exact(bands.len());
         self.bands.extend(bands.iter().map(|band| PlacedBand {
             priority: band.priority,
             placed: demands.insert(band.priority, demand_of(band)),
         }));
+        demands.add_further_bands(self.further_bands());
     }
 
     /// Converts all amounts to another unit.
@@ -146,6 +169,8 @@ impl Entry {
     }
 
     pub(super) fn remove_demand(&mut self, demands: &mut DemandTree) {
+        demands.remove_further_bands(self.further_bands());
+        self.merged = None;
         for band in self.bands.drain(..) {
             demands.remove(band.priority, band.placed);
         }
@@ -153,6 +178,12 @@ impl Entry {
 
     /// Inserts the demand into another tree, which replaces the one that it was in.
     pub(super) fn move_demand(&mut self, demands: &mut DemandTree) {
+        if self.is_client() && (self.bands.len() > 1 || self.merged.is_some()) {
+            let bands = self.bands();
+            self.bands.clear();
+            self.set_demand(&bands, demands);
+            return;
+        }
         for band in &mut self.bands {
             band.placed = demands.insert(band.priority, band.placed.demand());
         }
@@ -190,6 +221,23 @@ impl Entry {
         self.demands().map(|placed| placed.demand().weight).sum()
     }
 
+    fn is_client(&self) -> bool {
+        self.kind == HolderKind::Client
+    }
+
+    /// The bands of a client in the tree beyond the first.
+    fn further_bands(&self) -> usize {
+        match self.kind {
+            HolderKind::Client => self.bands.len().saturating_sub(1),
+            HolderKind::Node => 0,
+        }
+    }
+
+    /// The number of clients: of a node, those behind it.
+    pub(super) fn clients(&self) -> f64 {
+        self.weight() - self.further_bands() as f64
+    }
+
     /// The band of the last unit of an amount that is used by the highest priorities first, or of
     /// the next unit after it, and the amount per weight in that band.
     pub(super) fn place_of(&self, amount: f64, is_next: bool) -> Option<(i32, f64)> {
@@ -207,6 +255,9 @@ impl Entry {
     }
 
     pub(super) fn bands(&self) -> Vec<Band> {
+        if let Some(merged) = &self.merged {
+            return Vec::clone(merged);
+        }
         let bands = self.bands.iter().filter_map(|band| {
             let demand = band.placed.demand();
             let num_clients = ClientCount::new(demand.weight as u64).ok()?;
@@ -228,6 +279,16 @@ impl Entry {
     /// Whether it is retained only for its order.
     pub(super) fn is_cleared(&self) -> bool {
         self.bands.is_empty()
+    }
+}
+
+/// The demand of a client over all priorities, which has the weight of one.
+fn sum_of_client(bands: &[Band]) -> Band {
+    let wants = bands.iter().map(|band| band.wants.get()).sum();
+    Band {
+        priority: bands.first().map_or(0, |band| band.priority),
+        num_clients: ClientCount::ONE,
+        wants: Capacity::saturating(wants),
     }
 }
 
@@ -309,12 +370,17 @@ impl Entries {
     }
 
     /// Adds an entry for a holder that has none.
-    pub(super) fn add(&mut self, holder: HolderKey, order: RequestOrder) -> &mut Entry {
+    pub(super) fn add(
+        &mut self,
+        holder: HolderKey,
+        kind: HolderKind,
+        order: RequestOrder,
+    ) -> &mut Entry {
         let vacant = self.entries.vacant_entry();
         let slot = EntrySlot::new(vacant.key());
         self.slots.insert(holder, slot);
         self.end = self.end.max(vacant.key().saturating_add(1));
-        vacant.insert(Entry::new(holder, slot, order))
+        vacant.insert(Entry::new(holder, kind, slot, order))
     }
 
     /// Its slot is reused by the next holder.

@@ -103,8 +103,8 @@ impl HolderStatus {
             expires_in: self.expires_in,
             expiry_time: unix_now.saturating_add(self.expires_in.get() as u64),
             bands: match self.kind {
-                HolderKind::Client => Vec::new(),
-                HolderKind::Node => self.bands,
+                HolderKind::Client if self.bands.len() <= 1 => Vec::new(),
+                HolderKind::Client | HolderKind::Node => self.bands,
             },
         }
     }
@@ -185,6 +185,11 @@ impl Resource {
         let available = terms.available_beside(others);
         let rule = self.rule_of(terms);
         let priority_limit = rule.priority_limit(&self.demands, entry.demands());
+        let is_below_others = priority_limit.is_some_and(|limit| {
+            let higher = entry.demands().filter(|it| it.band() > limit.priority);
+            let own: f64 = higher.map(|it| it.demand().wants).sum();
+            !reaches(own, limit.higher)
+        });
         let position = HolderPosition {
             wants: bands.iter().map(|band| band.wants.get()).sum(),
             share: self.share_of(entry, terms, available, now),
@@ -207,9 +212,7 @@ impl Resource {
             next_grant: position.next_grant(terms.rule()),
             others,
             held_back_by: position.held_back_by(current).map(|reason| match reason {
-                HeldBackBy::Share if priority_limit.is_some_and(|limit| limit.higher > 0.0) => {
-                    HeldBackBy::HigherPriorities
-                }
+                HeldBackBy::Share if is_below_others => HeldBackBy::HigherPriorities,
                 other => other,
             }),
             outstanding: entry.outstanding,
@@ -351,8 +354,9 @@ fn explain_share(resource: &ResourceView, holder: &HolderStatus) -> String {
         ),
         (AlgorithmKind::PriorityShare, _) => match holder.priority_limit {
             Some(limit) => format!(
-                "its share is {share}: clients of its priority want {} and get at most {} of {}, so \
-                 each gets at most {}{rounding}",
+                "its share is {share}: clients of {} want {} and get at most {} of {}, so each gets at \
+                 most {}{rounding}",
+                priority_of(holder, limit),
                 rounded(limit.wants),
                 rounded(limit.most),
                 capacity(resource),
@@ -383,14 +387,22 @@ fn explain_higher_priorities(resource: &ResourceView, holder: &HolderStatus) -> 
         .unrounded_share
         .map_or("", |_| ", rounded to whole steps");
     format!(
-        "its share is {}, held back by higher priorities, which want {} of {}: its priority gets at \
-         most {}, and each of its clients at most {}{rounding}",
+        "its share is {}, held back by higher priorities, which want {} of {}: {} gets at most {}, \
+         and each of its clients at most {}{rounding}",
         rounded(holder.share),
         rounded(limit.higher),
         capacity(resource),
+        priority_of(holder, limit),
         rounded(limit.most),
         rounded(limit.level),
     )
+}
+
+fn priority_of(holder: &HolderStatus, limit: PriorityLimit) -> String {
+    match holder.bands.len() {
+        0 | 1 => "its priority".to_owned(),
+        _ => format!("priority {}", limit.priority),
+    }
 }
 
 fn explain_learning(resource: &ResourceView, holder: &HolderStatus) -> String {

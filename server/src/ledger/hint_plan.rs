@@ -3,12 +3,11 @@
 //! A plan reads exact shares, but examines only a bounded number of candidates. What it misses, the
 //! regular refreshes of the holders settle an interval later.
 
-use doorman_openapi::{Moment, Reason};
+use doorman_openapi::{MAX_BANDS, Moment, Reason};
 use smallvec::SmallVec;
 
 use super::{
     algorithm::BandShares,
-    demands::MAX_BANDS,
     feedback::Feedback,
     hint_bands::Rank,
     hint_state::{HintState, Order, Probe, Round, is_worth_a_hint},

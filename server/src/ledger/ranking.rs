@@ -168,6 +168,6 @@ fn amount_of_holder(entry: &Entry, sort: SortBy, now: Moment) -> f64 {
     match sort {
         SortBy::Wants => entry.wants(),
         SortBy::Has => entry.booking.lease(now).map_or(0.0, |lease| lease.amount),
-        SortBy::Clients => entry.weight(),
+        SortBy::Clients => entry.clients(),
     }
 }

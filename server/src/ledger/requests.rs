@@ -4,9 +4,10 @@
 //! the ledger once per part, and each part is decided at the time at which it is handled.
 
 use doorman_openapi::{
-    Band, Capacity, CapacityRequest, ClientCount, Epoch, Moment, ReleaseRequest, ResourceId,
-    ServerCapacityRequest, ServerReleaseRequest,
+    Band, Capacity, CapacityRequest, ClientCount, Epoch, HolderKind, MAX_BANDS, Moment,
+    ReleaseRequest, ResourceId, ResourceRequest, ServerCapacityRequest, ServerReleaseRequest,
 };
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     Grant, Ledger, TenantId,
@@ -16,7 +17,7 @@ use super::{
     resource::{Ask, Has},
 };
 
-/// The most resources per part.
+/// The most bands per part; a resource has at least one.
 const MAX_PART: usize = 64;
 
 /// Looking through this many templates costs about as much as a decision.
@@ -68,16 +69,15 @@ impl Ledger {
         let holder = self.holders.begin_request(&id, tenant);
         let order = RequestOrder::of_client(request.seq);
         let stamp = self.stamp(order, request.heard_epoch);
-        let part = request.resources.iter().skip(from).take(self.max_part());
+        let rest = request.resources.iter().skip(from);
+        let part = part(rest, self.max_part(), |asked| {
+            asked.bands.as_ref().map_or(1, Vec::len)
+        });
         let grants = part.map(|asked| {
-            let band = Band {
-                priority: asked.priority,
-                num_clients: ClientCount::ONE,
-                wants: asked.wants,
-            };
             let ask = Ask {
                 stamp,
-                bands: std::slice::from_ref(&band),
+                kind: HolderKind::Client,
+                bands: &bands_of_client(asked),
                 // A client knows what it has, so none means nothing.
                 has: Has::Amount(asked.has.map_or(Capacity::ZERO, |held| held.capacity)),
                 outstanding: asked.outstanding,
@@ -109,11 +109,15 @@ impl Ledger {
         let holder = self.holders.begin_request(&id, tenant);
         let order = RequestOrder::of_node(request.epoch, request.seq);
         let stamp = self.stamp(order, request.heard_epoch);
-        let part = request.resources.iter().skip(from).take(self.max_part());
+        let rest = request.resources.iter().skip(from);
+        let part = part(rest, self.max_part(), |asked| {
+            asked.wants.len().min(MAX_BANDS)
+        });
         let grants = part.map(|asked| {
             let has = asked.has.map(|held| Has::Amount(held.capacity));
             let ask = Ask {
                 stamp,
+                kind: HolderKind::Node,
                 bands: &asked.wants,
                 has: has.unwrap_or(Has::Unknown),
                 outstanding: asked.outstanding,
@@ -266,11 +270,41 @@ impl Ledger {
         has_lease() == Some(true) || claims && may_hold()
     }
 
-    /// The most resources per part: fewer when each is looked up among many templates.
+    /// The most bands or resources per part: fewer when each is looked up among many templates.
     pub(super) fn max_part(&self) -> usize {
         let templates = self.document.templates().len();
         let cost = TEMPLATES_PER_DECISION.saturating_add(templates);
         (MAX_PART * TEMPLATES_PER_DECISION / cost).max(1)
+    }
+}
+
+/// The first resources that have at most `max` bands together, but at least one resource.
+fn part<'a, T: 'a>(
+    resources: impl Iterator<Item = &'a T>,
+    max: usize,
+    bands: impl Fn(&T) -> usize,
+) -> impl Iterator<Item = &'a T> {
+    let mut left = max;
+    let mut is_first = true;
+    resources.take_while(move |resource| {
+        let rest = left.checked_sub(bands(resource).max(1));
+        left = rest.unwrap_or(0);
+        let is_in = rest.is_some() || is_first;
+        is_first = false;
+        is_in
+    })
+}
+
+/// The demand of a client by priority. Each band has the weight of one client.
+fn bands_of_client(asked: &ResourceRequest) -> SmallVec<[Band; 1]> {
+    let band = |priority, wants| Band {
+        priority,
+        num_clients: ClientCount::ONE,
+        wants,
+    };
+    match &asked.bands {
+        None => smallvec![band(asked.priority.unwrap_or(0), asked.wants)],
+        Some(bands) => bands.iter().map(|it| band(it.priority, it.wants)).collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Leases of one resource, and the decisions on them.
 
-use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
+use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, HolderKind, Moment, Reason, Seconds};
 
 use super::{
     booking::Hold,
@@ -36,6 +36,7 @@ const EXPIRATIONS_PER_REQUEST: usize = 8;
 #[derive(Debug)]
 pub(super) struct Ask<'a> {
     pub(super) stamp: RequestStamp,
+    pub(super) kind: HolderKind,
     pub(super) bands: &'a [Band],
     pub(super) has: Has,
     pub(super) outstanding: Capacity,
@@ -48,6 +49,7 @@ impl Ask<'_> {
         let scale = |amount: Capacity| Capacity::saturating(amount.get() * factor);
         Ask {
             stamp: self.stamp,
+            kind: self.kind,
             bands,
             has: match self.has {
                 Has::Amount(amount) => Has::Amount(scale(amount)),
@@ -240,7 +242,7 @@ impl Resource {
 
     /// The number of clients, including those behind nodes.
     pub(super) fn clients(&self) -> f64 {
-        self.demands.total().weight
+        self.demands.clients()
     }
 
     /// `polls` tells whether the holder polls for hints.
@@ -268,7 +270,7 @@ impl Resource {
         } = self;
         let (entry, is_new) = match entries.get_mut(holder) {
             Some(entry) => (entry, false),
-            None => (entries.add(holder, ask.stamp.order), true),
+            None => (entries.add(holder, ask.kind, ask.stamp.order), true),
         };
         let was_confirmed = learning
             .as_ref()

@@ -243,7 +243,7 @@ impl Resource {
             return false;
         }
         let order = RequestOrder::new(record.epoch, record.seq);
-        let entry = self.entries.add(holder, order);
+        let entry = self.entries.add(holder, record.kind, order);
         let hold = |record: HoldRecord| Hold {
             amount: record.amount.get(),
             end: after(stopped, record.left),

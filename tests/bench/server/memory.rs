@@ -116,7 +116,8 @@ fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn E
         Ok(ResourceRequest {
             resource_id: ResourceId::new(format!("resource-{number:023}"))?,
             wants: Capacity::saturating(fastrand::f64() * 100.0),
-            priority: 0,
+            priority: None,
+            bands: None,
             has: Some(HeldLease {
                 capacity: Capacity::saturating(10.0),
             }),

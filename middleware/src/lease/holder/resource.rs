@@ -225,7 +225,8 @@ impl Resource {
         ResourceRequest {
             resource_id,
             wants: self.wants,
-            priority: self.priority,
+            priority: (self.priority != 0).then_some(self.priority),
+            bands: None,
             has: has.map(|capacity| HeldLease { capacity }),
             outstanding: self.outstanding,
             used: Some(self.used),

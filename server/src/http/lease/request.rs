@@ -6,8 +6,8 @@ use std::{collections::HashSet, hash::Hash};
 use axum::extract::{FromRequest, Request};
 use doorman_config::Restrictions;
 use doorman_openapi::{
-    Capacity, CapacityRequest, FieldError, MAX_RESOURCES, ReleaseRequest, ResourceId,
-    ServerCapacityRequest, ServerReleaseRequest,
+    Capacity, CapacityRequest, ClientBand, FieldError, MAX_BANDS, MAX_RESOURCES, ReleaseRequest,
+    ResourceId, ResourceRequest, ServerCapacityRequest, ServerReleaseRequest,
 };
 use foldhash::fast::RandomState;
 use serde::de::DeserializeOwned;
@@ -18,6 +18,9 @@ use crate::http::{
     extract::{body, json, query},
     state::AppState,
 };
+
+/// The part by which a sum of bands may differ from `wants`.
+const SUM_TOLERANCE: f64 = 1e-9;
 
 pub(crate) trait LeaseRequest: DeserializeOwned {
     /// Checks what the types do not.
@@ -93,16 +96,33 @@ pub(super) fn authorize(
 
 impl LeaseRequest for CapacityRequest {
     fn validate(&self) -> Result<(), FieldError> {
-        unique_resources(self.resources.iter().map(|resource| &resource.resource_id))
+        unique_resources(self.resources.iter().map(|resource| &resource.resource_id))?;
+        for (index, resource) in self.resources.iter().enumerate() {
+            if let Some(bands) = &resource.bands {
+                valid_bands(index, resource, bands)?;
+            }
+        }
+        Ok(())
     }
 
     fn forbidden(&self, restrictions: &Restrictions) -> impl Iterator<Item = FieldError> {
         let resources = self.resources.iter().enumerate();
         let fields = resources.flat_map(move |(index, resource)| {
-            let pointer = move || format!("/resources/{index}/priority");
+            let bands = resource.bands.iter().flatten().enumerate();
+            let bands = bands.filter_map(move |(band, wants)| {
+                let pointer = || format!("/resources/{index}/bands/{band}/priority");
+                forbidden_priority(pointer, wants.priority, restrictions)
+            });
+            // With bands it is their highest priority, or absent.
+            let alone = resource.bands.is_none().then_some(resource.priority);
+            let priority = alone.and_then(|priority| {
+                let pointer = || format!("/resources/{index}/priority");
+                forbidden_priority(pointer, priority.unwrap_or(0), restrictions)
+            });
             forbidden_resource(index, &resource.resource_id, restrictions)
                 .into_iter()
-                .chain(forbidden_priority(pointer, resource.priority, restrictions))
+                .chain(priority)
+                .chain(bands)
         });
         forbidden_holder("/client_id", self.client_id.as_str(), restrictions)
             .into_iter()
@@ -181,6 +201,53 @@ impl LeaseRequest for ServerReleaseRequest {
                 self.resource_ids.as_deref(),
                 restrictions,
             ))
+    }
+}
+
+/// The bands of a client agree with its `wants` and `priority`, which earlier servers read.
+fn valid_bands(
+    index: usize,
+    resource: &ResourceRequest,
+    bands: &[ClientBand],
+) -> Result<(), FieldError> {
+    let invalid = |field: &str, detail: String| {
+        Err(FieldError {
+            pointer: format!("/resources/{index}/{field}"),
+            detail,
+        })
+    };
+    let priorities = bands.iter().map(|band| band.priority);
+    let Some(highest) = priorities.clone().max() else {
+        return invalid(
+            "bands",
+            format!("must have 1 to {MAX_BANDS} elements, not 0"),
+        );
+    };
+    if bands.len() > MAX_BANDS {
+        let count = bands.len();
+        return invalid(
+            "bands",
+            format!("must have 1 to {MAX_BANDS} elements, not {count}"),
+        );
+    }
+    if let Some(band) = first_repeated(priorities) {
+        let field = format!("bands/{band}/priority");
+        return invalid(&field, "duplicate priority".to_owned());
+    }
+    let sum: f64 = bands.iter().map(|band| band.wants.get()).sum();
+    let wants = resource.wants.get();
+    if (sum - wants).abs() > SUM_TOLERANCE * sum.max(wants) {
+        return invalid(
+            "wants",
+            format!("must be the sum of `bands`, {sum}, not {wants}"),
+        );
+    }
+    match resource.priority {
+        Some(priority) if priority != highest => invalid(
+            "priority",
+            format!("must be absent or the highest of `bands`, {highest}, not {priority}"),
+        ),
+        _ => Ok(()),
     }
 }
 

@@ -166,6 +166,18 @@ async fn tenant_leases_only_its_own_resources() {
             ),
             &["/resources/0/priority", "/resources/1/resource_id"],
         ),
+        (
+            ask(
+                "a-1",
+                json!([{"resource_id": "a/db", "wants": 3, "priority": 3, "bands": [
+                    {"priority": 3, "wants": 1}, {"priority": 0, "wants": 1}, {"priority": 2, "wants": 1},
+                ]}]),
+            ),
+            &[
+                "/resources/0/bands/0/priority",
+                "/resources/0/bands/2/priority",
+            ],
+        ),
     ] {
         let reply = tenants.post(&tenant_a(), paths::CAPACITY, &body).await;
         let problem = reply.problem(403);

@@ -130,7 +130,8 @@ impl ShareRule {
         .sum()
     }
 
-    /// Why PRIORITY_SHARE does not meet a holder's demand; `None` if it does.
+    /// Why PRIORITY_SHARE does not meet a holder's demand, at the lowest priority that lacks
+    /// something; `None` if it does.
     pub(super) fn priority_limit(
         &self,
         demands: &DemandTree,

@@ -3,10 +3,11 @@
 //! A band takes at most what the higher ones have left, less the floor: a part of that which it
 //! leaves to the lower bands if they want it.
 
+use doorman_openapi::MAX_BANDS;
 use smallvec::SmallVec;
 
 use super::{
-    super::demands::{DemandTree, Demands, MAX_BANDS, PlacedDemand},
+    super::demands::{DemandTree, Demands, PlacedDemand},
     Line, ShareCurve, ShareRule, fair_share,
 };
 
@@ -33,6 +34,8 @@ struct BandShare {
 /// Why a demand is not met.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct PriorityLimit {
+    /// Its priority, or the lowest one that has a share of its own.
+    pub(in super::super) priority: i32,
     /// The demand of higher priorities.
     pub(in super::super) higher: f64,
     /// The demand of its priority.
@@ -71,6 +74,7 @@ impl BandShares {
         let demand = placed.demand();
         let share = band.curve.share(demand);
         (share < demand.wants).then(|| PriorityLimit {
+            priority: placed.band(),
             higher: demands.sum_above(placed.band()).wants,
             wants: demands.band(placed.band()).sum().wants,
             most: band.most,

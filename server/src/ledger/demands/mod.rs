@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-pub(super) use self::{bands::Demands, priorities::MAX_BANDS};
+pub(super) use self::bands::Demands;
 use self::{
     node::{Node, Span},
     priorities::Priorities,
@@ -118,6 +118,8 @@ pub(super) struct DemandTree {
     next_number: u32,
     /// Present if the algorithm reads priorities.
     priorities: Option<Box<Priorities>>,
+    /// The demands of clients beyond the first of each. They have a weight, but are no more clients.
+    further_bands: usize,
 }
 
 impl DemandTree {
@@ -178,6 +180,20 @@ impl DemandTree {
 
     pub(super) fn total(&self) -> DemandSum {
         self.total
+    }
+
+    /// The number of clients, including those behind nodes.
+    pub(super) fn clients(&self) -> f64 {
+        self.total.weight - self.further_bands as f64
+    }
+
+    /// Counts further demands of one client.
+    pub(super) fn add_further_bands(&mut self, bands: usize) {
+        self.further_bands = self.further_bands.saturating_add(bands);
+    }
+
+    pub(super) fn remove_further_bands(&mut self, bands: usize) {
+        self.further_bands = self.further_bands.saturating_sub(bands);
     }
 
     fn band_of(&self, priority: i32) -> i32 {

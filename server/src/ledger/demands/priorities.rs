@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The most bands. The lowest priorities beyond it share one band.
-pub(in super::super) const MAX_BANDS: usize = 32;
+use doorman_openapi::MAX_BANDS;
 
 /// The number of demands at each priority.
 #[derive(Debug)]

@@ -1,3 +1,4 @@
+use doorman_openapi::MAX_BANDS;
 use proptest::prelude::*;
 
 use super::*;

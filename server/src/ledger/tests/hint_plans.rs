@@ -65,7 +65,7 @@ impl Fleet {
         let state = self.state.get_mut(name).unwrap();
         state.seq += 1;
         let mut request = request(name, Some(state.seq), state.wants, Some(state.has));
-        request.resources[0].priority = state.priority;
+        request.resources[0].priority = Some(state.priority);
         let grant = self.world.send(&request);
         let state = self.state.get_mut(name).unwrap();
         let is_shrunk = grant.capacity.get() < state.has;

@@ -158,7 +158,8 @@ pub(super) fn request(
         resources: vec![ResourceRequest {
             resource_id: db(),
             wants: Capacity::new(wants).unwrap(),
-            priority: 0,
+            priority: None,
+            bands: None,
             has: has.map(|has| HeldLease {
                 capacity: Capacity::new(has).unwrap(),
             }),

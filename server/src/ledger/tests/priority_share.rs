@@ -1,6 +1,9 @@
 //! PRIORITY_SHARE: bands of priorities, the highest first.
 
-use doorman_openapi::{Band, ClientCount, NodeId, ServerCapacityRequest, ServerResourceRequest};
+use doorman_openapi::{
+    Band, ClientBand, ClientCount, HeldBackBy, NodeId, SafeCapacity, ServerCapacityRequest,
+    ServerResourceRequest,
+};
 use proptest::prelude::*;
 
 use super::{
@@ -25,7 +28,7 @@ impl World {
         has: Option<f64>,
     ) -> Grant {
         let mut request = request(client, None, wants, has);
-        request.resources[0].priority = priority;
+        request.resources[0].priority = Some(priority);
         self.send(&request)
     }
 
@@ -37,6 +40,48 @@ impl World {
                 for (client, (priority, wants)) in demands.iter().enumerate() {
                     let name = client.to_string();
                     let grant = self.refresh_at(*priority, &name, *wants, has[client]);
+                    has[client] = Some(grant.capacity.get());
+                }
+            }
+            self.wait(5.0);
+        }
+        has.into_iter().flatten().collect()
+    }
+}
+
+/// A client's request for `db` with several bands.
+pub(super) fn request_in_bands(
+    client: &str,
+    bands: &[(i32, f64)],
+    has: Option<f64>,
+) -> CapacityRequest {
+    let wants = bands.iter().map(|(_, wants)| wants).sum();
+    let mut request = request(client, None, wants, has);
+    let bands = bands.iter().map(|(priority, wants)| ClientBand {
+        priority: *priority,
+        wants: Capacity::new(*wants).unwrap(),
+    });
+    request.resources[0].bands = Some(bands.collect());
+    request
+}
+
+impl World {
+    pub(super) fn refresh_in_bands(
+        &mut self,
+        client: &str,
+        bands: &[(i32, f64)],
+        has: Option<f64>,
+    ) -> Grant {
+        self.send(&request_in_bands(client, bands, has))
+    }
+
+    /// All clients refresh until nothing changes.
+    fn settle_bands(&mut self, clients: &[Vec<(i32, f64)>]) -> Vec<f64> {
+        let mut has = vec![None; clients.len()];
+        for _ in 0..4 {
+            for _ in 0..2 {
+                for (client, bands) in clients.iter().enumerate() {
+                    let grant = self.refresh_in_bands(&client.to_string(), bands, has[client]);
                     has[client] = Some(grant.capacity.get());
                 }
             }
@@ -87,6 +132,99 @@ proptest! {
             prop_assert!((got - expected).abs() <= 1e-6 * (1.0 + expected), "{got} is not {expected}");
         }
     }
+}
+
+fn bands() -> impl Strategy<Value = Vec<(i32, f64)>> {
+    prop::collection::btree_map(-2i32..3, 0.0..500.0f64, 1..4)
+        .prop_map(|bands| bands.into_iter().collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn client_gets_its_share_of_each_of_its_priorities(
+        clients in prop::collection::vec(bands(), 1..20),
+        capacity in 1.0..5000.0f64,
+        floor in prop_oneof![Just(0.0), 0.0..=1.0f64],
+    ) {
+        let of_clients = |shares: Vec<f64>| {
+            let mut shares = shares.into_iter();
+            let sums = clients.iter().map(|bands| shares.by_ref().take(bands.len()).sum());
+            sums.collect::<Vec<f64>>()
+        };
+        let by_priority = of_clients(shares(capacity, floor, &clients.concat()));
+        let sums: Vec<_> = clients.iter().map(|it| (0, it.iter().map(|it| it.1).sum())).collect();
+        let alike = shares(capacity, 0.0, &sums);
+
+        // Without priorities a client has one demand, also before and after.
+        let mut world = World::new(document("FAIR_SHARE", capacity));
+        let documents = [
+            (document("FAIR_SHARE", capacity), &alike),
+            (with_floor(capacity, floor), &by_priority),
+            (document("FAIR_SHARE", capacity), &alike),
+        ];
+        for (document, expected) in documents {
+            world.ledger.reconfigure(document);
+            let has = world.settle_bands(&clients);
+            for (got, expected) in has.iter().zip(expected) {
+                prop_assert!((got - expected).abs() <= 1e-6 * (1.0 + expected), "{got} is not {expected}");
+            }
+            prop_assert_eq!(world.view().unwrap().clients, clients.len() as u64);
+        }
+        for client in 0..clients.len() {
+            world.release(&client.to_string(), None);
+        }
+        prop_assert!(world.view().is_none_or(|view| view.clients == 0));
+    }
+}
+
+#[test]
+fn client_with_bands_counts_as_one() {
+    let mut world = World::new(document("PRIORITY_SHARE", 100.0));
+    world.refresh_in_bands("a", &[(1, 30.0), (0, 70.0)], None);
+    let safe = |grant: Grant| grant.safe_capacity;
+    let half = SafeCapacity::AtMost(Capacity::new(50.0).unwrap());
+    assert_eq!(safe(world.refresh_at(0, "b", 10.0, None)), half);
+    // More bands, fewer, and none.
+    for bands in [&[(2, 1.0), (1, 1.0), (0, 1.0)][..], &[(1, 3.0)]] {
+        assert_eq!(safe(world.refresh_in_bands("a", bands, None)), half);
+    }
+    world.release("a", None);
+    assert_eq!(world.view().unwrap().clients, 1);
+}
+
+#[test]
+fn why_names_the_lowest_priority_that_is_short() {
+    let mut world = World::new(document("PRIORITY_SHARE", 100.0));
+    let bands = [(5, 30.0), (2, 10.0), (0, 70.0)];
+    world.refresh_in_bands("a", &bands, None);
+    world.refresh_at(2, "b", 40.0, None);
+    world.refresh_in_bands("a", &bands, Some(100.0));
+    world.wait(1.0);
+    world.refresh_at(2, "b", 40.0, Some(0.0));
+    world.refresh_in_bands("a", &bands, Some(60.0));
+    let holder = world.holder("a");
+    assert_eq!(holder.held_back_by, Some(HeldBackBy::HigherPriorities));
+    assert_eq!(
+        holder.why,
+        "its share is 60, held back by higher priorities, which want 80 of 100: priority 0 gets at \
+         most 20, and each of its clients at most 20"
+    );
+    let priorities: Vec<_> = holder.bands.iter().map(|band| band.priority).collect();
+    assert_eq!((holder.priority, priorities), (5, vec![5, 2, 0]));
+
+    // Nobody else has a higher priority.
+    world.release("b", None);
+    let bands = [(5, 30.0), (0, 100.0)];
+    world.refresh_in_bands("a", &bands, Some(60.0));
+    let holder = world.holder("a");
+    assert_eq!(holder.held_back_by, Some(HeldBackBy::Share));
+    assert!(
+        holder.why.contains("clients of priority 0 want 100"),
+        "{}",
+        holder.why
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::priority_share::request_in_bands;
 use super::*;
 use crate::ledger::RenewalCheck;
 
@@ -54,6 +55,26 @@ fn parts_are_bounded_and_cover_the_request() {
     let whole = world.ledger.refresh_client(&request, world.now);
     assert_eq!(named(&whole), asked);
     assert!(whole.iter().all(|granted| granted.capacity.get() == 1.0));
+}
+
+#[test]
+fn many_bands_make_parts_shorter() {
+    let mut world = World::new(document("PRIORITY_SHARE", 100.0));
+    let bands: Vec<_> = (0..16).map(|priority| (priority, 1.0)).collect();
+    let mut request = request_in_bands("a", &bands, None);
+    let one = request.resources.remove(0);
+    request.resources = (0..5)
+        .map(|n| ResourceRequest {
+            resource_id: ResourceId::new(format!("r/{n}")).unwrap(),
+            ..one.clone()
+        })
+        .collect();
+    let mut part = |from| {
+        let part = (world.ledger).refresh_client_part(&request, None, from, world.now);
+        part.len()
+    };
+    assert_eq!((part(0), part(4)), (3, 1));
+    assert_eq!(world.ledger.refresh_client(&request, world.now).len(), 5);
 }
 
 #[test]

@@ -169,6 +169,26 @@ fn restored_leases_are_not_granted_again() {
 }
 
 #[test]
+fn snapshot_keeps_bands_of_a_client() {
+    for kind in ["FAIR_SHARE", "PRIORITY_SHARE"] {
+        let mut old = World::new(document(kind, 100.0));
+        old.refresh_in_bands("a", &[(0, 70.0), (5, 30.0)], None);
+        old.refresh("b", 50.0, None);
+        let mut new = successor(&old, kind, old.now);
+        assert_eq!(new.view(), old.view(), "{kind}");
+        assert_eq!(new.view().unwrap().clients, 2, "{kind}");
+        let bands = new.holder("a").bands;
+        assert_eq!(bands, old.holder("a").bands, "{kind}");
+        assert_eq!(bands.len(), 2, "{kind}");
+        let shares: Vec<_> = [&mut old, &mut new]
+            .into_iter()
+            .map(|world| world.refresh("b", 50.0, None).capacity)
+            .collect();
+        assert_eq!(shares[0], shares[1], "{kind}");
+    }
+}
+
+#[test]
 fn many_holders_take_several_records() {
     let mut old = World::new(document("FAIR_SHARE", 5000.0));
     for client in 0..2500 {

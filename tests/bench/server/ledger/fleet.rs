@@ -159,7 +159,8 @@ impl<D: Decide> Fleet<D> {
                     resources: vec![ResourceRequest {
                         resource_id: self.resource.clone(),
                         wants: wants(&mut self.rng),
-                        priority: client.priority,
+                        priority: Some(client.priority),
+                        bands: None,
                         has: Some(HeldLease {
                             capacity: client.has,
                         }),

@@ -151,7 +151,7 @@ async fn request_has_the_highest_priority_of_its_limits() {
     let resources = plane.last_request().resources;
     let mut asked: Vec<_> = resources
         .iter()
-        .map(|asked| (asked.resource_id.as_str(), asked.priority))
+        .map(|asked| (asked.resource_id.as_str(), asked.priority.unwrap_or(0)))
         .collect();
     asked.sort_unstable();
     assert_eq!(asked, [("api", 5), ("db", -1)]);

@@ -187,6 +187,92 @@ fn invalid_fields_of_a_node_request_are_located() {
 }
 
 #[test]
+fn bands_must_agree_with_wants_and_priority() {
+    let body = |members: &str| {
+        format!(r#"{{"client_id":"c","resources":[{{"resource_id":"a",{members}}}]}}"#)
+    };
+    let many = |count: i32| {
+        let bands: Vec<_> = (0..count)
+            .map(|priority| json!({"priority": priority, "wants": 1}))
+            .collect();
+        format!(r#""wants":{count},"bands":{}"#, json!(bands))
+    };
+    let two = r#""bands":[{"priority":0,"wants":0.1},{"priority":5,"wants":0.2}]"#;
+    for valid in [
+        format!(r#""wants":0.3,{two}"#),
+        format!(r#""wants":0.3000000002,{two}"#),
+        format!(r#""wants":0.3,"priority":5,{two}"#),
+        r#""wants":0,"bands":[{"priority":-7,"wants":0}]"#.to_owned(),
+        r#""wants":1e15,"bands":[{"priority":1,"wants":1e15},{"priority":0,"wants":1}]"#.to_owned(),
+        many(32),
+    ] {
+        parse::<CapacityRequest>(body(&valid).as_bytes()).unwrap();
+    }
+    for (members, pointer, detail) in [
+        (
+            r#""wants":0,"bands":[]"#.to_owned(),
+            "bands",
+            "must have 1 to 32 elements, not 0",
+        ),
+        (many(33), "bands", "must have 1 to 32 elements, not 33"),
+        (
+            r#""wants":2,"bands":[{"priority":1,"wants":1},{"priority":1,"wants":1}]"#.to_owned(),
+            "bands/1/priority",
+            "duplicate priority",
+        ),
+        (
+            r#""wants":4,"bands":[{"priority":1,"wants":1},{"priority":0,"wants":2}]"#.to_owned(),
+            "wants",
+            "must be the sum of `bands`, 3, not 4",
+        ),
+        (
+            format!(r#""wants":0.300000001,{two}"#),
+            "wants",
+            "must be the sum of `bands`",
+        ),
+        (
+            format!(r#""wants":0.3,"priority":0,{two}"#),
+            "priority",
+            "must be absent or the highest of `bands`, 5, not 0",
+        ),
+        (r#""wants":1,"bands":null"#.to_owned(), "bands", "an array"),
+        (
+            r#""wants":1,"bands":[{"wants":1}]"#.to_owned(),
+            "bands/0/priority",
+            "missing field",
+        ),
+        (
+            r#""wants":1,"bands":[{"priority":0}]"#.to_owned(),
+            "bands/0/wants",
+            "missing field",
+        ),
+        (
+            r#""wants":1,"bands":[{"priority":0,"wants":-1}]"#.to_owned(),
+            "bands/0/wants",
+            "from 0 to 1e15",
+        ),
+        (
+            r#""wants":1,"bands":[[0,1]]"#.to_owned(),
+            "bands/0",
+            "an object",
+        ),
+    ] {
+        let error = parse::<CapacityRequest>(body(&members).as_bytes()).unwrap_err();
+        let problem = error.into_problem();
+        let [error] = &problem.errors[..] else {
+            panic!("{problem:?}");
+        };
+        assert_eq!(problem.status, 422, "{members}");
+        assert_eq!(
+            error.pointer,
+            format!("/resources/0/{pointer}"),
+            "{members}"
+        );
+        assert!(error.detail.contains(detail), "{members}: {}", error.detail);
+    }
+}
+
+#[test]
 fn errors_say_what_would_be_valid() {
     let body = br#"{"client_id":"c","resources":[{"resource_id":"db","wants":-1}]}"#;
     let problem = parse::<CapacityRequest>(body).unwrap_err().into_problem();
