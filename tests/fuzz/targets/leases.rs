@@ -6,7 +6,8 @@ use bytes::Bytes;
 use doorman_openapi::{
     AlgorithmKind, CapacityRequest, CapacityResponse, HolderKind, HolderView, LeasePage,
     ProblemType, ReleaseRequest, ReleaseResponse, ResourceId, ResourcePage, ResourceResponse,
-    ResourceView, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, paths,
+    ResourceView, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, SortBy,
+    paths,
 };
 use http::Response;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -207,7 +208,16 @@ fn check_sums(server: &ControlPlane, resource: &ResourceView) {
     assert!(close(resource.sum_has, booked), "{resource:?} {holders:?}");
     let wants = holders.iter().map(|holder| holder.wants.get()).sum();
     assert!(close(resource.sum_wants, wants), "{resource:?} {holders:?}");
+    let clients = holders.iter().map(|holder| holder.amount(SortBy::Clients));
+    assert!(
+        close(resource.clients as f64, clients.sum()),
+        "{resource:?} {holders:?}"
+    );
     for holder in &holders {
+        if !holder.bands.is_empty() {
+            let bands = holder.bands.iter().map(|band| band.wants.get());
+            assert!(close(holder.wants.get(), bands.sum()), "{holder:?}");
+        }
         assert!(holder.has.get() <= holder.booked * ROUNDING, "{holder:?}");
     }
     let within_capacity = |amount: f64| {
