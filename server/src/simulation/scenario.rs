@@ -49,6 +49,8 @@ pub struct Resource {
 /// Clients with the same pattern of demand. Each has its own random numbers.
 #[derive(Debug, Clone)]
 pub(super) struct ClientGroup {
+    /// For charts.
+    name: Option<String>,
     pub(super) count: usize,
     /// The index of the resource.
     pub(super) resource: usize,
@@ -224,6 +226,7 @@ impl Default for FileServers {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileClients {
+    name: Option<String>,
     count: usize,
     resource: String,
     priority: Option<i32>,
@@ -300,6 +303,17 @@ impl Scenario {
     pub fn client_resources(&self) -> impl Iterator<Item = &Resource> {
         let groups = self.groups.iter();
         groups.flat_map(|it| std::iter::repeat_n(&self.resources[it.resource], it.count))
+    }
+
+    /// A name for each client: that of its group, with a number if there are several.
+    pub fn client_names(&self) -> impl Iterator<Item = String> {
+        self.groups.iter().flat_map(|group| {
+            let name = group.name.as_deref().unwrap_or("client");
+            (0..group.count).map(move |number| match group.count {
+                1 => name.to_owned(),
+                _ => format!("{name} {number}"),
+            })
+        })
     }
 
     /// The number of clients.
@@ -405,6 +419,7 @@ fn check_clients(
             return Err(invalid(&field("priority"), message));
         }
         groups.push(ClientGroup {
+            name: group.name.clone(),
             count: group.count,
             resource,
             priority: group.priority.unwrap_or(0),

@@ -18,6 +18,8 @@ const SUMS_HEIGHT: u32 = 400;
 const CLIENTS_HEIGHT: u32 = 240;
 /// The most clients of a resource that are drawn.
 const MAX_CLIENTS: usize = 200;
+/// The most that are named, with what each wants.
+const MAX_NAMED: usize = 6;
 
 const CAPACITY: RGBColor = RGBColor(200, 30, 30);
 const WANTS: RGBColor = RGBColor(30, 90, 200);
@@ -84,12 +86,7 @@ fn draw_sums(
     axes.draw_series(DashedLineSeries::new(ends, 8, 5, line(CAPACITY, 2)))?
         .label("capacity")
         .legend(|(x, y)| PathElement::new([(x, y), (x + 20, y)], line(CAPACITY, 2)));
-    axes.configure_series_labels()
-        .position(SeriesLabelPosition::LowerLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .label_font(("sans-serif", 14))
-        .draw()
+    draw_legend(&mut axes, SeriesLabelPosition::LowerLeft)
 }
 
 fn draw_clients(
@@ -101,18 +98,56 @@ fn draw_clients(
     let resources = scenario.client_resources().enumerate();
     let clients = resources.filter(|(_, it)| *it == resource).map(|it| it.0);
     let clients: Vec<_> = clients.take(MAX_CLIENTS).collect();
-    let held_by = |client: usize| {
+    let are_named = clients.len() <= MAX_NAMED;
+    let amounts = |client: usize| {
         let samples = run.samples.iter();
-        samples.filter_map(move |it| Some((it.second, it.clients.get(client)?.held)))
+        samples.filter_map(move |it| Some((it.second, *it.clients.get(client)?)))
     };
-    let all = clients.iter().flat_map(|client| held_by(*client));
-    let top = all.map(|it| it.1).fold(0.0, f64::max);
-    let mut axes = axes(area, scenario, top, "", "held by each client")?;
+    let all = clients.iter().flat_map(|client| amounts(*client));
+    let top = all.map(|(_, it)| {
+        if are_named {
+            it.held.max(it.wants)
+        } else {
+            it.held
+        }
+    });
+    let top = top.fold(0.0, f64::max);
+    let unit = if are_named {
+        "held, dashed: wanted"
+    } else {
+        "held by each client"
+    };
+    let mut axes = axes(area, scenario, top, "", unit)?;
     shade_without_master(&mut axes, run, top)?;
-    for (client, color) in clients.iter().zip(CLIENTS.iter().cycle()) {
-        axes.draw_series(LineSeries::new(held_by(*client), line(*color, 1)))?;
+    let names: Vec<_> = scenario.client_names().collect();
+    for (client, color) in clients.into_iter().zip(CLIENTS.iter().cycle().copied()) {
+        let held = amounts(client).map(|(second, it)| (second, it.held));
+        if !are_named {
+            axes.draw_series(LineSeries::new(held, line(color, 1)))?;
+            continue;
+        }
+        let wants = amounts(client).map(|(second, it)| (second, it.wants));
+        axes.draw_series(DashedLineSeries::new(wants, 6, 6, line(color, 1)))?;
+        axes.draw_series(LineSeries::new(held, line(color, 2)))?
+            .label(names.get(client).cloned().unwrap_or_default())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], line(color, 2)));
+    }
+    if are_named {
+        draw_legend(&mut axes, SeriesLabelPosition::UpperLeft)?;
     }
     Ok(())
+}
+
+fn draw_legend<'a, 'b: 'a>(
+    axes: &mut Axes<'a, 'b>,
+    position: SeriesLabelPosition,
+) -> Result<(), DrawError> {
+    axes.configure_series_labels()
+        .position(position)
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .label_font(("sans-serif", 14))
+        .draw()
 }
 
 fn axes<'a, 'b>(
@@ -153,6 +188,9 @@ fn shade_without_master(axes: &mut Axes<'_, '_>, run: &Run, top: f64) -> Result<
             Some(last) if last.1 >= sample.second => last.1 = sample.second + 1.0,
             _ => outages.push((sample.second, sample.second + 1.0)),
         }
+    }
+    if outages.is_empty() {
+        return Ok(());
     }
     let shade = |(from, until)| {
         let corners = [(from, 0.0), (until, 1.1 * top)];

@@ -52,6 +52,29 @@ async fn run_is_written_as_csv_and_drawn() {
     }
 }
 
+/// The charts of docs/ALGORITHMS.md, which `DOORMAN_UPDATE=1` writes anew.
+#[tokio::test]
+async fn charts_of_the_docs_are_current() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/charts");
+    let home = TempDir::new().unwrap();
+    for name in ["fair-share", "proportional-share", "priority-share"] {
+        let drawn = home.path().join("chart.svg");
+        let line = format!("doorman simulate {EXAMPLES}/{name}.yaml --seed 1 --svg");
+        run(&format!("{line} {}", drawn.display())).await.unwrap();
+        let drawn = std::fs::read_to_string(drawn).unwrap();
+        let committed = format!("{docs}/{name}.svg");
+        if std::env::var_os("DOORMAN_UPDATE").is_some() {
+            std::fs::write(&committed, &drawn).unwrap();
+        }
+        let known = std::fs::read_to_string(&committed).unwrap_or_default();
+        assert!(
+            known == drawn,
+            "{committed} is outdated: `DOORMAN_UPDATE=1 cargo test -p doorman-server charts` \
+             rewrites it"
+        );
+    }
+}
+
 #[tokio::test]
 async fn own_document_replaces_that_of_the_scenario() {
     let home = TempDir::new().unwrap();
