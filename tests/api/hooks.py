@@ -28,11 +28,12 @@ BEYOND_SCHEMAS = [
     r"(is missing; )?must be shorter than the lease_length",
     r"must be at most the refresh_interval",
     r"must be rate: \w+ is for rates only",
-    r"must be left out: \w+ takes no parameters",
+    r"must be left out: \w+ (takes no parameters|is for PRIORITY_SHARE only)",
+    r"must be (the sum|absent or the highest) of `bands`",
     # Between a patch and the entry that it changes.
     r"must be left out: only `delay` has one",
     r"is missing; must be NO_ALGORITHM",
-    r"must be a number from 0 to 1 for surplus",
+    r"must be a number from 0 to 1 for (surplus|floor)",
     r"must be 0 or a number from 0.000001 for granularity",
     r"is missing; must be a resource",
     # Grammars of globs, paths, resources with placeholders, and misspelled methods.
