@@ -39,7 +39,7 @@ pub(super) struct Entry {
     /// Its hint that it has not yet acted on.
     pub(super) call: Option<CallSlot>,
     kind: HolderKind,
-    /// What is in the tree. The usual client has one, which needs no allocation.
+    /// The demands in the tree. The usual client has one, which needs no allocation.
     bands: SmallVec<[PlacedBand; 1]>,
     /// The bands of a client with several, while the algorithm ignores priorities: `bands` is their
     /// sum, because a client has the weight of one.

@@ -247,7 +247,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         self.examine(Order::Booked, &mut examine);
     }
 
-    /// What a holder would give back, and what is booked for it.
+    /// The amount that a holder would give back, and the amount booked for it.
     fn gives(&mut self, slot: EntrySlot) -> Option<(f64, f64)> {
         let share = self.share(slot);
         let entry = self.resource.entries.at(slot)?;

@@ -38,7 +38,7 @@ pub struct Sample {
 pub struct Amounts {
     /// The demand.
     pub wants: f64,
-    /// What leases allow to use.
+    /// The amount that leases allow.
     pub held: f64,
     /// The part of `held` that is wanted.
     pub used: f64,

@@ -26,7 +26,7 @@ struct BandShare {
     curve: ShareCurve,
     /// The most that it gets.
     most: f64,
-    /// What it leaves to lower bands, and what they take of that.
+    /// The capacity left to lower bands, and the part that they take.
     left: f64,
     taken_by_lower: f64,
 }

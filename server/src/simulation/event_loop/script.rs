@@ -1,4 +1,4 @@
-//! What a scenario prescribes: demand over time, and faults.
+//! Demand over time and faults, as a scenario prescribes them.
 
 use std::f64::consts::TAU;
 
