@@ -48,7 +48,11 @@ impl Agent {
         args.extend(["--listen", &socket, "--service", "shop"]);
         args.extend(flags);
         let mut process = Process::start(&doorman(), &args);
-        let address = process.wait_for_address();
+        // A warning may name the control plane before.
+        let address = process.wait_for(|line| {
+            let address = line.strip_prefix("Listening on ")?;
+            address.starts_with("http").then(|| address.to_owned())
+        });
         process.wait_for(|line| line.contains("agent.sock").then_some(()));
         let agent = Self {
             process,
