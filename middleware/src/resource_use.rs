@@ -4,8 +4,8 @@ use doorman_openapi::{ResourceId, Unit};
 
 use crate::{Cost, key::to_resource_id};
 
-/// What a [check](crate::Checks) takes of one resource: by default one token of a rate, or one unit
-/// of a gauge.
+/// The amount that a [check](crate::Checks) takes of one resource: by default one token of a rate,
+/// or one unit of a gauge.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "nothing is taken before a check"]
 pub struct ResourceUse {

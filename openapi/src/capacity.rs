@@ -37,7 +37,8 @@ pub struct ResourceRequest {
     /// The demand, in the unit of the resource.
     pub wants: Capacity,
     /// The priority for PRIORITY_SHARE; larger is more important. Default: 0. With `bands`:
-    /// absent, or the highest of them. Earlier servers ignore `bands` and use it for all of `wants`.
+    /// absent, or the highest of them. Earlier servers ignore `bands` and use it for all of
+    /// `wants`.
     #[serde(
         default,
         deserialize_with = "deserialize_some_priority",

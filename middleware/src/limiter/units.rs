@@ -22,7 +22,7 @@ use super::{
 /// *Spent* of a gauge that is forgotten, or just being put to sleep: nothing can be taken.
 const CLOSED: f64 = f64::INFINITY;
 
-/// What a process uses of a gauge.
+/// Units of a gauge in use by a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct UnitsInUse {
     pub(crate) in_use: f64,
@@ -48,7 +48,7 @@ impl Limiter<'_> {
         (self.unit() == Unit::Gauge).then(|| ptr::from_ref(self.record).addr())
     }
 
-    /// What is in use; `None` unless it is a gauge.
+    /// The units in use; `None` unless it is a gauge.
     pub(crate) fn units_in_use(self) -> Option<UnitsInUse> {
         if self.unit() != Unit::Gauge {
             return None;

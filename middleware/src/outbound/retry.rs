@@ -135,8 +135,8 @@ impl<E> RetryPolicy<E> {
     }
 
     /// The budget, which this policy and its clones share. A retry withdraws from it, and a
-    /// response that needs no retry makes a deposit, if the request could be sent again. Retries of refused requests are free, because
-    /// no server sees the request.
+    /// response that needs no retry makes a deposit, if the request could be sent again. Retries of
+    /// refused requests are free, because no server sees the request.
     #[must_use]
     pub fn budget(mut self, budget: TpsBudget) -> Self {
         self.budget = Arc::new(budget);

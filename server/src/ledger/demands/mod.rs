@@ -118,7 +118,8 @@ pub(super) struct DemandTree {
     next_number: u32,
     /// Present if the algorithm reads priorities.
     priorities: Option<Box<Priorities>>,
-    /// The demands of clients beyond the first of each. They have a weight, but are no more clients.
+    /// The demands of clients beyond the first of each. They have a weight, but do not count as
+    /// clients.
     further_bands: usize,
 }
 
