@@ -1,9 +1,15 @@
 //! A resource template: the capacity of the resources that match a glob, and how it is divided.
 
-use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Glob, SafeCapacity, Seconds, Unit};
+use doorman_openapi::{
+    Algorithm, AlgorithmKind, Capacity, Glob, Parameter, SafeCapacity, Seconds, ServerAlgorithm,
+    ServerResourceResponse, Unit,
+};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use crate::version::Version;
+
+/// The shortest refresh interval that a node derives from its parent's, in seconds.
+const MIN_REFRESH_INTERVAL: f64 = 1.0;
 
 /// A valid template of a [`Document`](crate::Document).
 ///
@@ -47,7 +53,90 @@ pub(crate) struct Parameters {
     pub(crate) floor: Option<f64>,
 }
 
+impl Parameters {
+    fn to_list(self) -> Vec<Parameter> {
+        let Self {
+            surplus,
+            granularity,
+            floor,
+        } = self;
+        let parameters = [
+            ("surplus", surplus),
+            ("granularity", granularity.map(Capacity::get)),
+            ("floor", floor),
+        ];
+        let set = parameters.into_iter().filter_map(|(name, value)| {
+            Some(Parameter {
+                name: name.to_owned(),
+                value: value?.to_string(),
+            })
+        });
+        set.collect()
+    }
+
+    /// Ignores unknown parameters and invalid values, which a later version may send.
+    fn from_list(list: &[Parameter]) -> Self {
+        let mut parameters = Self::default();
+        for Parameter { name, value } in list {
+            let Some(value) = value.parse().ok().and_then(|it| Capacity::new(it).ok()) else {
+                continue;
+            };
+            let part = Some(value.get()).filter(|part| *part <= 1.0);
+            match name.as_str() {
+                "surplus" => parameters.surplus = part,
+                "granularity" => parameters.granularity = Some(value),
+                "floor" => parameters.floor = part,
+                _ => {}
+            }
+        }
+        parameters
+    }
+}
+
 impl Template {
+    /// The template of a resource that is leased from a parent node, by its response: `None` if no
+    /// template of the parent matched. Refresh intervals are `interval_factor` times those of the
+    /// parent, but at least a second.
+    #[must_use]
+    pub fn of_parent(response: &ServerResourceResponse, interval_factor: f64) -> Option<Self> {
+        let ServerResourceResponse {
+            answer,
+            algorithm:
+                ServerAlgorithm {
+                    algorithm,
+                    parameters,
+                },
+            levels: _,
+        } = response;
+        let interval = algorithm.refresh_interval.get() * interval_factor;
+        let shortest = MIN_REFRESH_INTERVAL.min(algorithm.refresh_interval.get());
+        Some(Self {
+            identifier_glob: Glob::new(answer.template.as_deref()?).ok()?,
+            capacity: answer.limit?,
+            // The parent's response has it: it knows the clients of the whole tree.
+            safe_capacity: SafeCapacityRule::Dynamic,
+            description: None,
+            unit: answer.unit.unwrap_or_default(),
+            per: answer.per.filter(|per| *per > Seconds::ZERO)?,
+            minimum_refresh_interval: Seconds::ZERO,
+            section: AlgorithmSection {
+                algorithm: Algorithm {
+                    refresh_interval: Seconds::saturating(interval.max(shortest)),
+                    ..algorithm.clone()
+                },
+                learning_mode_duration: None,
+                parameters: Parameters::from_list(parameters),
+            },
+            has_own_algorithm: true,
+        })
+    }
+
+    /// The parameters of the algorithm that are set.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<Parameter> {
+        self.section.parameters.to_list()
+    }
+
     /// The glob as written.
     #[must_use]
     pub fn identifier_glob(&self) -> &str {
@@ -203,12 +292,7 @@ impl Serialize for AlgorithmSection {
                     refresh_interval,
                 },
             learning_mode_duration,
-            parameters:
-                Parameters {
-                    surplus,
-                    granularity,
-                    floor,
-                },
+            parameters,
         } = self;
         let mut fields = serializer.serialize_struct("Algorithm", 5)?;
         fields.serialize_field("kind", kind)?;
@@ -217,20 +301,7 @@ impl Serialize for AlgorithmSection {
         if let Some(duration) = learning_mode_duration {
             fields.serialize_field("learning_mode_duration", duration)?;
         }
-        let parameters = [
-            ("surplus", *surplus),
-            ("granularity", granularity.map(Capacity::get)),
-            ("floor", *floor),
-        ];
-        let parameters: Vec<_> = parameters
-            .into_iter()
-            .filter_map(|(name, value)| {
-                Some(doorman_openapi::Parameter {
-                    name: name.to_owned(),
-                    value: value?.to_string(),
-                })
-            })
-            .collect();
+        let parameters = parameters.to_list();
         if !parameters.is_empty() {
             fields.serialize_field("parameters", &parameters)?;
         }

@@ -74,8 +74,8 @@ pub use problem::{FieldError, Problem, ProblemType};
 pub use rule::{Fallback, OnLimit, OnMissingKey, Rule, RulesResponse};
 pub use scope::{Scope, Scopes};
 pub use server_capacity::{
-    Band, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
-    ServerResourceRequest, ServerResourceResponse,
+    Band, FillLevel, MAX_ENTRIES_PER_PRIORITY, ServerAlgorithm, ServerCapacityRequest,
+    ServerCapacityResponse, ServerReleaseRequest, ServerResourceRequest, ServerResourceResponse,
 };
 pub use server_url::{InvalidServerUrl, ServerUrl};
 pub use time::Moment;

@@ -3,9 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Algorithm, Capacity, ClientCount, Epoch, HeldLease, NodeId, ResourceId, ResourceResponse, Seq,
-    capacity::is_default, deserialize_priority,
+    Algorithm, Capacity, ClientCount, Epoch, HeldLease, NodeId, Parameter, ResourceId,
+    ResourceResponse, Seq, capacity::is_default, deserialize_priority,
 };
+
+/// The most entries of one priority in [`ServerResourceRequest::wants`].
+pub const MAX_ENTRIES_PER_PRIORITY: usize = 3;
 
 /// Requests leases of several resources for the clients of a node. Unknown fields are ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,7 +40,9 @@ pub struct ServerCapacityRequest {
 pub struct ServerResourceRequest {
     /// The resource.
     pub resource_id: ResourceId,
-    /// The demand of its clients, one entry per priority; at least one.
+    /// The demand of its clients by priority; at least one entry, and at most three of a priority.
+    /// Several separate clients with a small demand from those with a large one, so that the
+    /// shares are fair among all clients of the tree.
     #[cfg_attr(feature = "schema", schema(min_items = 1))]
     pub wants: Vec<Band>,
     /// The current lease. Absent means unknown: nothing is lowered, and the response states what
@@ -54,7 +59,7 @@ pub struct ServerResourceRequest {
     pub used: Option<Capacity>,
 }
 
-/// The demand of the clients of one priority.
+/// The demand of clients of one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Band {
@@ -75,19 +80,50 @@ pub struct ServerCapacityResponse {
     pub node: NodeId,
     /// The epoch of its master.
     pub epoch: Epoch,
+    /// The level of the server in the tree: 0 for the root.
+    #[serde(default)]
+    pub level: u32,
     /// One entry per resource, in the order of the request.
     pub resources: Vec<ServerResourceResponse>,
 }
 
-/// The lease and the terms of one resource, and its algorithm.
+/// The lease and the terms of one resource, and the terms by which the node divides it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ServerResourceResponse {
     /// As for a client.
     #[serde(flatten)]
     pub answer: ResourceResponse,
-    /// The algorithm at the root.
+    /// The algorithm.
+    pub algorithm: ServerAlgorithm,
+    /// Up to which demand the algorithm treats all clients alike; absent while every demand is met.
+    /// The node splits the demand of its clients there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<FillLevel>,
+}
+
+/// The algorithm of a resource with its parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ServerAlgorithm {
+    /// The algorithm and its durations.
+    #[serde(flatten)]
     pub algorithm: Algorithm,
+    /// The parameters that the template sets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<Parameter>,
+}
+
+/// A demand per client that separates clients whose demand is met from those that share the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct FillLevel {
+    /// The priority, for PRIORITY_SHARE. Absent: clients of all priorities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub priority: Option<i32>,
+    /// The demand per client.
+    pub level: Capacity,
 }
 
 /// Releases leases of a node.

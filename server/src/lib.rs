@@ -22,6 +22,7 @@ pub mod reign;
 mod server;
 mod settings;
 pub mod simulation;
+pub mod upstream;
 mod util;
 
 pub use self::{
@@ -37,6 +38,7 @@ pub use self::{
     quota::CallerLimit,
     server::{Server, StartError, Stopped},
     settings::{ElectionSettings, Exposure, Settings},
+    upstream::ParentSettings,
     util::rounded::rounded,
 };
 

@@ -1,7 +1,13 @@
 //! The server from its start to its stop: assembles all parts.
 
 use std::{
-    future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration,
+    future::Future,
+    io,
+    net::SocketAddr,
+    num::NonZeroUsize,
+    pin::pin,
+    sync::{Arc, atomic::AtomicU32},
+    time::Duration,
 };
 
 use axum::Router;
@@ -13,6 +19,7 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
+use tower_doorman::lease::TransportError;
 
 use crate::{
     auth::{Auth, AuthError},
@@ -39,6 +46,7 @@ use crate::{
     observe::{context, ledger_events::LedgerEventLog, metrics::RequestMetrics},
     quota::Quotas,
     settings::{Exposure, Settings},
+    upstream::UpstreamTask,
     util::clock,
 };
 
@@ -76,6 +84,7 @@ pub struct Server {
     may_be_first_start: Option<Moment>,
     follower: Option<DocumentFollower>,
     document_state: DocumentState,
+    upstream: Option<UpstreamTask>,
 }
 
 /// Why a server does not start.
@@ -130,6 +139,9 @@ pub enum StartError {
     /// There is no document.
     #[error("{0}; the data directory has no valid document of this source either")]
     NoDocument(String),
+    /// The certificate authorities of the parent node's servers cannot be used.
+    #[error("cannot set up TLS for the parent: {0}")]
+    Parent(TransportError),
     /// The host name is not a valid part of a server name.
     #[error("the host name is not valid as a server name: pass --server-id")]
     ServerId(#[source] InvalidId),
@@ -213,7 +225,13 @@ impl Server {
         let (data_dir, lock) = DataDir::open(settings.data_dir)?;
         let data_dir = Arc::new(data_dir);
         let is_first = is_loopback || settings.empty_directory == EmptyDirectory::FirstStart;
-        let ledger = Arc::new(SharedLedger::new(max_polls));
+        let has_parent = settings.parent.is_some();
+        let ledger = SharedLedger::new(max_polls);
+        let ledger = Arc::new(if has_parent {
+            ledger.of_parent()
+        } else {
+            ledger
+        });
         let document = Arc::new(ActiveDocument::new(
             Arc::clone(&ledger),
             Arc::clone(&opened.document),
@@ -225,6 +243,7 @@ impl Server {
             document: Arc::clone(&document),
             max_leases: settings.max_leases,
             unmatched: settings.unmatched,
+            has_parent,
             data_dir: Arc::clone(&data_dir),
             offer: Arc::clone(&offer),
             peers,
@@ -252,9 +271,16 @@ impl Server {
                 (node, mastership, Some(reason), until)
             }
         };
+        let level = Arc::new(AtomicU32::new(u32::from(has_parent)));
+        let upstream = settings.parent.map(|parent| {
+            let (node, ledger) = (node.clone(), Arc::clone(&ledger));
+            UpstreamTask::new(parent, node, ledger, Arc::clone(&level))
+        });
+        let upstream = upstream.transpose().map_err(StartError::Parent)?;
         let server = ServerInfo {
             server_id,
             node,
+            level,
             max_leases: settings.max_leases,
             advertise,
             config_source: settings.config_source,
@@ -305,6 +331,7 @@ impl Server {
             may_be_first_start: until.filter(|_| reason == Some(Reason::EmptyDirectory)),
             follower: opened.follower,
             document_state: opened.state,
+            upstream,
         })
     }
 
@@ -394,8 +421,12 @@ impl Server {
             may_be_first_start: _,
             follower,
             document_state: _,
+            upstream,
         } = self;
         let mut tasks = background_tasks(&app, follower);
+        if let Some(upstream) = upstream {
+            tasks.spawn(upstream.run());
+        }
 
         let mut resign = Some(resign);
         // Without an election the server is of no use.

@@ -7,7 +7,7 @@ use doorman_openapi::{NodeId, ServerId, ServerUrl};
 
 use crate::{
     auth::AuthSettings, durability::EmptyDirectory, etcd::EtcdSettings, ledger::UnmatchedPolicy,
-    net::tls::TlsSettings, quota::CallerLimit,
+    net::tls::TlsSettings, quota::CallerLimit, upstream::ParentSettings,
 };
 
 /// Server settings. The default is that of the command line, with the built-in document.
@@ -36,6 +36,9 @@ pub struct Settings {
     pub peer_ca_file: Option<PathBuf>,
     /// Name of the node; `None`: the one in the data directory.
     pub node: Option<NodeId>,
+    /// The parent node, which leases the capacity; `None`: this is the root, and the document has
+    /// it.
+    pub parent: Option<ParentSettings>,
     /// The most leases of all resources together.
     pub max_leases: usize,
     /// The most open connections; fewer when the process may not open so many files. Beyond it, the
@@ -103,6 +106,7 @@ impl Default for Settings {
             server_id: None,
             peer_ca_file: None,
             node: None,
+            parent: None,
             max_leases: 1_000_000,
             max_connections: Self::MAX_CONNECTIONS,
             unmatched: UnmatchedPolicy::Grant,

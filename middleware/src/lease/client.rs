@@ -4,14 +4,15 @@ use std::{error::Error, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ClientId, HintsResponse, Problem, ReleaseRequest,
-    RulesResponse, Seq, ServerUrl, SpanId, TraceContext, TraceId,
+    CapacityRequest, CapacityResponse, ClientId, HintsResponse, NodeId, Problem, ReleaseRequest,
+    RulesResponse, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    ServerUrl, SpanId, TraceContext, TraceId,
     headers::{REQUEST_ID, TRACEPARENT},
-    paths::{CAPACITY, CAPACITY_RELEASE, HINTS, RULES},
+    paths::{CAPACITY, CAPACITY_RELEASE, HINTS, RULES, SERVER_CAPACITY, SERVER_CAPACITY_RELEASE},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::from_slice;
 use tokio::time::timeout;
 use tower_service::Service;
@@ -118,6 +119,13 @@ pub(super) enum FetchedHints {
     Unsupported,
 }
 
+/// The holder that polls for hints.
+#[derive(Debug, Clone)]
+pub(super) enum Poller {
+    Client(ClientId),
+    Node(NodeId),
+}
+
 /// A request without what all requests have in common.
 struct Call {
     method: Method,
@@ -159,10 +167,7 @@ impl<T: Transport> ControlPlaneClient<T> {
         time: Duration,
     ) -> impl Future<Output = Outcome<()>> + Send + use<T> {
         let call = Call::post(CAPACITY_RELEASE, request);
-        self.request(endpoint, call, time, |response| match response.status() {
-            status if status.is_success() => Ok(()),
-            status => Err(RequestError::unavailable(format!("responded {status}"))),
-        })
+        self.request(endpoint, call, time, read_release)
     }
 
     /// Fetches the rules of a service unless they have this `ETag`. Resolves within `time`.
@@ -189,20 +194,47 @@ impl<T: Transport> ControlPlaneClient<T> {
         })
     }
 
-    /// Polls for hints to a client. The server answers within `wait`; the poll ends within `time`.
+    /// Requests leases for a node.
+    pub(super) fn request_server_leases(
+        &self,
+        endpoint: usize,
+        request: &ServerCapacityRequest,
+        time: Duration,
+    ) -> impl Future<Output = Outcome<ServerCapacityResponse>> + Send + use<T> {
+        let servers = Arc::clone(&self.servers);
+        let read = move |response: &Response<Bytes>| read_leases(response, &servers);
+        self.request(endpoint, Call::post(SERVER_CAPACITY, request), time, read)
+    }
+
+    /// Releases leases of a node.
+    pub(super) fn release_server_leases(
+        &self,
+        endpoint: usize,
+        request: &ServerReleaseRequest,
+        time: Duration,
+    ) -> impl Future<Output = Outcome<()>> + Send + use<T> {
+        let call = Call::post(SERVER_CAPACITY_RELEASE, request);
+        self.request(endpoint, call, time, read_release)
+    }
+
+    /// Polls for hints. The server answers within `wait`; the poll ends within `time`.
     pub(super) fn poll_hints(
         &self,
         endpoint: usize,
-        client_id: &ClientId,
+        poller: &Poller,
         after: u64,
         wait: Duration,
         time: Duration,
     ) -> impl Future<Output = Outcome<FetchedHints>> + Send + use<T> {
-        let client_id = utf8_percent_encode(client_id.as_str(), NON_ALPHANUMERIC);
+        let (name, id) = match poller {
+            Poller::Client(id) => ("client_id", id.as_str()),
+            Poller::Node(id) => ("node_id", id.as_str()),
+        };
+        let id = utf8_percent_encode(id, NON_ALPHANUMERIC);
         let wait = wait.as_secs();
         let call = Call {
             method: Method::GET,
-            path: format!("{HINTS}?client_id={client_id}&after={after}&wait={wait}"),
+            path: format!("{HINTS}?{name}={id}&after={after}&wait={wait}"),
             headers: HeaderMap::new(),
             body: Ok(Vec::new()),
         };
@@ -322,10 +354,17 @@ fn request_id(response: &Response<Bytes>) -> Option<String> {
     id.to_str().ok().map(str::to_owned)
 }
 
-fn read_leases(
+fn read_release(response: &Response<Bytes>) -> Result<(), RequestError> {
+    match response.status() {
+        status if status.is_success() => Ok(()),
+        status => Err(RequestError::unavailable(format!("responded {status}"))),
+    }
+}
+
+fn read_leases<R: DeserializeOwned>(
     response: &Response<Bytes>,
     servers: &[ServerUrl],
-) -> Result<CapacityResponse, RequestError> {
+) -> Result<R, RequestError> {
     let status = response.status();
     if status == StatusCode::OK {
         return from_slice(response.body()).map_err(|error| {

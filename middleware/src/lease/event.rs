@@ -32,6 +32,12 @@ pub enum Event {
         /// Its demand.
         demand: Demand,
     },
+    /// Less of a resource is in use, of which more is in use than leased; or its demand must be
+    /// known soon. The first such report is sent at once, later ones together, 20 ms apart.
+    Report {
+        /// The resource.
+        resource: ResourceId,
+    },
     /// The resource is no longer needed: its lease is released.
     Forget {
         /// The resource.

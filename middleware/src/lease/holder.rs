@@ -158,8 +158,9 @@ impl Holder {
         }
     }
 
-    /// The server to ask now.
-    pub(super) fn server(&self) -> usize {
+    /// The server to ask now: a position in the list of servers.
+    #[must_use]
+    pub fn server(&self) -> usize {
         self.endpoints.current()
     }
 
@@ -179,6 +180,11 @@ impl Holder {
             }
             Event::Tick if !self.stopped => self.tick(now),
             Event::Demand { .. } | Event::Tick => {}
+            Event::Report { resource } => {
+                if let Some(index) = self.resources.find(&resource) {
+                    self.report_returned(index, now);
+                }
+            }
             Event::Forget { resource } => {
                 if let Some(index) = self.resources.find(&resource) {
                     self.forget(index, resource);

@@ -6,8 +6,10 @@
 mod backoff;
 mod client;
 mod event;
+mod hint_poller;
 mod holder;
 mod index;
+mod parent;
 mod servers;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -22,7 +24,9 @@ pub use self::{
     event::{
         ActiveLease, Demand, Effect, Event, Failure, FirstAnswer, Holding, ResourceTerms, Warning,
     },
+    hint_poller::{HintPoller, WAIT},
     holder::{Holder, HolderSettings},
+    parent::{Hints, ParentClient},
     worker::Worker,
 };
 pub use crate::limiter::{SharedBalance, Sharing};

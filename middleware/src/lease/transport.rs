@@ -8,6 +8,7 @@ mod tests;
 use std::{
     fmt,
     future::Future,
+    path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -51,6 +52,22 @@ pub struct HttpTransport {
 }
 
 impl HttpTransport {
+    /// Trusts the certificate authorities of this PEM file; `None`: those of the system. The file
+    /// is read again when it changes. `encrypted`: whether any server is reached by TLS.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no certificate.
+    pub fn with_authority(
+        authority: Option<PathBuf>,
+        encrypted: bool,
+    ) -> Result<Self, TransportError> {
+        let certificates = Certificates {
+            authority: authority.map(|file| Pem::Files(vec![file])),
+            identity: None,
+        };
+        Self::new(certificates, encrypted)
+    }
+
     /// `encrypted`: whether any server is reached by TLS. Otherwise no trust roots are loaded.
     pub(crate) fn new(certificates: Certificates, encrypted: bool) -> Result<Self, TransportError> {
         Ok(Self {

@@ -28,7 +28,6 @@ use tokio::{
 };
 
 use self::{
-    hints::HintPoller,
     leases::RequestFailure,
     limiters::{Limiters, TrackedLimiter},
     rules::RulesPoller,
@@ -36,6 +35,7 @@ use self::{
 use super::{
     Event, Holder, Transport,
     client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome},
+    hint_poller::HintPoller,
     holder::TemplateTerms,
     index::ResourceIndex,
 };

@@ -15,7 +15,7 @@ use doorman_config::{Document, InvalidSource, LastGoodFile, Source, StoreReader}
 use doorman_openapi::{NodeId, ServerId, ServerUrl};
 use doorman_server::{
     AuthSettings, CallerLimit, ElectionSettings, EmptyDirectory, Exposure, JwksSource,
-    KeyAlgorithm, Settings, TlsSettings,
+    KeyAlgorithm, ParentSettings, Settings, TlsSettings,
     etcd::{EtcdSettings, EtcdUser},
     ledger::UnmatchedPolicy,
     observe::log::{self, Filter, Format, Guard},
@@ -37,6 +37,8 @@ pub(super) struct ServeArguments {
     document: DocumentFlags,
     #[command(flatten)]
     identity: IdentityFlags,
+    #[command(flatten)]
+    parent: ParentFlags,
     #[command(flatten)]
     etcd: EtcdFlags,
     #[command(flatten)]
@@ -116,6 +118,48 @@ struct IdentityFlags {
     /// effect on a directory that a server has used.
     #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     first_start: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Tree of servers")]
+struct ParentFlags {
+    /// URLs of the servers of the parent node, which leases its capacity to this one
+    ///
+    /// The parent has the document. Servers without a parent are the root.
+    #[arg(
+        long,
+        env = "DOORMAN_PARENT",
+        value_name = "URLS",
+        value_delimiter = ',',
+        conflicts_with = "config"
+    )]
+    parent: Vec<ServerUrl>,
+    /// File of the token for the parent, with the scope `server`; it is read for each request
+    #[arg(
+        long,
+        env = "DOORMAN_PARENT_TOKEN_FILE",
+        value_name = "FILE",
+        requires = "parent"
+    )]
+    parent_token_file: Option<PathBuf>,
+    /// Certificate authorities (PEM) of the parent, instead of those of the system
+    #[arg(
+        long,
+        env = "DOORMAN_PARENT_CA_FILE",
+        value_name = "FILE",
+        requires = "parent"
+    )]
+    parent_ca_file: Option<PathBuf>,
+}
+
+impl ParentFlags {
+    fn settings(self) -> Option<ParentSettings> {
+        (!self.parent.is_empty()).then_some(ParentSettings {
+            servers: self.parent,
+            token_file: self.parent_token_file,
+            ca_file: self.parent_ca_file,
+        })
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -400,6 +444,7 @@ impl ServeArguments {
             network,
             document,
             identity,
+            parent,
             etcd,
             limits,
             auth,
@@ -412,7 +457,9 @@ impl ServeArguments {
         let (etcd, election) = etcd.settings()?.unzip();
         let auth = auth.settings();
         let data_dir = identity.data_dir;
+        let parent = parent.settings();
         let source = match document.config {
+            _ if parent.is_some() => None,
             Some(source @ Source::Sqlite(_)) if etcd.is_some() => {
                 return Err(Failure::wrong_usage(format!(
                     "--config {source} is the store of one server, but --etcd-endpoints is for \
@@ -425,16 +472,16 @@ impl ServeArguments {
                     "--etcd-endpoints",
                 )));
             }
-            Some(source) => source,
-            None => match &election {
+            Some(source) => Some(source),
+            None => Some(match &election {
                 Some(election) => Source::Etcd(election.prefix.clone()),
                 None => Source::Sqlite(data_dir.join(DEFAULT_STORE)),
-            },
+            }),
         };
         let (active, document_error) = match &source {
-            Source::Sqlite(_) => (Document::built_in(), None),
-            Source::Etcd(_) => (stored_document(&data_dir.join(DEFAULT_STORE))?, None),
-            Source::File(file) => match file.load() {
+            None | Some(Source::Sqlite(_)) => (Document::built_in(), None),
+            Some(Source::Etcd(_)) => (stored_document(&data_dir.join(DEFAULT_STORE))?, None),
+            Some(Source::File(file)) => match file.load() {
                 Ok(document) => (document, None),
                 Err(error) => match LastGoodFile::in_dir(&data_dir).load(file) {
                     // A restart must not turn a rejected edit into an outage.
@@ -450,8 +497,11 @@ impl ServeArguments {
             max_connections: network.max_connections,
             document: Arc::new(active),
             document_error,
-            config_source: source.to_string(),
-            document_source: Some(source),
+            config_source: source
+                .as_ref()
+                .map_or_else(|| "parent".to_owned(), Source::to_string),
+            document_source: source,
+            parent,
             unmatched: match document.unmatched {
                 UnmatchedArgument::Grant => UnmatchedPolicy::Grant,
                 UnmatchedArgument::Refuse => UnmatchedPolicy::Refuse,

@@ -282,6 +282,10 @@ impl From<NotGranted> for ApiError {
                 ProblemType::Unavailable,
                 "leases cannot be recorded for the next master; retry later",
             ),
+            NotGranted::NoParent => Self::new(
+                ProblemType::Unavailable,
+                "the parent node has not told what this node holds; retry later",
+            ),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -94,6 +94,8 @@ part! {
 pub(crate) struct ServerInfo {
     pub(crate) server_id: ServerId,
     pub(crate) node: NodeId,
+    /// Its level in the tree; 0 for the root.
+    pub(crate) level: Arc<AtomicU32>,
     pub(crate) max_leases: usize,
     /// The base URL at which others reach it.
     pub(crate) advertise: String,
@@ -101,6 +103,12 @@ pub(crate) struct ServerInfo {
     /// The data directory was empty, and treated as that of a first start.
     pub(crate) assumed_first_start: bool,
     pub(crate) started: Moment,
+}
+
+impl ServerInfo {
+    pub(crate) fn level(&self) -> u32 {
+        self.level.load(Ordering::Relaxed)
+    }
 }
 
 /// Whether the server is shutting down.

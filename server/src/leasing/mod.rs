@@ -17,7 +17,7 @@ use std::{
 };
 
 use doorman_openapi::{Epoch, Moment};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use self::polls::Polls;
 pub(crate) use self::polls::{OpenPoll, PollEnd};
@@ -29,6 +29,9 @@ use crate::{
 
 /// How long a reader sleeps while others wait for the lock: long enough for one to wake up.
 const YIELD: Duration = Duration::from_millis(1);
+
+/// How long a request waits for the parent node.
+const PARENT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why the ledger cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub(crate) enum NotGranted {
     Unavailable(LedgerUnavailable),
     /// The next master would not know of them: no bound could be written.
     NotDurable,
+    /// The parent node does not answer, and holders may have leases of a previous master.
+    NoParent,
 }
 
 impl From<LedgerUnavailable> for NotGranted {
@@ -68,6 +73,17 @@ pub(crate) struct SharedLedger {
     /// When the reign ends, in nanoseconds on the clock; 0 without one.
     deadline: AtomicU64,
     sweep_sooner: Notify,
+    /// Present if a parent node leases the capacity.
+    parent: Option<ParentSignals>,
+}
+
+/// Signals between requests and the task that asks the parent node.
+#[derive(Debug)]
+pub(crate) struct ParentSignals {
+    /// There is news for the parent, or a reign has begun.
+    pub(crate) news: Notify,
+    /// Counts responses of the parent.
+    pub(crate) answers: watch::Sender<u64>,
 }
 
 /// Leases that were granted in one reign.
@@ -88,7 +104,24 @@ impl SharedLedger {
             learning_until: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             sweep_sooner: Notify::new(),
+            parent: None,
         }
+    }
+
+    /// The ledger of a node that leases from a parent node.
+    pub(crate) fn of_parent(self) -> Self {
+        Self {
+            parent: Some(ParentSignals {
+                news: Notify::new(),
+                answers: watch::Sender::new(0),
+            }),
+            ..self
+        }
+    }
+
+    /// The signals of the task that asks the parent node.
+    pub(crate) fn parent(&self) -> Option<&ParentSignals> {
+        self.parent.as_ref()
     }
 
     /// Begins a reign, and returns the one before.
@@ -104,6 +137,9 @@ impl SharedLedger {
         drop(current);
         self.polls.set_leaving(false);
         self.sweep_sooner.notify_one();
+        if let Some(parent) = &self.parent {
+            parent.news.notify_one();
+        }
         before
     }
 
@@ -147,6 +183,14 @@ impl SharedLedger {
         self.with_reign(|ledger, _, now| operation(ledger, now))
     }
 
+    /// As [`with`](Self::with), with the epoch of the reign.
+    pub(crate) fn with_epoch<T>(
+        &self,
+        operation: impl FnOnce(&mut Ledger, Epoch, Moment) -> T,
+    ) -> Result<T, LedgerUnavailable> {
+        self.with_reign(|ledger, reign, now| operation(ledger, reign.epoch, now))
+    }
+
     /// As [`with`](Self::with), for a reader that needs the bound, too.
     pub(crate) fn with_bound<T>(
         &self,
@@ -183,9 +227,52 @@ impl SharedLedger {
             self.next_sweep.store(due, Ordering::Relaxed);
             self.sweep_sooner.notify_one();
         }
+        let has_news = ledger.has_parent_news();
         drop(reign);
         self.polls.answer(hints);
+        if let Some(parent) = self.parent.as_ref().filter(|_| has_news) {
+            parent.news.notify_one();
+        }
         Ok(result)
+    }
+
+    /// Waits until the parent node has answered for all resources of a request, at most a second.
+    /// `register` registers the demand for a bounded number of them, from an index on, and returns
+    /// whether the parent must be asked, and where to continue.
+    ///
+    /// # Errors
+    /// [`NotGranted::NoParent`] if holders may have leases of a previous master: they keep them as
+    /// long as they get no answer.
+    pub(crate) async fn ask_parent(
+        &self,
+        mut register: impl FnMut(&mut Ledger, usize, Moment) -> (bool, Option<usize>),
+    ) -> Result<(), NotGranted> {
+        let Some(parent) = &self.parent else {
+            return Ok(());
+        };
+        let patience = tokio::time::sleep(PARENT_PATIENCE);
+        tokio::pin!(patience);
+        loop {
+            let mut answers = parent.answers.subscribe();
+            let (mut is_awaited, mut from) = (false, Some(0));
+            while let Some(next) = from {
+                let registered = self.with(|ledger, now| register(ledger, next, now))?;
+                is_awaited |= registered.0;
+                from = registered.1;
+            }
+            if !is_awaited {
+                return Ok(());
+            }
+            tokio::select! {
+                // The sender lives as long as this.
+                _ = answers.changed() => {}
+                () = &mut patience => {
+                    let may_have_lost =
+                        self.with(|ledger, now| ledger.may_have_lost_leases(now))?;
+                    return if may_have_lost { Err(NotGranted::NoParent) } else { Ok(()) };
+                }
+            }
+        }
     }
 
     /// Decides on `count` leases, and returns them shortened to what the bound covers. `decide`

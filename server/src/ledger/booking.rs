@@ -9,7 +9,7 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    const NONE: Self = Self {
+    pub(super) const NONE: Self = Self {
         amount: 0.0,
         end: Moment::ORIGIN,
     };

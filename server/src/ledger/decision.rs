@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use doorman_config::Template;
 use doorman_openapi::{
-    Algorithm, CLOCK_DRIFT, Capacity, Lease, Moment, Reason, ResourceId, ResourceResponse,
-    SafeCapacity, Seconds,
+    Algorithm, CLOCK_DRIFT, Capacity, FillLevel, Lease, Moment, Reason, ResourceId,
+    ResourceResponse, SafeCapacity, Seconds, ServerAlgorithm, ServerResourceResponse,
 };
 
 use super::{
@@ -169,6 +169,8 @@ pub struct Grant {
     pub algorithm: Algorithm,
     /// Feedback beside the lease.
     pub feedback: Feedback,
+    /// For a node: where it splits the demand of its clients.
+    pub levels: Vec<FillLevel>,
     /// Until when the lease is booked. A successor must know of it before the holder does.
     pub booked_until: Moment,
 }
@@ -180,6 +182,7 @@ impl Grant {
         clients: f64,
         decision: &Decision,
         feedback: Feedback,
+        levels: Vec<FillLevel>,
     ) -> Self {
         Self {
             resource_id,
@@ -191,6 +194,7 @@ impl Grant {
             safe_capacity: terms.safe_capacity(clients),
             algorithm: terms.algorithm().clone(),
             feedback,
+            levels,
             booked_until: decision.booked_until,
         }
     }
@@ -227,7 +231,23 @@ impl Grant {
         unix_now.saturating_add(self.lease_length.get() as u64)
     }
 
-    /// The response on the wire. `unix_now` is for display only.
+    /// The response to a node. `unix_now` is for display only.
+    #[must_use]
+    pub fn into_server_response(self, unix_now: u64) -> ServerResourceResponse {
+        ServerResourceResponse {
+            algorithm: ServerAlgorithm {
+                algorithm: self.algorithm.clone(),
+                parameters: self
+                    .template
+                    .as_ref()
+                    .map_or_else(Vec::new, |it| it.parameters()),
+            },
+            levels: self.levels.clone(),
+            answer: self.into_response(unix_now),
+        }
+    }
+
+    /// The response to a client. `unix_now` is for display only.
     #[must_use]
     pub fn into_response(self, unix_now: u64) -> ResourceResponse {
         let template = self.template.as_deref();

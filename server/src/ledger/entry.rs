@@ -307,24 +307,29 @@ fn demand_of(band: &Band) -> Demand {
     }
 }
 
-/// Sorts bands by priority, highest first, and merges the lowest beyond [`MAX_BANDS`], so that a
-/// long request cannot bloat the ledger.
+/// Sorts bands by priority, highest first, and merges the lowest beyond [`MAX_BANDS`] priorities,
+/// so that a long request cannot bloat the ledger.
 fn merge_bands(bands: &[Band]) -> Cow<'_, [Band]> {
     if bands.len() <= 1 {
         return bands.into();
     }
     let mut bands = bands.to_vec();
     bands.sort_by_key(|band| std::cmp::Reverse(band.priority));
-    while bands.len() > MAX_BANDS {
-        if let Some(lowest) = bands.pop()
-            && let Some(next) = bands.last_mut()
-        {
-            let clients = next
+    let mut priorities: Vec<i32> = bands.iter().map(|band| band.priority).collect();
+    priorities.dedup();
+    let Some(lowest) = priorities.get(MAX_BANDS - 1).copied() else {
+        return bands.into();
+    };
+    let kept = bands.partition_point(|band| band.priority >= lowest);
+    let merged = bands.split_off(kept);
+    if let Some(last) = bands.last_mut() {
+        for band in merged {
+            let clients = last
                 .num_clients
                 .get()
-                .saturating_add(lowest.num_clients.get());
-            next.num_clients = ClientCount::new(clients).unwrap_or(next.num_clients);
-            next.wants = Capacity::saturating(next.wants.get() + lowest.wants.get());
+                .saturating_add(band.num_clients.get());
+            last.num_clients = ClientCount::new(clients).unwrap_or(last.num_clients);
+            last.wants = Capacity::saturating(last.wants.get() + band.wants.get());
         }
     }
     bands.into()

@@ -44,9 +44,15 @@ impl Learning {
     }
 
     /// The most that a confirmed holder can have while the other confirmed ones keep theirs.
-    pub(super) fn available_beside_others(&self, slot: EntrySlot, capacity: f64) -> f64 {
+    /// `gained` is capacity that a node got from its parent since it began to learn.
+    pub(super) fn available_beside_others(
+        &self,
+        slot: EntrySlot,
+        capacity: f64,
+        gained: f64,
+    ) -> f64 {
         let others = self.booked.total_except(slot.index());
-        (self.pool.min(capacity) - others).max(0.0)
+        ((self.pool + gained).min(capacity) - others).max(0.0)
     }
 
     /// Records what is booked for a holder, unless it is not confirmed.

@@ -41,6 +41,8 @@ mod max_tree;
 mod order;
 mod packed;
 mod paged_slab;
+mod parent;
+mod parents;
 mod poll;
 mod poll_queue;
 mod ranking;
@@ -64,12 +66,14 @@ pub use self::{
     hints::{HintBatch, PollHolder},
     holders::TenantId,
     listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
+    parents::ParentNews,
     poll::{MAX_AFTER, PollTicket},
     ranking::{HolderRanking, ResourceRanking},
     requests::{ReleaseProgress, RenewalCheck},
     settings::{Predecessor, Settings, UnmatchedPolicy},
     snapshot::{
-        DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord,
+        DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ParentRecord,
+        ResourceRecord,
     },
     stats::{LedgerEvent, LedgerEvents, LedgerStats},
     survey::Survey,
@@ -78,7 +82,7 @@ pub use self::{
 use std::{collections::BTreeMap, sync::Arc};
 
 use doorman_config::Document;
-use doorman_openapi::{Capacity, Moment, Reason, ResourceId, Seconds};
+use doorman_openapi::{Capacity, HolderKind, Moment, Reason, ResourceId, Seconds};
 
 use self::{
     decision::{Anomalies, Decision},
@@ -92,6 +96,7 @@ use self::{
     linear_hash_map::LinearHashMap,
     order::RequestStamp,
     paged_slab::PagedSlab,
+    parents::Parents,
     poll_queue::PollQueue,
     resource::{Ask, Resource},
     terms::ResourceTerms,
@@ -127,6 +132,8 @@ pub struct Ledger {
     expiries: ExpiryHeap<ResourceKey>,
     stats: LedgerStats,
     events: LedgerEvents,
+    /// Present if the capacity is leased from a parent node.
+    parents: Option<Box<Parents>>,
 }
 
 #[derive(Debug)]
@@ -214,6 +221,7 @@ impl Ledger {
             expiries: ExpiryHeap::default(),
             stats: LedgerStats::default(),
             events: LedgerEvents::default(),
+            parents: None,
         };
         ledger.set_learning_until();
         ledger
@@ -234,6 +242,7 @@ impl Ledger {
                 live.deadline = Moment::NEVER;
                 self.expire_leases(key, now);
                 self.plan_hints(key, Occasion::Other, now);
+                self.note_news(key, now);
                 self.schedule_expiry(key);
                 self.drop_if_empty(key, now);
             }
@@ -322,11 +331,8 @@ impl Ledger {
             return self.reject_as_full(id, 0.0);
         };
         if !live.resource.entries.contains(holder) {
-            let tenant_leases = self.holders.leases_of_tenant(holder);
-            if self.stats.leases >= self.settings.max_leases
-                || tenant_leases >= Some(self.settings.max_leases_per_tenant())
-            {
-                let clients = live.resource.clients();
+            let clients = live.resource.clients();
+            if !self.has_room(holder) {
                 self.schedule_expiry(key);
                 self.drop_if_empty(key, now);
                 return self.reject_as_full(id, clients);
@@ -334,16 +340,24 @@ impl Ledger {
             self.holders.add_lease(holder, key);
             self.stats.leases += 1;
         }
+        let Some(live) = self.live.get_mut(key.index()) else {
+            return self.reject_as_full(id, 0.0);
+        };
         let polls = self.holders.polls(holder);
         let decision = live.resource.refresh(holder, polls, ask, now);
         let clients = live.resource.clients();
         let feedback = live.resource.current_feedback(now);
+        let levels = match ask.kind {
+            HolderKind::Client => Vec::new(),
+            HolderKind::Node => live.resource.levels(),
+        };
         let grant = Grant::new(
             id.clone(),
             &live.resource.terms,
             clients,
             &decision,
             feedback,
+            levels,
         );
         self.stats.count(&grant, decision.anomalies);
         live.report_events(&grant, decision.anomalies, &mut self.events, || {
@@ -351,7 +365,15 @@ impl Ledger {
         });
         self.schedule_expiry(key);
         self.hint_after_report(holder, key, ask, &decision, now);
+        self.note_news(key, now);
         grant
+    }
+
+    /// Whether the holder may have another lease.
+    fn has_room(&self, holder: HolderKey) -> bool {
+        let tenant_leases = self.holders.leases_of_tenant(holder);
+        self.stats.leases < self.settings.max_leases
+            && tenant_leases.is_none_or(|it| it < self.settings.max_leases_per_tenant())
     }
 
     /// Returns whether the holder had a lease.
@@ -379,6 +401,7 @@ impl Ledger {
             }
         }
         self.plan_hints(key, Occasion::Other, now);
+        self.note_news(key, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
         had_lease
@@ -398,10 +421,12 @@ impl Ledger {
         });
         self.learning_count.add(learning_until);
         self.next_incarnation += 1;
+        let mut resource = Resource::new(terms, learning_until, predecessor, now);
+        resource.parent = self.parents.as_ref().map(|_| Box::default());
         let key = ResourceKey::new(self.live.insert(LiveResource {
             id: id.clone(),
             incarnation: self.next_incarnation,
-            resource: Resource::new(terms, learning_until, predecessor, now),
+            resource,
             generation: self.generation,
             deadline: Moment::NEVER,
             plan_at: None,
@@ -423,6 +448,9 @@ impl Ledger {
             self.hinting.unschedule(key, live.plan_at);
             self.by_id.remove(&live.id);
             self.keys.remove(&live.id);
+            if let Some(parents) = &mut self.parents {
+                parents.forget(key, &live.id);
+            }
         }
     }
 
@@ -456,14 +484,25 @@ impl Ledger {
             anomalies: Anomalies::default(),
             lacks: None,
         };
-        Grant::new(id.clone(), &terms, clients + 1.0, &decision, Feedback::None)
+        let (feedback, levels) = (Feedback::None, Vec::new());
+        Grant::new(
+            id.clone(),
+            &terms,
+            clients + 1.0,
+            &decision,
+            feedback,
+            levels,
+        )
     }
 
     fn terms_of(&self, id: &ResourceId) -> (ResourceTerms, Moment) {
-        let terms = self.document.lookup(id).map_or_else(
-            || ResourceTerms::unmatched(self.settings.unmatched),
-            ResourceTerms::of,
-        );
+        let terms = match self.parents {
+            Some(_) => ResourceTerms::unanswered(),
+            None => self.document.lookup(id).map_or_else(
+                || ResourceTerms::unmatched(self.settings.unmatched),
+                ResourceTerms::of,
+            ),
+        };
         let learning_until = self
             .outstanding_until()
             .map_or(self.started, |outstanding| {
@@ -474,7 +513,8 @@ impl Ledger {
 
     /// The new terms of a resource that has not adopted the current document.
     fn newer_terms(&self, live: &LiveResource) -> Option<(ResourceTerms, Moment)> {
-        (live.generation != self.generation).then(|| self.terms_of(&live.id))
+        let is_old = live.generation != self.generation && self.parents.is_none();
+        is_old.then(|| self.terms_of(&live.id))
     }
 
     fn adopt_document(&mut self, key: ResourceKey, now: Moment) {

@@ -4,8 +4,9 @@
 //! the ledger once per part, and each part is decided at the time at which it is handled.
 
 use doorman_openapi::{
-    Band, Capacity, CapacityRequest, ClientCount, Epoch, HolderKind, MAX_BANDS, Moment,
-    ReleaseRequest, ResourceId, ResourceRequest, ServerCapacityRequest, ServerReleaseRequest,
+    Band, Capacity, CapacityRequest, ClientCount, Epoch, HolderKind, MAX_BANDS,
+    MAX_ENTRIES_PER_PRIORITY, Moment, ReleaseRequest, ResourceId, ResourceRequest,
+    ServerCapacityRequest, ServerReleaseRequest, ServerResourceRequest,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -18,7 +19,7 @@ use super::{
 };
 
 /// The most bands per part; a resource has at least one.
-const MAX_PART: usize = 64;
+pub(super) const MAX_PART: usize = 64;
 
 /// Looking through this many templates costs about as much as a decision.
 const TEMPLATES_PER_DECISION: usize = 1024;
@@ -74,16 +75,13 @@ impl Ledger {
             asked.bands.as_ref().map_or(1, Vec::len)
         });
         let grants = part.map(|asked| {
-            let ask = Ask {
-                stamp,
-                kind: HolderKind::Client,
-                bands: &bands_of_client(asked),
-                // A client knows what it has, so none means nothing.
-                has: Has::Amount(asked.has.map_or(Capacity::ZERO, |held| held.capacity)),
-                outstanding: asked.outstanding,
-                used: asked.used,
-            };
-            self.refresh(holder, &asked.resource_id, &ask, now)
+            let bands = bands_of_client(asked);
+            self.refresh(
+                holder,
+                &asked.resource_id,
+                &ask_of_client(stamp, asked, &bands),
+                now,
+            )
         });
         let grants = grants.collect();
         self.holders.end_request();
@@ -111,20 +109,10 @@ impl Ledger {
         let stamp = self.stamp(order, request.heard_epoch);
         let rest = request.resources.iter().skip(from);
         let part = part(rest, self.max_part(), |asked| {
-            asked.wants.len().min(MAX_BANDS)
+            asked.wants.len().min(MAX_BANDS * MAX_ENTRIES_PER_PRIORITY)
         });
-        let grants = part.map(|asked| {
-            let has = asked.has.map(|held| Has::Amount(held.capacity));
-            let ask = Ask {
-                stamp,
-                kind: HolderKind::Node,
-                bands: &asked.wants,
-                has: has.unwrap_or(Has::Unknown),
-                outstanding: asked.outstanding,
-                used: asked.used,
-            };
-            self.refresh(holder, &asked.resource_id, &ask, now)
-        });
+        let grants = part
+            .map(|asked| self.refresh(holder, &asked.resource_id, &ask_of_node(stamp, asked), now));
         let grants = grants.collect();
         self.holders.end_request();
         grants
@@ -213,7 +201,7 @@ impl Ledger {
         }
     }
 
-    fn stamp(&self, order: RequestOrder, heard_epoch: Option<Epoch>) -> RequestStamp {
+    pub(super) fn stamp(&self, order: RequestOrder, heard_epoch: Option<Epoch>) -> RequestStamp {
         RequestStamp {
             order,
             echoes_epoch: heard_epoch == Some(self.settings.epoch),
@@ -295,8 +283,36 @@ fn part<'a, T: 'a>(
     })
 }
 
+pub(super) fn ask_of_client<'a>(
+    stamp: RequestStamp,
+    asked: &ResourceRequest,
+    bands: &'a [Band],
+) -> Ask<'a> {
+    Ask {
+        stamp,
+        kind: HolderKind::Client,
+        bands,
+        // A client knows what it has, so none means nothing.
+        has: Has::Amount(asked.has.map_or(Capacity::ZERO, |held| held.capacity)),
+        outstanding: asked.outstanding,
+        used: asked.used,
+    }
+}
+
+pub(super) fn ask_of_node(stamp: RequestStamp, asked: &ServerResourceRequest) -> Ask<'_> {
+    let has = asked.has.map(|held| Has::Amount(held.capacity));
+    Ask {
+        stamp,
+        kind: HolderKind::Node,
+        bands: &asked.wants,
+        has: has.unwrap_or(Has::Unknown),
+        outstanding: asked.outstanding,
+        used: asked.used,
+    }
+}
+
 /// The demand of a client by priority. Each band has the weight of one client.
-fn bands_of_client(asked: &ResourceRequest) -> SmallVec<[Band; 1]> {
+pub(super) fn bands_of_client(asked: &ResourceRequest) -> SmallVec<[Band; 1]> {
     let band = |priority, wants| Band {
         priority,
         num_clients: ClientCount::ONE,

@@ -1,6 +1,8 @@
 //! Leases of one resource, and the decisions on them.
 
-use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, HolderKind, Moment, Reason, Seconds};
+use doorman_openapi::{
+    Band, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment, Reason, Seconds,
+};
 
 use super::{
     booking::Hold,
@@ -15,7 +17,8 @@ use super::{
     hint_state::{HintState, is_worth_a_hint},
     keys::HolderKey,
     learning::Learning,
-    order::RequestStamp,
+    order::{RequestOrder, RequestStamp},
+    parent::ParentLease,
     sum_tree::SumTree,
     terms::ResourceTerms,
 };
@@ -70,7 +73,7 @@ pub(super) enum Has {
 }
 
 impl Has {
-    fn amount(self) -> f64 {
+    pub(super) fn amount(self) -> f64 {
         match self {
             Self::Amount(amount) => amount.get(),
             Self::Unknown => 0.0,
@@ -95,6 +98,8 @@ pub(super) struct Resource {
     pub(super) hints: Option<Box<HintState>>,
     /// Changes of the period, newest last.
     rescalings: Box<[Rescaling]>,
+    /// Present if the capacity is leased from a parent node.
+    pub(super) parent: Option<Box<ParentLease>>,
 }
 
 /// The period of the rate has changed, and all amounts with it. Holders that have not been answered
@@ -127,6 +132,14 @@ impl Resource {
             expiries: ExpiryHeap::default(),
             hints: None,
             rescalings: Box::default(),
+            parent: None,
+        }
+    }
+
+    /// Of the parent node's newest lease.
+    pub(super) fn follow_parent(&mut self, now: Moment) {
+        if let Some(parent) = &self.parent {
+            self.terms.set_leased(parent.capacity(now));
         }
     }
 
@@ -150,6 +163,51 @@ impl Resource {
             self.learning = None;
             self.learning_until = learning_until;
         }
+    }
+
+    /// The same for terms of a parent node, which may tell that this master has to learn.
+    pub(super) fn set_terms_of_parent(
+        &mut self,
+        terms: ResourceTerms,
+        learning_until: Moment,
+        now: Moment,
+    ) {
+        self.set_terms(terms, self.learning_until, now);
+        self.learning_until = learning_until;
+        if self.is_learning(now) {
+            self.learning.get_or_insert_default();
+        } else {
+            self.learning = None;
+        }
+    }
+
+    /// Records the demand and the claim of a holder without a decision: the parent node is asked
+    /// first.
+    pub(super) fn register(&mut self, holder: HolderKey, ask: &Ask<'_>, now: Moment) {
+        let is_learning = self.is_learning(now);
+        let entry = match self.entries.get_mut(holder) {
+            Some(entry) => entry,
+            None => {
+                let none = RequestOrder::of_client(None);
+                self.entries.add(holder, ask.kind, none)
+            }
+        };
+        if ask.stamp.is_stale(entry.order, false) {
+            return;
+        }
+        entry.set_demand(ask.bands, &mut self.demands);
+        let claim = ask.has.amount().max(ask.outstanding.get());
+        if is_learning && claim > 0.0 {
+            entry.booking.set_claim(claim, self.learning_until, now);
+        }
+        if entry.booking.next_end(now).is_none() {
+            // Without a deadline the entry would stay forever.
+            let nothing = Hold::lease(0.0, self.terms.lease_length(), now);
+            entry.booking.set_lease(nothing);
+        }
+        let amount = entry.booking.amount(now);
+        self.booked.set(entry.slot.index(), amount);
+        schedule_expiry(entry, &mut self.expiries, now);
     }
 
     /// Orders the demands by priority, or no longer. Takes time in proportion to the number of
@@ -240,6 +298,11 @@ impl Resource {
         self.demands.total().wants
     }
 
+    /// Where nodes split the demand of their clients.
+    pub(super) fn levels(&self) -> Vec<FillLevel> {
+        self.terms.rule().levels(&self.demands)
+    }
+
     /// The number of clients, including those behind nodes.
     pub(super) fn clients(&self) -> f64 {
         self.demands.clients()
@@ -254,6 +317,7 @@ impl Resource {
         now: Moment,
     ) -> Decision {
         self.end_learning(now);
+        self.follow_parent(now);
         let is_learning = self.is_learning(now);
         let Self {
             terms,
@@ -267,7 +331,9 @@ impl Resource {
             expiries,
             hints,
             rescalings,
+            parent,
         } = self;
+        let is_unleased = parent.as_ref().is_some_and(|it| !it.is_leased(now));
         let (entry, is_new) = match entries.get_mut(holder) {
             Some(entry) => (entry, false),
             None => (entries.add(holder, ask.kind, ask.stamp.order), true),
@@ -281,7 +347,7 @@ impl Resource {
                 Has::Amount(_) => restate_lease(entry, terms, now),
                 Has::Unknown => report_to_new_master(entry, terms, is_known, now),
             };
-            if is_learning {
+            if is_learning || is_unleased {
                 decision.withhold_zero();
             }
             entry.set_due(decision.refresh_interval, now);
@@ -334,6 +400,9 @@ impl Resource {
         };
         let used = entry.report_used(ask.used, baseline, terms.rate());
         feedback.charge(used, terms, now);
+        if let Some(parent) = parent {
+            parent.add_used(used);
+        }
         let wanted_before = entry.wants();
         entry.set_demand(ask.bands, demands);
         let has_jumped = entry.wants() > JUMP * wanted_before;
@@ -342,7 +411,10 @@ impl Resource {
         let booked_before = entry.booking.amount(now);
         let others = booked.total_except(entry.slot.index());
         let available = match &confirmed {
-            Some(learning) => learning.available_beside_others(entry.slot, terms.capacity()),
+            Some(learning) => {
+                let gained = parent.as_ref().map_or(0.0, |parent| parent.gained(now));
+                learning.available_beside_others(entry.slot, terms.capacity(), gained)
+            }
             None => terms.available_beside(others),
         };
         // Safety rule: a claim counts up to what is booked for the holder, or else what the others
@@ -354,7 +426,13 @@ impl Resource {
                 end: *learning_until,
             }
         } else {
-            Hold::lease(booked_before.max(available), terms.lease_length(), now)
+            let limit = Hold::lease(booked_before.max(available), terms.lease_length(), now);
+            Hold {
+                end: parent
+                    .as_ref()
+                    .map_or(limit.end, |it| it.end(limit.end, now)),
+                ..limit
+            }
         };
         let exceeds = |amount: f64, limit: f64| amount > limit * (1.0 + TOLERANCE);
         let mut anomalies = Anomalies {
@@ -424,7 +502,31 @@ impl Resource {
             if reason == Reason::Pending {
                 lacks = (goal - capacity).max(0.0);
             }
-            let lease = Hold::lease(capacity, terms.lease_length(), now);
+            let mut lease = Hold::lease(capacity, terms.lease_length(), now);
+            let mut lease_length = terms.lease_length();
+            let mut reason = reason;
+            if let Some(parent) = parent {
+                // Claims of a predecessor's leases are covered, as far as they are true.
+                let is_shared = terms.rule().divides() && !is_unknown;
+                let total = if is_shared { others + capacity } else { 0.0 };
+                match parent.cover(total, now) {
+                    Some(end) if end < lease.end => {
+                        lease.end = end;
+                        lease_length = lease.remaining(now);
+                    }
+                    Some(_) => {}
+                    // The entry stays for its demand, without capacity.
+                    None => {
+                        lease.amount = 0.0;
+                        lease_length = 0.0;
+                    }
+                }
+                let awaits_more = parent.is_pending() || lease_length == 0.0;
+                if awaits_more && reason == Reason::Share && lease.amount < wants {
+                    reason = Reason::Pending;
+                }
+            }
+            let capacity = lease.amount;
             entry.booking.set_lease(lease);
             entry.is_unconfirmed = is_unknown;
             entry.last_decision = Some(LastDecision::new(now, reason, now));
@@ -436,8 +538,8 @@ impl Resource {
             let is_soon = reason == Reason::Pending || is_unknown && is_new || is_awaited;
             Decision {
                 capacity: Capacity::saturating(capacity),
-                lease_length: Seconds::saturating(terms.lease_length()),
-                refresh_interval: terms.refresh_interval(is_soon),
+                lease_length: Seconds::saturating(lease_length),
+                refresh_interval: terms.refresh_interval_within(lease_length, is_soon),
                 reason,
                 booked_until: lease.end,
                 anomalies,
@@ -454,8 +556,13 @@ impl Resource {
             learning.set_booked(entry.slot, amount);
         }
         schedule_expiry(entry, expiries, now);
-        anomalies.over_capacity =
-            !is_learning && !asks_as_new_master && !is_early && is_over_capacity(terms, booked);
+        anomalies.over_capacity = !is_learning
+            && !asks_as_new_master
+            && !is_early
+            && is_over_capacity(terms, booked)
+            && parent
+                .as_ref()
+                .is_none_or(|it| it.is_exceeded(booked.total(), now));
         decision.anomalies = anomalies;
         decision.lacks = Some(lacks);
         let share = decision.capacity.get() + lacks;

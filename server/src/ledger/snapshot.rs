@@ -3,7 +3,7 @@
 
 use doorman_openapi::{
     Balance, Band, Capacity, ClientId, HolderKind, InvalidId, Moment, NodeId, Reason, ResourceId,
-    Seq,
+    Seq, ServerResourceResponse,
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,22 @@ pub struct ResourceRecord {
     /// The state behind its feedback.
     #[serde(rename = "undivided", default, skip_serializing_if = "Option::is_none")]
     pub feedback: Option<FeedbackRecord>,
+    /// The leases from the parent node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Box<ParentRecord>>,
+}
+
+/// Leases that a node has from its parent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParentRecord {
+    /// The parent's last response.
+    pub response: ServerResourceResponse,
+    /// Its newest lease.
+    pub newest: HoldRecord,
+    /// An older lease that covers what was granted before the newest one.
+    pub older: HoldRecord,
+    /// The total that holders have used.
+    pub used: Capacity,
 }
 
 /// The state behind the feedback of a resource.
@@ -139,14 +155,17 @@ impl Ledger {
                 Some(entry.snapshot(holder, now))
             });
             let mut feedback = resource.feedback.snapshot(&resource.terms, now);
+            let mut parent = resource.parent.as_ref().and_then(|it| it.snapshot(now));
             std::iter::from_fn(move || {
                 let holders: Vec<_> = holders.by_ref().take(MAX_HOLDERS).collect();
                 // A debt remains when there are no holders.
                 let feedback = feedback.take();
+                let parent = parent.take().map(Box::new);
                 (!holders.is_empty() || feedback.is_some()).then(|| ResourceRecord {
                     resource_id: id.clone(),
                     holders,
                     feedback,
+                    parent,
                 })
             })
         })
@@ -167,6 +186,9 @@ impl Ledger {
     /// [`InvalidId`] when a holder's identifier is invalid. Holders before it are restored.
     pub fn restore(&mut self, record: &ResourceRecord, stopped: Moment) -> Result<(), InvalidId> {
         let key = self.find_or_add(&record.resource_id, stopped);
+        if let Some(parent) = &record.parent {
+            self.restore_parent(key, parent, stopped);
+        }
         if let Some(feedback) = &record.feedback
             && let Some(live) = self.live.get_mut(key.index())
         {
@@ -191,6 +213,7 @@ impl Ledger {
                 self.stats.leases += 1;
             }
         }
+        self.note_news(key, stopped);
         self.schedule_expiry(key);
         self.drop_if_empty(key, stopped);
         Ok(())
@@ -276,7 +299,7 @@ impl Resource {
 impl SharedFeedback {
     fn snapshot(&self, terms: &ResourceTerms, now: Moment) -> Option<FeedbackRecord> {
         match self {
-            Self::None => None,
+            Self::None | Self::Told(_) => None,
             Self::Demand(demand) => {
                 let (slots, began_ago) = demand.clone().into_slots(now);
                 Some(FeedbackRecord::Demand { slots, began_ago })
@@ -308,7 +331,7 @@ impl SharedFeedback {
             (Self::Demand(demand), FeedbackRecord::Demand { slots, began_ago }) => {
                 **demand = RecentDemand::from_slots(slots, *began_ago, stopped);
             }
-            (Self::None | Self::Bucket(_) | Self::Demand(_), _) => {}
+            (Self::None | Self::Bucket(_) | Self::Demand(_) | Self::Told(_), _) => {}
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use doorman_config::Template;
-use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds, Unit};
+use doorman_openapi::{
+    Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds, ServerResourceResponse, Unit,
+};
 
 use super::{algorithm::ShareRule, settings::UnmatchedPolicy};
 
@@ -13,6 +15,14 @@ pub(super) struct ResourceTerms {
     template: Option<Arc<Template>>,
     algorithm: Algorithm,
     rule: ShareRule,
+    /// Present if a parent node leases the capacity.
+    of_parent: Option<OfParent>,
+}
+
+/// The part of the terms that a parent node tells.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct OfParent {
+    safe: SafeCapacity,
 }
 
 impl ResourceTerms {
@@ -24,11 +34,13 @@ impl ResourceTerms {
             surplus_without_polls: template.surplus_without_polls(),
             granularity: template.granularity().get(),
             floor: template.floor(),
+            equal_share: 0.0,
         };
         Self {
             template: Some(Arc::clone(template)),
             algorithm: template.algorithm().clone(),
             rule,
+            of_parent: None,
         }
     }
 
@@ -50,7 +62,49 @@ impl ResourceTerms {
                 surplus_without_polls: 0.0,
                 granularity: 0.0,
                 floor: 0.0,
+                equal_share: 0.0,
             },
+            of_parent: None,
+        }
+    }
+
+    /// The terms of a resource of which the parent node has not answered yet.
+    pub(super) fn unanswered() -> Self {
+        let mut terms = Self::unmatched(UnmatchedPolicy::Refuse);
+        terms.algorithm.kind = AlgorithmKind::FairShare;
+        terms.rule.kind = AlgorithmKind::FairShare;
+        terms.of_parent = Some(OfParent {
+            safe: SafeCapacity::Unlimited,
+        });
+        terms
+    }
+
+    /// The terms in a response of the parent node, of which `capacity` is leased now.
+    pub(super) fn of_parent(
+        template: Option<&Arc<Template>>,
+        response: &ServerResourceResponse,
+        capacity: f64,
+    ) -> Self {
+        let mut terms = match (template, response.algorithm.algorithm.kind) {
+            (Some(template), _) => Self::of(template),
+            (None, AlgorithmKind::NoAlgorithm) => Self::unmatched(UnmatchedPolicy::Grant),
+            (None, _) => Self::unmatched(UnmatchedPolicy::Refuse),
+        };
+        terms.of_parent = Some(OfParent {
+            safe: response.answer.safe_capacity,
+        });
+        if terms.rule.kind == AlgorithmKind::ProportionalShare {
+            let level = response.levels.first();
+            terms.rule.equal_share = level.map_or(0.0, |it| it.level.get());
+        }
+        terms.set_leased(capacity);
+        terms
+    }
+
+    /// Sets the capacity that the parent node leases now, if that is what holders share.
+    pub(super) fn set_leased(&mut self, capacity: f64) {
+        if self.of_parent.is_some() && self.rule.divides() {
+            self.rule.capacity = capacity;
         }
     }
 
@@ -61,6 +115,7 @@ impl ResourceTerms {
             || self.algorithm != other.algorithm
             || self.per() != other.per()
             || fixed(self) != fixed(other)
+            || self.of_parent != other.of_parent
     }
 
     pub(super) fn template(&self) -> Option<&Arc<Template>> {
@@ -105,7 +160,8 @@ impl ResourceTerms {
             let unit = terms.template.as_ref().map(|it| it.unit());
             unit == Some(Unit::Gauge)
         };
-        if is_gauge(self) || is_gauge(other) {
+        let is_unanswered = other.template.is_none() && other.of_parent.is_some();
+        if is_unanswered || is_gauge(self) || is_gauge(other) {
             return 1.0;
         }
         self.per() / other.per()
@@ -120,6 +176,16 @@ impl ResourceTerms {
         Seconds::saturating(if pending { interval.min(1.0) } else { interval })
     }
 
+    /// The refresh interval of a lease that may be shorter than usual; not for one that ends now.
+    pub(super) fn refresh_interval_within(&self, lease_length: f64, pending: bool) -> Seconds {
+        let interval = self.refresh_interval(pending || lease_length == 0.0);
+        if lease_length > 0.0 {
+            Seconds::saturating(interval.get().min(lease_length / 2.0))
+        } else {
+            interval
+        }
+    }
+
     /// Until when a refresh after the last decision is too early for another one.
     pub(super) fn early_until(&self, decided: Moment) -> Moment {
         let interval = self
@@ -131,6 +197,11 @@ impl ResourceTerms {
 
     /// Whether the capacity is 0.
     pub(super) fn is_blocked(&self) -> bool {
+        if self.of_parent.is_some() && self.rule.divides() {
+            // A lease of 0 says that others have the capacity now.
+            let template = self.template.as_ref();
+            return template.is_some_and(|template| template.capacity() == Capacity::ZERO);
+        }
         self.rule.capacity == 0.0 && self.rule.kind != AlgorithmKind::NoAlgorithm
     }
 
@@ -149,6 +220,9 @@ impl ResourceTerms {
 
     /// The capacity without a lease: the configured amount, or an equal part.
     pub(super) fn safe_capacity(&self, clients: f64) -> SafeCapacity {
+        if let Some(OfParent { safe }) = self.of_parent {
+            return safe;
+        }
         let Some(template) = &self.template else {
             return if self.is_blocked() {
                 SafeCapacity::AtMost(Capacity::ZERO)

@@ -49,6 +49,8 @@ pub(crate) struct Parts {
     pub(crate) document: Arc<ActiveDocument>,
     pub(crate) max_leases: usize,
     pub(crate) unmatched: UnmatchedPolicy,
+    /// Whether a parent node leases the capacity.
+    pub(crate) has_parent: bool,
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) offer: Arc<HandoverOffer>,
     pub(crate) peers: Peers,
@@ -70,7 +72,11 @@ impl Parts {
             predecessor,
             epoch,
         };
-        Ledger::new(document, settings, now)
+        let ledger = Ledger::new(document, settings, now);
+        match self.has_parent {
+            true => ledger.of_parent(),
+            false => ledger,
+        }
     }
 }
 

@@ -44,6 +44,7 @@ fn start(home: &Path) -> Running {
     let ledger = Arc::new(SharedLedger::new(usize::MAX));
     let active = ActiveDocument::new(Arc::clone(&ledger), Arc::clone(&document));
     let parts = Parts {
+        has_parent: false,
         ledger: Arc::clone(&ledger),
         document: Arc::new(active),
         max_leases: 10,

@@ -66,7 +66,8 @@ impl Holder {
 
     /// The server to poll: that of the lease requests, or that of the rules while no resource is
     /// wanted. `None` while no server answers.
-    pub(in crate::lease) fn hint_source(&self, rules: Option<usize>) -> Option<usize> {
+    #[must_use]
+    pub fn hint_source(&self, rules: Option<usize>) -> Option<usize> {
         if self.stopped {
             None
         } else if self.resources.len() == 0 {
@@ -77,7 +78,8 @@ impl Holder {
     }
 
     /// How often leases are refreshed, the most frequent of the last response.
-    pub(in crate::lease) fn refresh_interval(&self) -> Duration {
+    #[must_use]
+    pub fn refresh_interval(&self) -> Duration {
         self.refresh_interval
     }
 
@@ -86,12 +88,8 @@ impl Holder {
     }
 
     /// Whether a response comes from the master of the current leases.
-    pub(in crate::lease) fn is_from_master(
-        &self,
-        node: &NodeId,
-        epoch: Epoch,
-        now: Moment,
-    ) -> bool {
+    #[must_use]
+    pub fn is_from_master(&self, node: &NodeId, epoch: Epoch, now: Moment) -> bool {
         self.master.check(node, epoch, now) == MasterCheck::Accepted
     }
 

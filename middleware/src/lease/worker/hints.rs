@@ -1,183 +1,16 @@
-//! Long poll for hints: where and when to open it, and what to do with its response.
+//! Long poll for hints: opens it, and passes on its response.
 
-use std::time::Duration;
-
-use doorman_openapi::{HintsResponse, Moment};
+use doorman_openapi::Moment;
 
 use super::Worker;
 use crate::{
     clock,
     lease::{
         Event, Failure, Transport,
-        client::{FetchedHints, Outcome},
+        client::{FetchedHints, Outcome, Poller},
+        hint_poller::{GRACE, MIN_PAUSE, WAIT, count},
     },
 };
-
-/// How long the server waits for something to hint.
-const WAIT: Duration = Duration::from_secs(25);
-/// How long a response may take beyond the wait of the poll.
-const GRACE: Duration = Duration::from_secs(5);
-/// An empty response so long before the end of the wait has another reason than time.
-const EARLY: Duration = Duration::from_secs(1);
-/// The shortest mean time between polls, and how many may come without a pause.
-const SPACING: Duration = Duration::from_millis(50);
-const BURST: u32 = 20;
-const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause after failures in a row: a proxy may cut every poll.
-const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// The pause for a server without hints.
-const UNSUPPORTED_PAUSE: Duration = Duration::from_secs(300);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Waiting {
-        due: Moment,
-    },
-    Open {
-        /// The server of the lease requests, or of the rules.
-        source: usize,
-        since: Moment,
-    },
-}
-
-/// Schedule of the polls, as a state machine without IO.
-#[derive(Debug)]
-pub(super) struct HintPoller {
-    enabled: bool,
-    state: State,
-    /// Confirms the hints of the last response.
-    after: u64,
-    failures: u32,
-    /// The master that the polled server named.
-    redirected: Option<usize>,
-    /// A server without hints, and when to try again.
-    unsupported: Option<(usize, Moment)>,
-    /// The time up to which polls have used their spacing.
-    spaced: Moment,
-}
-
-impl HintPoller {
-    pub(super) fn new(enabled: bool) -> Self {
-        Self {
-            enabled,
-            state: State::Waiting {
-                due: Moment::ORIGIN,
-            },
-            after: 0,
-            failures: 0,
-            redirected: None,
-            unsupported: None,
-            spaced: Moment::ORIGIN,
-        }
-    }
-
-    /// When to open the next poll if requests go to `source`.
-    fn wake_at(&self, source: Option<usize>) -> Moment {
-        let (State::Waiting { due }, Some(source), true) = (self.state, source, self.enabled)
-        else {
-            return Moment::NEVER;
-        };
-        match self.unsupported {
-            Some((server, until)) if server == source => due.max(until),
-            Some(_) | None => due,
-        }
-    }
-
-    /// The server to poll now.
-    fn open(&mut self, source: usize, now: Moment) -> usize {
-        self.state = State::Open { source, since: now };
-        self.spaced = self.spaced.max(now).after(SPACING);
-        self.redirected.unwrap_or(source)
-    }
-
-    /// Abandons the poll if requests go to another server now, and returns whether it did.
-    fn follow(&mut self, source: usize, now: Moment) -> bool {
-        let State::Open { source: polled, .. } = self.state else {
-            return false;
-        };
-        let moved = polled != source;
-        if moved {
-            self.redirected = None;
-            self.after = 0;
-            self.wait_until(self.next_in_row(now));
-        }
-        moved
-    }
-
-    fn on_hints(&mut self, hints: &HintsResponse, interval: Duration, now: Moment) {
-        let State::Open { since, .. } = self.state else {
-            return;
-        };
-        if count(hints) == 0 && now.after(EARLY) < since.after(WAIT) {
-            // The server has no connection to spare.
-            return self.on_failure(interval, now);
-        }
-        self.failures = 0;
-        self.redirected = None;
-        self.after = hints.after;
-        self.wait_until(if hints.leaving {
-            now.after(interval.mul_f64(fastrand::f64()))
-        } else {
-            self.next_in_row(now)
-        });
-    }
-
-    fn on_redirect(&mut self, from: usize, to: Option<usize>, interval: Duration, now: Moment) {
-        match to.filter(|to| *to != from && self.redirected.is_none()) {
-            Some(to) => {
-                self.redirected = Some(to);
-                self.wait_until(self.next_in_row(now));
-            }
-            None => self.on_failure(interval, now),
-        }
-    }
-
-    fn on_unsupported(&mut self, now: Moment) {
-        if let State::Open { source, .. } = self.state {
-            let pause = UNSUPPORTED_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64());
-            self.unsupported = Some((source, now.after(pause)));
-        }
-        self.redirected = None;
-        self.wait_until(self.next_in_row(now));
-    }
-
-    /// Comes back within one interval at random, so that a fleet does not come back at once, and
-    /// after more failures later.
-    fn on_failure(&mut self, interval: Duration, now: Moment) {
-        let ceiling = interval
-            .saturating_mul(1 << self.failures.min(16))
-            .min(MAX_PAUSE.max(interval));
-        let least = if self.failures == 0 { 0.0 } else { 0.5 };
-        let share = least + (1.0 - least) * fastrand::f64();
-        self.failures = self.failures.saturating_add(1);
-        self.redirected = None;
-        // The server may have restarted, and its numbers with it.
-        self.after = 0;
-        self.wait_until(now.after(ceiling.mul_f64(share)));
-    }
-
-    fn wait_until(&mut self, due: Moment) {
-        self.state = State::Waiting { due };
-    }
-
-    fn next_in_row(&self, now: Moment) -> Moment {
-        now.after(self.spaced.since(now).saturating_sub(SPACING * BURST))
-    }
-}
-
-/// How much a response asks for.
-fn count(hints: &HintsResponse) -> u64 {
-    let HintsResponse {
-        node: _,
-        epoch: _,
-        after: _,
-        refresh,
-        all,
-        rules,
-        leaving,
-    } = hints;
-    refresh.len() as u64 + u64::from(*all) + u64::from(*rules) + u64::from(*leaving)
-}
 
 impl<T: Transport> Worker<T> {
     /// Opens a poll if one is due and returns when the next will be.
@@ -192,8 +25,8 @@ impl<T: Transport> Worker<T> {
                 let endpoint = self.hint_poller.open(source, now);
                 let poll = self.parts.client.poll_hints(
                     endpoint,
-                    self.parts.holder.client_id(),
-                    self.hint_poller.after,
+                    &Poller::Client(self.parts.holder.client_id().clone()),
+                    self.hint_poller.after(),
                     WAIT,
                     WAIT + GRACE,
                 );

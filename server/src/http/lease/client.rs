@@ -108,6 +108,9 @@ async fn lease_capacity(
     let _decisions = charge
         .leases(&quotas, &ledger, request.resources.len(), renews)
         .await?;
+    ledger
+        .ask_parent(|ledger, from, now| ledger.register_client_part(&request, from, now))
+        .await?;
     let granted = ledger
         .grant(request.resources.len(), |ledger, from, now| {
             ledger.refresh_client_part(&request, caller.tenant(), from, now)
@@ -118,6 +121,7 @@ async fn lease_capacity(
         &server.node,
         &granted,
         HolderKind::Client,
+        server.level(),
         unix_now,
     )))
 }

@@ -118,6 +118,9 @@ async fn lease_server_capacity(
     let _decisions = charge
         .leases(&quotas, &ledger, request.resources.len(), renews)
         .await?;
+    ledger
+        .ask_parent(|ledger, from, now| ledger.register_node_part(&request, from, now))
+        .await?;
     let granted = ledger
         .grant(request.resources.len(), |ledger, from, now| {
             ledger.refresh_node_part(&request, caller.tenant(), from, now)
@@ -128,6 +131,7 @@ async fn lease_server_capacity(
         &server.node,
         &granted,
         HolderKind::Node,
+        server.level(),
         unix_now,
     )))
 }

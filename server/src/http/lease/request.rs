@@ -1,13 +1,17 @@
 //! Bodies of lease calls: parsed strictly, then checked for what no type expresses. The first error
 //! is reported, with a JSON Pointer to its place. Unknown fields are ignored.
 
-use std::{collections::HashSet, hash::Hash};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+};
 
 use axum::extract::{FromRequest, Request};
 use doorman_config::Restrictions;
 use doorman_openapi::{
-    Capacity, CapacityRequest, ClientBand, FieldError, MAX_BANDS, MAX_RESOURCES, ReleaseRequest,
-    ResourceId, ResourceRequest, ServerCapacityRequest, ServerReleaseRequest,
+    Band, Capacity, CapacityRequest, ClientBand, FieldError, MAX_BANDS, MAX_ENTRIES_PER_PRIORITY,
+    MAX_RESOURCES, ReleaseRequest, ResourceId, ResourceRequest, ServerCapacityRequest,
+    ServerReleaseRequest,
 };
 use foldhash::fast::RandomState;
 use serde::de::DeserializeOwned;
@@ -146,10 +150,12 @@ impl LeaseRequest for ServerCapacityRequest {
             if wants > Capacity::MAX.get() {
                 return Err(invalid("must sum to at most 1e15"));
             }
-            if let Some(band) = first_repeated(bands.iter().map(|band| band.priority)) {
+            if let Some(band) = first_beyond_limit(bands) {
                 return Err(FieldError {
                     pointer: format!("/resources/{index}/wants/{band}/priority"),
-                    detail: "duplicate priority".to_owned(),
+                    detail: format!(
+                        "must be the priority of at most {MAX_ENTRIES_PER_PRIORITY} entries"
+                    ),
                 });
             }
         }
@@ -282,6 +288,20 @@ fn check_unique<'a>(
             detail: "duplicate resource".to_owned(),
         }),
     }
+}
+
+/// The index of the first entry beyond the most of one priority.
+fn first_beyond_limit(bands: &[Band]) -> Option<usize> {
+    // The usual request has few.
+    if bands.len() <= MAX_ENTRIES_PER_PRIORITY {
+        return None;
+    }
+    let mut entries: HashMap<i32, usize, RandomState> = HashMap::default();
+    bands.iter().position(|band| {
+        let entries = entries.entry(band.priority).or_default();
+        *entries = entries.saturating_add(1);
+        *entries > MAX_ENTRIES_PER_PRIORITY
+    })
 }
 
 /// The index of the first element that equals an earlier one.

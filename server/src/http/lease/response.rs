@@ -6,7 +6,7 @@
 use std::{ops::Range, sync::Arc};
 
 use doorman_config::Template;
-use doorman_openapi::{Algorithm, HolderKind, NodeId, ResourceId, Seconds};
+use doorman_openapi::{Algorithm, HolderKind, NodeId, ResourceId, Seconds, ServerAlgorithm};
 use serde::Serialize;
 
 use crate::{http::response::json::append, leasing::Granted, ledger::Grant};
@@ -15,17 +15,21 @@ use crate::{http::response::json::append, leasing::Granted, ledger::Grant};
 const FIXED_BYTES: usize = 512;
 const RESOURCE_BYTES: usize = 288;
 
-/// Writes the response for a client or a node. `unix_now` is the wall clock in Unix seconds.
+/// Writes the response for a client or a node. `level` is that of the server, `unix_now` is the wall clock in Unix seconds.
 pub(super) fn write(
     node: &NodeId,
     Granted { epoch, grants }: &Granted,
     to: HolderKind,
+    level: u32,
     unix_now: u64,
 ) -> serde_json::Result<Vec<u8>> {
     let capacity = grants.len().saturating_mul(RESOURCE_BYTES);
     let mut text = Vec::with_capacity(capacity.saturating_add(FIXED_BYTES));
     member(&mut text, r#"{"node":"#, node)?;
     member(&mut text, r#","epoch":"#, epoch)?;
+    if to == HolderKind::Node {
+        member(&mut text, r#","level":"#, &level)?;
+    }
     text.extend_from_slice(br#","resources":["#);
     let mut previous = Previous::default();
     for (index, grant) in grants.iter().enumerate() {
@@ -43,7 +47,7 @@ pub(super) fn write(
 struct Previous<'a> {
     lengths: Fragment<(Seconds, Seconds)>,
     template: Fragment<Option<*const Template>>,
-    algorithm: Fragment<&'a Algorithm>,
+    algorithm: Fragment<(&'a Algorithm, Option<*const Template>)>,
 }
 
 fn resource<'a>(
@@ -81,9 +85,20 @@ fn resource<'a>(
     }
     match to {
         HolderKind::Client => {}
-        HolderKind::Node => previous.algorithm.write(text, &grant.algorithm, |text| {
-            member(text, r#","algorithm":"#, &grant.algorithm)
-        })?,
+        HolderKind::Node => {
+            previous
+                .algorithm
+                .write(text, (&grant.algorithm, pointer), |text| {
+                    let algorithm = ServerAlgorithm {
+                        algorithm: grant.algorithm.clone(),
+                        parameters: template.map_or_else(Vec::new, Template::parameters),
+                    };
+                    member(text, r#","algorithm":"#, &algorithm)
+                })?;
+            if !grant.levels.is_empty() {
+                member(text, r#","levels":"#, &grant.levels)?;
+            }
+        }
     }
     text.push(b'}');
     Ok(())

@@ -66,7 +66,7 @@ async fn get_discovery(
         },
         server_id: server.server_id.clone(),
         node: server.node.clone(),
-        level: 0,
+        level: server.level(),
         epoch: epoch.unwrap_or(Epoch::ZERO),
     })
 }
@@ -134,7 +134,7 @@ async fn get_status(
     Ok(Json(Status {
         server_id: server.server_id.clone(),
         node: server.node.clone(),
-        level: 0,
+        level: server.level(),
         is_master,
         epoch: epoch.unwrap_or(Epoch::ZERO),
         master: address,

@@ -13,7 +13,7 @@ pub(super) use self::{
     suppression::RecentDemand,
 };
 
-use doorman_openapi::AlgorithmKind;
+use doorman_openapi::{AlgorithmKind, Capacity, FillLevel};
 
 use super::demands::{Demand, DemandSum, DemandTree, Demands, PlacedDemand};
 
@@ -35,6 +35,9 @@ pub(super) struct ShareRule {
     pub(super) granularity: f64,
     /// PRIORITY_SHARE: the part that a band leaves to the lower ones, from 0 to 1.
     pub(super) floor: f64,
+    /// PROPORTIONAL_SHARE: the equal share of all clients of the tree, as the parent node told it;
+    /// 0 if there is no parent.
+    pub(super) equal_share: f64,
 }
 
 impl ShareRule {
@@ -85,7 +88,9 @@ impl ShareRule {
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare if self.fits(demands) => {
                 ShareCurve::as_wanted(self.surplus_per_weight(demands, polls))
             }
-            AlgorithmKind::ProportionalShare => proportional_share(self.capacity, &demands.all()),
+            AlgorithmKind::ProportionalShare => {
+                proportional_share(self.capacity, self.equal_share(demands), &demands.all())
+            }
             AlgorithmKind::FairShare => fair_share(self.capacity, &demands.all()),
         };
         own.map(|placed| self.share_by(&curve, &demands.all(), placed, 0.0))
@@ -167,6 +172,32 @@ impl ShareRule {
         level.filter(|level| level.is_finite())
     }
 
+    /// The demand per client up to which clients are treated alike: a node that splits the demand
+    /// of its clients there loses nothing by adding it up. Empty while every demand is met.
+    pub(super) fn levels(&self, demands: &DemandTree) -> Vec<FillLevel> {
+        let one = |level| {
+            vec![FillLevel {
+                priority: None,
+                level: Capacity::saturating(level),
+            }]
+        };
+        match self.kind {
+            AlgorithmKind::Static => one(self.capacity),
+            AlgorithmKind::FairShare => self.fill_level(demands).map_or_else(Vec::new, one),
+            AlgorithmKind::ProportionalShare if !self.fits(demands) => {
+                one(self.equal_share(demands))
+            }
+            AlgorithmKind::PriorityShare if !self.fits(demands) => {
+                BandShares::default().levels(self, demands)
+            }
+            AlgorithmKind::ProportionalShare
+            | AlgorithmKind::PriorityShare
+            | AlgorithmKind::NoAlgorithm
+            | AlgorithmKind::Suppression
+            | AlgorithmKind::SharedBucket => Vec::new(),
+        }
+    }
+
     /// The largest multiple of the granularity up to `amount`.
     pub(super) fn round_down(&self, amount: f64) -> f64 {
         if self.granularity > 0.0 {
@@ -188,6 +219,18 @@ impl ShareRule {
             held
         } else {
             share
+        }
+    }
+
+    /// PROPORTIONAL_SHARE: the equal share of a client. That of the whole tree counts if the
+    /// capacity covers it: only then do the shares of a node's clients equal those in one server.
+    fn equal_share(&self, demands: &DemandTree) -> f64 {
+        let (below, above) = demands.all().split_at(self.equal_share);
+        let needed = below.wants + self.equal_share * above.weight;
+        if self.equal_share > 0.0 && needed <= self.capacity {
+            self.equal_share
+        } else {
+            self.capacity / demands.total().weight.max(1.0)
         }
     }
 
@@ -227,10 +270,9 @@ fn fair_share(capacity: f64, demands: &Demands<'_>) -> ShareCurve {
 /// PROPORTIONAL_SHARE, as defined in the Doorman design document. Each demand is met up to an equal
 /// share per weight. Capacity left over by smaller demands goes to the larger ones, in proportion
 /// to what they want beyond their equal share.
-fn proportional_share(capacity: f64, demands: &Demands<'_>) -> ShareCurve {
-    let equal = capacity / demands.sum().weight.max(1.0);
+fn proportional_share(capacity: f64, equal: f64, demands: &Demands<'_>) -> ShareCurve {
     let (met, unmet) = demands.split_at(equal);
-    let left_over = (equal * met.weight - met.wants).max(0.0);
+    let left_over = (capacity - met.wants - equal * unmet.weight).max(0.0);
     let need = unmet.wants - equal * unmet.weight;
     let part = if need > 0.0 {
         (left_over / need).min(1.0)

@@ -3,7 +3,7 @@
 //! A band takes at most what the higher ones have left, less the floor: a part of that which it
 //! leaves to the lower bands if they want it.
 
-use doorman_openapi::MAX_BANDS;
+use doorman_openapi::{Capacity, FillLevel, MAX_BANDS};
 use smallvec::SmallVec;
 
 use super::{
@@ -80,6 +80,24 @@ impl BandShares {
             most: band.most,
             level: share / demand.weight,
         })
+    }
+
+    /// The levels of the bands whose demand is not met.
+    pub(super) fn levels(&mut self, rule: &ShareRule, demands: &DemandTree) -> Vec<FillLevel> {
+        while let Some(band) = self.next(rule, demands)
+            && band.lowest == band.highest
+        {
+            self.computed.push(band);
+        }
+        let limited = self
+            .computed
+            .iter()
+            .filter(|it| it.curve.threshold.is_finite());
+        let levels = limited.map(|band| FillLevel {
+            priority: Some(band.highest),
+            level: Capacity::saturating(band.curve.threshold),
+        });
+        levels.collect()
     }
 
     fn band_of(

@@ -11,6 +11,7 @@ fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
             surplus_without_polls: 0.0,
             granularity: 0.0,
             floor: 0.0,
+            equal_share: 0.0,
         },
         demands,
     )
@@ -97,6 +98,7 @@ fn excess_within_rounding_is_harmless() {
             surplus_without_polls: 0.0,
             granularity: 1.0,
             floor: 0.0,
+            equal_share: 0.0,
         };
         met += u32::from(tree.all().fill_level(rule.capacity).is_infinite());
         let level = rule.fill_level(&tree);
@@ -387,7 +389,7 @@ proptest! {
         let wanted: f64 = demands.iter().map(|demand| demand.wants).sum();
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let capacity = wanted + spare;
-            let rule = ShareRule { kind, capacity, surplus, surplus_without_polls: surplus, granularity: 0.0, floor: 0.0 };
+            let rule = ShareRule { kind, capacity, surplus, surplus_without_polls: surplus, granularity: 0.0, floor: 0.0, equal_share: 0.0 };
             let got = shares_by(rule, &demands);
             let sum: f64 = got.iter().sum();
             let expected = wanted + surplus * (capacity - wanted);
@@ -405,7 +407,7 @@ proptest! {
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let exact = shares(kind, capacity, &demands);
             let got = shares_by(ShareRule { kind, capacity, surplus: 0.0,
-            surplus_without_polls: 0.0, granularity: step, floor: 0.0 }, &demands);
+            surplus_without_polls: 0.0, granularity: step, floor: 0.0, equal_share: 0.0 }, &demands);
             let (sum, total): (f64, f64) = (got.iter().sum(), exact.iter().sum());
             prop_assert!((sum - (total / step + 1e-9).floor() * step).abs() <= 1e-6 * (1.0 + sum), "{kind:?}: {sum} of {total}");
             for (got, exact) in got.iter().zip(&exact) {

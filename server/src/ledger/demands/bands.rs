@@ -190,6 +190,22 @@ impl Demands<'_> {
         self.split(|key| key.ratio <= ratio)
     }
 
+    /// The sums of the demands up to `level`, up to twice that, and of those above: a level that
+    /// rises is then closer to one of them.
+    pub(in super::super) fn split_in_levels(&self, level: Option<f64>) -> [DemandSum; 3] {
+        let Some(level) = level else {
+            return [self.sum(), DemandSum::default(), DemandSum::default()];
+        };
+        let (below, _) = self.split_at(level);
+        let (_, above) = self.split_at(2.0 * level);
+        let all = self.sum();
+        let between = DemandSum {
+            wants: (all.wants - below.wants - above.wants).max(0.0),
+            weight: (all.weight - below.weight - above.weight).max(0.0),
+        };
+        [below, between, above]
+    }
+
     /// The sums of the demands before this one: of those up to `ratio`, and of those above.
     pub(in super::super) fn sums_before(
         &self,

@@ -12,6 +12,7 @@ mod leasing;
 mod listing;
 mod nodes;
 mod order;
+mod parents;
 mod priority_share;
 mod requests;
 mod safety;

@@ -1,7 +1,7 @@
 use doorman_config::Document;
 use doorman_openapi::{
-    AlgorithmKind, Balance, Capacity, CapacityResponse, Epoch, Moment, NodeId, Probability, Reason,
-    SafeCapacity, ServerCapacityResponse, ServerResourceResponse,
+    AlgorithmKind, Balance, Capacity, CapacityResponse, Epoch, FillLevel, Moment, NodeId,
+    Probability, Reason, SafeCapacity, ServerCapacityResponse,
 };
 use proptest::{prelude::*, sample::select};
 
@@ -41,9 +41,20 @@ fn granted() -> impl Strategy<Value = Grant> {
         (-1e3f64..1e3).prop_map(|it| Feedback::Balance(Balance::saturating(it)))
     ];
     let template = select([templates, vec![None]].concat());
+    let levels = prop::collection::vec((-9i32..9, 0.0f64..1e3), 0..3);
     let terms = (seconds(), seconds(), template, select(kinds), seconds());
+    let feedback = (feedback, levels);
     (response, terms, safe, feedback).prop_map(
-        |((id, capacity, reason), (length, refresh, template, kind, longest), safe, feedback)| {
+        |(
+            (id, capacity, reason),
+            (length, refresh, template, kind, longest),
+            safe,
+            (feedback, levels),
+        )| {
+            let levels = levels.into_iter().map(|(priority, level)| FillLevel {
+                priority: (priority >= 0).then_some(priority),
+                level: Capacity::saturating(level),
+            });
             Grant {
                 resource_id: ResourceId::new(id).unwrap(),
                 capacity: Capacity::saturating(capacity),
@@ -58,6 +69,7 @@ fn granted() -> impl Strategy<Value = Grant> {
                     refresh_interval: refresh,
                 },
                 feedback,
+                levels: levels.collect(),
                 booked_until: Moment::ORIGIN,
             }
         },
@@ -74,19 +86,19 @@ proptest! {
         let of_client = CapacityResponse {
             node: node.clone(),
             epoch,
-            resources: responses.clone().collect(),
+            resources: responses.collect(),
         };
-        let algorithms = granted.iter().map(|granted| granted.algorithm.clone());
         let of_node = ServerCapacityResponse {
             node: node.clone(),
             epoch,
-            resources: responses
-                .zip(algorithms)
-                .map(|(response, algorithm)| ServerResourceResponse { answer: response, algorithm })
+            level: 2,
+            resources: granted
+                .iter()
+                .map(|granted| granted.clone().into_server_response(unix_now))
                 .collect(),
         };
         let granted = Granted { epoch, grants: granted };
-        let written = |to| write(&node, &granted, to, unix_now).unwrap();
+        let written = |to| write(&node, &granted, to, 2, unix_now).unwrap();
         prop_assert_eq!(written(HolderKind::Client), serde_json::to_vec(&of_client).unwrap());
         prop_assert_eq!(written(HolderKind::Node), serde_json::to_vec(&of_node).unwrap());
     }

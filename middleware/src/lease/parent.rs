@@ -1,0 +1,113 @@
+//! Client of the servers of a parent node, for control planes in a tree.
+
+use std::{fmt, time::Duration};
+
+use doorman_openapi::{
+    HintsResponse, NodeId, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    ServerUrl,
+};
+
+use super::{
+    Failure, Transport,
+    client::{ControlPlaneClient, FetchedHints, Outcome, Poller},
+    hint_poller::{GRACE, WAIT},
+};
+use crate::Credentials;
+
+/// The servers of a parent node, by their position in the list.
+pub struct ParentClient<T> {
+    client: ControlPlaneClient<T>,
+}
+
+/// The response to a poll for hints.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Hints {
+    /// Hints, or none after the wait.
+    Received(HintsResponse),
+    /// The server gives no hints.
+    Unsupported,
+}
+
+impl<T: Transport> ParentClient<T> {
+    /// Sends requests over `transport`.
+    #[must_use]
+    pub fn new(transport: T, servers: Vec<ServerUrl>, credentials: Option<Credentials>) -> Self {
+        Self {
+            client: ControlPlaneClient {
+                transport,
+                servers: servers.into(),
+                credentials,
+            },
+        }
+    }
+
+    /// Requests leases for a node.
+    ///
+    /// # Errors
+    /// The failure for the state machine, and its reason for the log. No response within `time` is
+    /// one.
+    pub fn request_leases(
+        &self,
+        endpoint: usize,
+        request: &ServerCapacityRequest,
+        time: Duration,
+    ) -> impl Future<Output = Result<ServerCapacityResponse, (Failure, String)>> + Send + use<T>
+    {
+        result(self.client.request_server_leases(endpoint, request, time))
+    }
+
+    /// Releases leases of a node. They expire where this fails.
+    ///
+    /// # Errors
+    /// As [`request_leases`](Self::request_leases).
+    pub fn release(
+        &self,
+        endpoint: usize,
+        request: &ServerReleaseRequest,
+        time: Duration,
+    ) -> impl Future<Output = Result<(), (Failure, String)>> + Send + use<T> {
+        result(self.client.release_server_leases(endpoint, request, time))
+    }
+
+    /// Polls for hints to a node, for [`WAIT`].
+    ///
+    /// # Errors
+    /// As [`request_leases`](Self::request_leases).
+    pub fn poll_hints(
+        &self,
+        endpoint: usize,
+        node: &NodeId,
+        after: u64,
+    ) -> impl Future<Output = Result<Hints, (Failure, String)>> + Send + use<T> {
+        let poller = Poller::Node(node.clone());
+        let polled = self
+            .client
+            .poll_hints(endpoint, &poller, after, WAIT, WAIT + GRACE);
+        let polled = result(polled);
+        async move {
+            Ok(match polled.await? {
+                FetchedHints::Hints(hints) => Hints::Received(hints),
+                FetchedHints::Unsupported => Hints::Unsupported,
+            })
+        }
+    }
+
+    /// The address of a server, for the log.
+    #[must_use]
+    pub fn address(&self, endpoint: usize) -> String {
+        self.client.address(endpoint)
+    }
+}
+
+async fn result<R>(outcome: impl Future<Output = Outcome<R>>) -> Result<R, (Failure, String)> {
+    outcome
+        .await
+        .result
+        .map_err(|error| (error.failure, error.reason))
+}
+
+impl<T> fmt::Debug for ParentClient<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ParentClient").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,383 @@
+//! Leases that a node has from its parent, for one resource.
+//!
+//! The parent's response gives the capacity and all other terms of the resource. The node keeps the
+//! newest lease of the parent, which its own algorithm divides, and an older one that covers what
+//! was granted before the newest one was smaller.
+
+use doorman_openapi::{
+    Band, Capacity, ClientCount, FillLevel, HeldLease, Moment, Reason, ResourceId, Seconds,
+    ServerResourceRequest, ServerResourceResponse,
+};
+
+use super::{
+    booking::Hold,
+    decision::TOLERANCE,
+    demands::{DemandSum, DemandTree},
+    feedback::{Feedback, SharedFeedback},
+    resource::Resource,
+    snapshot::{HoldRecord, ParentRecord},
+};
+
+/// Changes below this part of an amount are reported at the next refresh only.
+const NOTABLE: f64 = 0.005;
+
+/// The same for the demand of algorithms that do not divide, as a part of the capacity.
+const NOTABLE_DEMAND: f64 = 0.05;
+
+/// What this master knows of the node's leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Knowledge {
+    /// Nothing: the parent has not answered yet.
+    #[default]
+    None,
+    /// The parent does not know either, because it learns itself. The node claims what its holders
+    /// have claimed so far.
+    ClaimsOfHolders,
+    /// All of them.
+    Leases,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct ParentLease {
+    knowledge: Knowledge,
+    newest: Hold,
+    older: Hold,
+    /// What the parent said, at first, that the node holds: a previous master may have granted all
+    /// of it.
+    stated: f64,
+    /// The last response.
+    last: Option<Box<ServerResourceResponse>>,
+    /// The total that holders have used.
+    used: f64,
+    reported: Reported,
+}
+
+/// The last request to the parent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reported {
+    /// Whether there was one in this reign.
+    is_asked: bool,
+    wants: f64,
+    outstanding: f64,
+    used: f64,
+}
+
+impl Default for ParentLease {
+    fn default() -> Self {
+        Self {
+            knowledge: Knowledge::None,
+            newest: Hold::NONE,
+            older: Hold::NONE,
+            stated: 0.0,
+            last: None,
+            used: 0.0,
+            reported: Reported::default(),
+        }
+    }
+}
+
+impl ParentLease {
+    /// The capacity to divide.
+    pub(super) fn capacity(&self, now: Moment) -> f64 {
+        amount(self.newest, now)
+    }
+
+    /// Whether the node may hand out capacity: it has a lease on it, be it 0.
+    pub(super) fn is_leased(&self, now: Moment) -> bool {
+        now < self.newest.end
+    }
+
+    /// The most that holders may have.
+    pub(super) fn covered(&self, now: Moment) -> f64 {
+        amount(self.newest, now).max(amount(self.older, now))
+    }
+
+    /// Safety rule: when a lease must end, if `total` is booked with it for all holders. What fits
+    /// under the newest lease ends with it; the rest ends with the older one. `None`: no lease
+    /// covers it.
+    pub(super) fn cover(&self, total: f64, now: Moment) -> Option<Moment> {
+        let covers = |hold: Hold| total <= amount(hold, now) * (1.0 + TOLERANCE);
+        let hold = [self.newest, self.older];
+        let hold = hold
+            .into_iter()
+            .find(|hold| now < hold.end && covers(*hold));
+        hold.map(|hold| hold.end)
+    }
+
+    /// No claim lasts longer than the leases of the parent.
+    pub(super) fn end(&self, end: Moment, now: Moment) -> Moment {
+        end.min(self.newest.end.max(self.older.end)).max(now)
+    }
+
+    /// Whether more is booked than any lease covers.
+    pub(super) fn is_exceeded(&self, booked: f64, now: Moment) -> bool {
+        booked > self.covered(now) * (1.0 + TOLERANCE)
+    }
+
+    /// Whether the parent said that more will come.
+    pub(super) fn is_pending(&self) -> bool {
+        let last = self.last.as_ref();
+        last.is_some_and(|it| it.answer.reason == Reason::Pending)
+    }
+
+    /// Whether the parent must be asked before a holder gets an answer, while `booked` is what
+    /// holders have, or claim.
+    pub(super) fn awaits(&self, booked: f64, now: Moment) -> bool {
+        match self.knowledge {
+            Knowledge::None => true,
+            Knowledge::ClaimsOfHolders => booked > self.capacity(now) * (1.0 + TOLERANCE),
+            Knowledge::Leases => false,
+        }
+    }
+
+    /// What the node got in addition to what a previous master may have granted.
+    pub(super) fn gained(&self, now: Moment) -> f64 {
+        (self.capacity(now) - self.stated).max(0.0)
+    }
+
+    fn levels(&self) -> &[FillLevel] {
+        self.last.as_ref().map_or(&[], |last| &last.levels)
+    }
+
+    /// The record for the next master; `None` while the leases are not known.
+    pub(super) fn snapshot(&self, now: Moment) -> Option<ParentRecord> {
+        let record = |hold: Hold| HoldRecord {
+            amount: Capacity::saturating(hold.amount),
+            left: hold.end.as_nanos().saturating_sub(now.as_nanos()),
+        };
+        let response = self
+            .last
+            .as_ref()
+            .filter(|_| self.knowledge == Knowledge::Leases)?;
+        Some(ParentRecord {
+            response: ServerResourceResponse::clone(response),
+            newest: record(self.newest),
+            older: record(self.older),
+            used: Capacity::saturating(self.used),
+        })
+    }
+
+    pub(super) fn restore(record: &ParentRecord, stopped: Moment) -> Self {
+        let hold = |record: HoldRecord| Hold {
+            amount: record.amount.get(),
+            end: Moment::from_nanos(stopped.as_nanos().saturating_add(record.left)),
+        };
+        Self {
+            knowledge: Knowledge::Leases,
+            newest: hold(record.newest),
+            older: hold(record.older),
+            used: record.used.get(),
+            last: Some(Box::new(record.response.clone())),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn add_used(&mut self, used: f64) {
+        self.used += used;
+    }
+
+    fn record(&mut self, lease: Hold, booked: f64, now: Moment) {
+        let before = [self.newest, self.older];
+        let before = before.into_iter().filter(|hold| now < hold.end);
+        let is_needed = |hold: &Hold| hold.amount > lease.amount || hold.end > lease.end;
+        let covers = |hold: &Hold| booked <= hold.amount * (1.0 + TOLERANCE);
+        let is_covered = booked <= amount(lease, now) * (1.0 + TOLERANCE);
+        let older = before
+            .filter(is_needed)
+            .max_by(|a, b| {
+                let by_amount = || a.amount.total_cmp(&b.amount);
+                covers(a)
+                    .cmp(&covers(b))
+                    .then_with(|| match covers(a) && covers(b) {
+                        true => a.end.cmp(&b.end),
+                        false => by_amount(),
+                    })
+            })
+            .filter(|_| !is_covered);
+        self.older = older.unwrap_or(Hold::NONE);
+        self.newest = lease;
+    }
+}
+
+fn amount(hold: Hold, now: Moment) -> f64 {
+    if now < hold.end { hold.amount } else { 0.0 }
+}
+
+/// A response of the parent.
+#[derive(Debug)]
+pub(super) struct ParentAnswer<'a> {
+    pub(super) response: &'a ServerResourceResponse,
+    /// When its request was sent: the lease counts from then.
+    pub(super) sent: Moment,
+}
+
+impl Resource {
+    /// The request to the parent, which is recorded as sent.
+    pub(super) fn request_of_parent(
+        &mut self,
+        resource_id: ResourceId,
+        now: Moment,
+    ) -> Option<ServerResourceRequest> {
+        let is_learning = self.is_learning(now);
+        let outstanding = self.outstanding_of_parent(now);
+        let wants = self.sum_wants();
+        let booked = self.booked.total();
+        let parent = self.parent.as_mut()?;
+        if !is_learning && parent.knowledge == Knowledge::ClaimsOfHolders {
+            parent.knowledge = Knowledge::Leases;
+        }
+        parent.reported = Reported {
+            is_asked: true,
+            wants,
+            outstanding,
+            used: parent.used,
+        };
+        let has = match parent.knowledge {
+            Knowledge::None => None,
+            Knowledge::ClaimsOfHolders => Some(parent.capacity(now).max(booked)),
+            Knowledge::Leases => Some(parent.capacity(now)),
+        };
+        Some(ServerResourceRequest {
+            resource_id,
+            wants: entries(&self.demands, parent.levels()),
+            has: has.map(|has| HeldLease {
+                capacity: Capacity::saturating(has),
+            }),
+            outstanding: Capacity::saturating(outstanding),
+            used: Some(Capacity::saturating(parent.used)),
+        })
+    }
+
+    /// Whether the request is a claim that grows while this master learns: the parent must not
+    /// take it as confirmed.
+    pub(super) fn is_claim_growing(&self, now: Moment) -> bool {
+        let parent = self.parent.as_ref();
+        let knows = parent.is_some_and(|it| it.knowledge == Knowledge::Leases);
+        !knows && self.is_learning(now)
+    }
+
+    /// The capacity that holders may use, and that cannot be given back at once.
+    fn outstanding_of_parent(&self, now: Moment) -> f64 {
+        let booked = self.booked.total();
+        let parent = self.parent.as_ref();
+        let stated = parent
+            .filter(|_| self.is_learning(now))
+            .map_or(0.0, |it| it.stated);
+        booked.max(stated)
+    }
+
+    /// Whether the parent should hear of a change before the next refresh.
+    pub(super) fn has_news_for_parent(&self, now: Moment) -> bool {
+        let Some(parent) = &self.parent else {
+            return false;
+        };
+        let Reported {
+            is_asked,
+            wants: reported_wants,
+            outstanding: reported_outstanding,
+            used: _,
+        } = parent.reported;
+        if !is_asked {
+            return !self.entries.is_empty();
+        }
+        let (wants, outstanding) = (self.sum_wants(), self.outstanding_of_parent(now));
+        let capacity = parent.capacity(now);
+        if parent.knowledge == Knowledge::ClaimsOfHolders {
+            return outstanding > reported_outstanding;
+        }
+        if !self.terms.rule().divides() {
+            let limit = self.terms.capacity().min(wants.max(reported_wants));
+            return (wants - reported_wants).abs() > limit * NOTABLE_DEMAND;
+        }
+        let has_grown = wants > capacity && wants > reported_wants * (1.0 + NOTABLE);
+        let returned = reported_outstanding - outstanding;
+        let has_returned = reported_outstanding > capacity * (1.0 + TOLERANCE)
+            && (returned > reported_outstanding * NOTABLE
+                || returned > 0.0 && outstanding <= capacity * (1.0 + TOLERANCE));
+        has_grown || has_returned
+    }
+
+    /// Records a response of the parent, except for the terms. Returns until when leases of a
+    /// previous master may last, if the response shows that there may be some.
+    pub(super) fn record_parent_answer(
+        &mut self,
+        answer: &ParentAnswer<'_>,
+        now: Moment,
+    ) -> Option<Moment> {
+        let booked = self.booked.total();
+        let parent = self.parent.as_mut()?;
+        let response = &answer.response.answer;
+        let lease = response.gets;
+        let length = lease.lease_length;
+        let capacity = lease.capacity.get();
+        let mut leases_end = None;
+        if parent.knowledge == Knowledge::None {
+            let is_told_nothing = length == Seconds::ZERO && response.reason == Reason::Pending;
+            parent.knowledge = match is_told_nothing {
+                true => Knowledge::ClaimsOfHolders,
+                false => Knowledge::Leases,
+            };
+            if response.reason == Reason::Pending && capacity > 0.0 {
+                parent.stated = capacity;
+                let drift = doorman_openapi::CLOCK_DRIFT * doorman_openapi::CLOCK_DRIFT;
+                leases_end = Some(now.after_seconds(length.get() * drift));
+            }
+        }
+        let hold = match length > Seconds::ZERO {
+            true => Hold {
+                amount: capacity,
+                end: answer.sent.after(length.duration()),
+            },
+            false => Hold::NONE,
+        };
+        parent.record(hold, booked, now);
+        parent.last = Some(Box::new(answer.response.clone()));
+        leases_end
+    }
+
+    /// Takes over the feedback of a parent's response.
+    pub(super) fn record_parent_feedback(&mut self, answer: &ParentAnswer<'_>, now: Moment) {
+        let Some(parent) = &self.parent else { return };
+        let unreported = parent.used - parent.reported.used;
+        let response = &answer.response.answer;
+        let feedback = match (response.admission_probability, response.balance) {
+            (Some(probability), _) => Feedback::AdmissionProbability(probability),
+            (None, Some(balance)) => Feedback::Balance(balance),
+            (None, None) => return,
+        };
+        self.feedback = SharedFeedback::told(feedback, unreported, &self.terms, now);
+        self.feedback
+            .set_demand(self.demands.total().wants, &self.terms, now);
+    }
+}
+
+/// The demand of all holders by priority, split at `levels`.
+fn entries(demands: &DemandTree, levels: &[FillLevel]) -> Vec<Band> {
+    let mut entries = Vec::new();
+    let mut push = |priority: i32, sum: DemandSum| {
+        if let Ok(num_clients) = ClientCount::new(sum.weight as u64) {
+            entries.push(Band {
+                priority,
+                num_clients,
+                wants: Capacity::saturating(sum.wants),
+            });
+        }
+    };
+    if !demands.is_by_priority() {
+        let level = levels.first().map(|it| it.level.get());
+        for sum in demands.all().split_in_levels(level) {
+            push(0, sum);
+        }
+        return entries;
+    }
+    let mut band = demands.highest_band(None);
+    while let Some(priority) = band {
+        let level = levels.iter().find(|it| it.priority == Some(priority));
+        let level = level.map(|it| it.level.get());
+        for sum in demands.band(priority).split_in_levels(level) {
+            push(priority, sum);
+        }
+        band = demands.highest_band(Some(priority));
+    }
+    entries
+}

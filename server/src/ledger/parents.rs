@@ -1,0 +1,325 @@
+//! The ledger of a node that leases its capacity from a parent node.
+//!
+//! `upstream` asks the parent and passes its responses on. Until the parent has answered, the demand
+//! of holders is registered without a decision.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use doorman_config::Template;
+use doorman_openapi::{
+    CapacityRequest, HolderKind, Moment, ResourceId, ServerCapacityRequest, ServerResourceRequest,
+    ServerResourceResponse,
+};
+
+use super::{
+    Ledger,
+    hint_plan::Occasion,
+    holders::HolderId,
+    keys::{HolderKey, ResourceKey},
+    order::RequestOrder,
+    parent::{ParentAnswer, ParentLease},
+    requests::{MAX_PART, ask_of_client, ask_of_node, bands_of_client},
+    resource::{Ask, Resource},
+    snapshot::ParentRecord,
+    terms::ResourceTerms,
+};
+
+/// The part of the parent's refresh interval after which holders refresh.
+const DECAY_FACTOR: f64 = 0.5;
+
+/// Templates beyond this many are built anew for each response.
+const MAX_TEMPLATES: usize = 64;
+
+/// What the parent has to hear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParentNews {
+    /// The demand of a resource, or what its holders have, has changed.
+    Changed(ResourceId),
+    /// A resource has no holders any more.
+    Gone(ResourceId),
+}
+
+/// State of a node below another one.
+#[derive(Debug, Default)]
+pub(super) struct Parents {
+    changed: BTreeSet<ResourceKey>,
+    gone: Vec<ResourceId>,
+    templates: HashMap<String, Arc<Template>>,
+}
+
+impl Parents {
+    pub(super) fn forget(&mut self, key: ResourceKey, id: &ResourceId) {
+        self.changed.remove(&key);
+        self.gone.push(id.clone());
+    }
+
+    /// The template of a response, shared with other resources as long as it is the same.
+    fn template(&mut self, response: &ServerResourceResponse) -> Option<Arc<Template>> {
+        let template = Template::of_parent(response, DECAY_FACTOR)?;
+        let known = self.templates.get(template.identifier_glob());
+        if let Some(known) = known.filter(|known| ***known == template) {
+            return Some(Arc::clone(known));
+        }
+        let template = Arc::new(template);
+        let glob = template.identifier_glob();
+        if known.is_some() || self.templates.len() < MAX_TEMPLATES {
+            self.templates
+                .insert(glob.to_owned(), Arc::clone(&template));
+        }
+        Some(template)
+    }
+}
+
+impl Ledger {
+    /// Leases the capacity of all resources from a parent node. The document does not count.
+    #[must_use]
+    pub fn of_parent(self) -> Self {
+        Self {
+            parents: Some(Box::default()),
+            ..self
+        }
+    }
+
+    /// Registers the demand and the claims of a client for resources of which the parent must be
+    /// asked first, from position `from` on. Returns whether there are any, and where to continue.
+    pub fn register_client_part(
+        &mut self,
+        request: &CapacityRequest,
+        from: usize,
+        now: Moment,
+    ) -> (bool, Option<usize>) {
+        if self.parents.is_none() {
+            return (false, None);
+        }
+        let order = RequestOrder::of_client(request.seq);
+        let stamp = self.stamp(order, request.heard_epoch);
+        let id = HolderId::Client(request.client_id.clone());
+        let holder = self.holders.begin_request(&id, None);
+        let part = request.resources.iter().skip(from).take(MAX_PART);
+        let mut awaits = false;
+        for asked in part {
+            let bands = bands_of_client(asked);
+            let ask = ask_of_client(stamp, asked, &bands);
+            awaits |= self.register(holder, &asked.resource_id, &ask, now);
+        }
+        self.holders.end_request();
+        (awaits, next_part(from, request.resources.len()))
+    }
+
+    /// The same for a node below this one.
+    pub fn register_node_part(
+        &mut self,
+        request: &ServerCapacityRequest,
+        from: usize,
+        now: Moment,
+    ) -> (bool, Option<usize>) {
+        if self.parents.is_none() {
+            return (false, None);
+        }
+        let order = RequestOrder::of_node(request.epoch, request.seq);
+        let stamp = self.stamp(order, request.heard_epoch);
+        let id = HolderId::Node(request.node_id.clone());
+        let holder = self.holders.begin_request(&id, None);
+        let part = request.resources.iter().skip(from).take(MAX_PART);
+        let mut awaits = false;
+        for asked in part {
+            let ask = ask_of_node(stamp, asked);
+            awaits |= self.register(holder, &asked.resource_id, &ask, now);
+        }
+        self.holders.end_request();
+        (awaits, next_part(from, request.resources.len()))
+    }
+
+    /// Whether the parent must be asked before the holder gets an answer. Then its demand is
+    /// registered, and its claim, without a decision.
+    fn register(&mut self, holder: HolderKey, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> bool {
+        let key = self.find_or_add(id, now);
+        let Some(live) = self.live.get_mut(key.index()) else {
+            return false;
+        };
+        if !live.resource.awaits_parent(holder, ask, now) {
+            return false;
+        }
+        if !live.resource.entries.contains(holder) {
+            if !self.has_room(holder) {
+                self.drop_if_empty(key, now);
+                return false;
+            }
+            self.holders.add_lease(holder, key);
+            self.stats.leases += 1;
+        }
+        if let Some(live) = self.live.get_mut(key.index()) {
+            live.resource.register(holder, ask, now);
+        }
+        self.schedule_expiry(key);
+        self.note_news(key, now);
+        true
+    }
+
+    /// Whether leases of a previous master may exist that this one does not know: a holder that
+    /// gets no answer keeps its lease.
+    #[must_use]
+    pub fn may_have_lost_leases(&self, now: Moment) -> bool {
+        self.outstanding_until().is_some_and(|end| now < end)
+    }
+
+    /// Takes the news for the parent since the last call.
+    pub fn take_parent_news(&mut self) -> Vec<ParentNews> {
+        let Some(parents) = &mut self.parents else {
+            return Vec::new();
+        };
+        let gone = parents.gone.drain(..).map(ParentNews::Gone);
+        let changed = std::mem::take(&mut parents.changed).into_iter();
+        let changed = changed.filter_map(|key| {
+            let live = self.live.get(key.index())?;
+            Some(ParentNews::Changed(live.id.clone()))
+        });
+        gone.chain(changed).collect()
+    }
+
+    /// Whether there is news for the parent.
+    #[must_use]
+    pub fn has_parent_news(&self) -> bool {
+        let parents = self.parents.as_ref();
+        parents.is_some_and(|it| !it.changed.is_empty() || !it.gone.is_empty())
+    }
+
+    /// The demand of a resource, in total, and what its holders have; `None` when it has no
+    /// holders.
+    #[must_use]
+    pub fn demand_of(&self, id: &ResourceId) -> Option<(f64, f64)> {
+        let live = self.live.get(self.keys.get(id)?.index())?;
+        Some((live.resource.sum_wants(), live.resource.sum_has()))
+    }
+
+    /// The request to the parent for these resources, which count as asked, and whether their
+    /// claims are final: while they grow, the parent must not take them as confirmed.
+    pub fn parent_requests<'a>(
+        &mut self,
+        ids: impl IntoIterator<Item = &'a ResourceId>,
+        now: Moment,
+    ) -> (Vec<ServerResourceRequest>, bool) {
+        let mut requests = Vec::new();
+        let mut are_final = true;
+        for id in ids {
+            let Some(key) = self.keys.get(id).copied() else {
+                continue;
+            };
+            self.expire_leases(key, now);
+            if let Some(parents) = &mut self.parents {
+                parents.changed.remove(&key);
+            }
+            if let Some(live) = self.live.get_mut(key.index()) {
+                are_final &= !live.resource.is_claim_growing(now);
+                requests.extend(live.resource.request_of_parent(id.clone(), now));
+            }
+        }
+        (requests, are_final)
+    }
+
+    /// Records the parent's response for one resource, of a request that was sent at `sent`.
+    pub fn record_parent_response(
+        &mut self,
+        response: &ServerResourceResponse,
+        sent: Moment,
+        now: Moment,
+    ) {
+        let Some(key) = self.keys.get(&response.answer.resource_id).copied() else {
+            return;
+        };
+        self.expire_leases(key, now);
+        let template = self.parents.as_mut().and_then(|it| it.template(response));
+        let Some(live) = self.live.get_mut(key.index()) else {
+            return;
+        };
+        let resource = &mut live.resource;
+        let answer = ParentAnswer { response, sent };
+        let leases_end = resource.record_parent_answer(&answer, now);
+        let capacity = resource.parent.as_ref().map_or(0.0, |it| it.capacity(now));
+        let terms = ResourceTerms::of_parent(template.as_ref(), response, capacity);
+        let mut learning_until = resource.learning_until;
+        if !terms.rule().divides() {
+            learning_until = learning_until.min(now);
+        } else if let Some(end) = leases_end {
+            learning_until = learning_until.max(end);
+        }
+        let is_change = terms.differ_from(&resource.terms);
+        if learning_until != resource.learning_until {
+            self.learning_count.remove(resource.learning_until);
+            self.learning_count.add(learning_until);
+        }
+        if is_change || learning_until != resource.learning_until {
+            resource.set_terms_of_parent(terms, learning_until, now);
+        }
+        resource.record_parent_feedback(&answer, now);
+        self.plan_hints(key, Occasion::Other, now);
+        self.note_news(key, now);
+        self.schedule_expiry(key);
+        self.drop_if_empty(key, now);
+    }
+
+    pub(super) fn restore_parent(
+        &mut self,
+        key: ResourceKey,
+        record: &ParentRecord,
+        stopped: Moment,
+    ) {
+        let Some(parents) = &mut self.parents else {
+            return;
+        };
+        let template = parents.template(&record.response);
+        if let Some(live) = self.live.get_mut(key.index()) {
+            let parent = ParentLease::restore(record, stopped);
+            let capacity = parent.capacity(stopped);
+            let terms = ResourceTerms::of_parent(template.as_ref(), &record.response, capacity);
+            let learning_until = live.resource.learning_until;
+            live.resource.parent = Some(Box::new(parent));
+            live.resource
+                .set_terms_of_parent(terms, learning_until, stopped);
+        }
+    }
+
+    /// The parent's newest lease has ended.
+    pub fn record_parent_end(&mut self, id: &ResourceId, now: Moment) {
+        if let Some(key) = self.keys.get(id).copied()
+            && let Some(live) = self.live.get_mut(key.index())
+        {
+            live.resource.follow_parent(now);
+        }
+    }
+
+    /// Notes whether the parent should hear of a resource.
+    pub(super) fn note_news(&mut self, key: ResourceKey, now: Moment) {
+        if let Some(parents) = &mut self.parents
+            && let Some(live) = self.live.get(key.index())
+            && live.resource.has_news_for_parent(now)
+        {
+            parents.changed.insert(key);
+        }
+    }
+}
+
+impl Resource {
+    /// Whether the parent must be asked before a holder gets an answer to this request.
+    fn awaits_parent(&self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> bool {
+        let Some(parent) = &self.parent else {
+            return false;
+        };
+        let entry = self.entries.get(holder);
+        let own = entry.map_or(0.0, |entry| entry.booking.amount(now));
+        let claimed = match ask.kind {
+            HolderKind::Client | HolderKind::Node if self.is_learning(now) => {
+                ask.has.amount().max(ask.outstanding.get())
+            }
+            HolderKind::Client | HolderKind::Node => 0.0,
+        };
+        parent.awaits(self.booked.total() - own + own.max(claimed), now)
+    }
+}
+
+fn next_part(from: usize, len: usize) -> Option<usize> {
+    Some(from.saturating_add(MAX_PART)).filter(|next| *next < len)
+}

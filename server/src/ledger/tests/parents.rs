@@ -1,0 +1,414 @@
+//! Ledgers of nodes below a root, which exchange requests and responses directly.
+
+use doorman_openapi::{NodeId, Reason, Seconds, ServerCapacityRequest, Unit};
+
+use super::*;
+
+/// A root with nodes below it, one of which may be below another.
+struct Tree {
+    root: Ledger,
+    nodes: Vec<Node>,
+    now: Moment,
+}
+
+struct Node {
+    name: &'static str,
+    ledger: Ledger,
+    /// Its parent; the root if there is none.
+    parent: Option<usize>,
+    epoch: u64,
+    seq: u64,
+    heard: Option<Epoch>,
+}
+
+impl Tree {
+    fn new(document: Arc<Document>, nodes: &[(&'static str, Option<usize>)]) -> Self {
+        let now = Moment::ORIGIN.after_seconds(3600.0);
+        Self {
+            root: Ledger::new(document, SETTINGS, now),
+            nodes: nodes
+                .iter()
+                .map(|(name, parent)| Node {
+                    name,
+                    ledger: Ledger::new(built_in(), SETTINGS, now).of_parent(),
+                    parent: *parent,
+                    epoch: 1,
+                    seq: 0,
+                    heard: None,
+                })
+                .collect(),
+            now,
+        }
+    }
+
+    fn wait(&mut self, seconds: f64) {
+        self.now = self.now.after_seconds(seconds);
+        let ledgers = self.nodes.iter_mut().map(|node| &mut node.ledger);
+        for ledger in ledgers.chain([&mut self.root]) {
+            while ledger
+                .sweep(self.now, 1)
+                .is_some_and(|next| next <= self.now)
+            {}
+        }
+    }
+
+    /// A node asks its parent, and takes the response.
+    fn ask(&mut self, index: usize) {
+        let now = self.now;
+        let node = &mut self.nodes[index];
+        node.seq += 1;
+        let (resources, are_final) = node.ledger.parent_requests([&db()], now);
+        let request = ServerCapacityRequest {
+            node_id: NodeId::new(node.name).unwrap(),
+            epoch: Some(Epoch::new(node.epoch).unwrap()),
+            seq: Some(Seq::new(node.seq).unwrap()),
+            heard_epoch: node.heard.filter(|_| are_final),
+            resources,
+        };
+        let parent = match node.parent {
+            None => &mut self.root,
+            Some(parent) => {
+                let awaits = self.nodes[parent]
+                    .ledger
+                    .register_node_part(&request, 0, now)
+                    .0;
+                if awaits {
+                    self.ask(parent);
+                }
+                &mut self.nodes[parent].ledger
+            }
+        };
+        let grants = parent.refresh_node(&request, now);
+        let node = &mut self.nodes[index];
+        node.heard = Some(Epoch::ZERO);
+        for grant in grants {
+            let response = grant.into_server_response(1000);
+            node.ledger.record_parent_response(&response, now, now);
+        }
+    }
+
+    /// A client asks its node, which asks its parent first if it must.
+    fn refresh(&mut self, node: usize, client: &str, wants: f64, has: f64) -> Grant {
+        let mut request = request(client, None, wants, (has > 0.0).then_some(has));
+        request.heard_epoch = Some(Epoch::ZERO);
+        let now = self.now;
+        if self.nodes[node]
+            .ledger
+            .register_client_part(&request, 0, now)
+            .0
+        {
+            self.ask(node);
+        }
+        self.nodes[node]
+            .ledger
+            .refresh_client(&request, now)
+            .remove(0)
+    }
+
+    /// All ask in turn, the leaves first.
+    fn settle(&mut self, clients: &mut [Client]) {
+        for _ in 0..8 {
+            for client in &mut *clients {
+                let grant = self.refresh(client.node, client.name, client.wants, client.has);
+                client.has = grant.capacity.get();
+            }
+            for node in (0..self.nodes.len()).rev() {
+                self.ask(node);
+            }
+        }
+    }
+}
+
+struct Client {
+    node: usize,
+    name: &'static str,
+    wants: f64,
+    has: f64,
+}
+
+fn client(node: usize, name: &'static str, wants: f64) -> Client {
+    Client {
+        node,
+        name,
+        wants,
+        has: 0.0,
+    }
+}
+
+fn built_in() -> Arc<Document> {
+    Arc::new(Document::built_in())
+}
+
+#[test]
+fn first_client_of_a_node_gets_what_the_parent_grants() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    let grant = tree.refresh(0, "a", 30.0, 0.0);
+    assert_eq!(
+        (grant.capacity.get(), grant.reason),
+        (30.0, Reason::Granted)
+    );
+    let template = grant.template.unwrap();
+    assert_eq!(
+        (
+            template.identifier_glob(),
+            template.capacity().get(),
+            template.unit()
+        ),
+        ("db", 100.0, Unit::Rate)
+    );
+    // The parent's lease ends 20 s after its request, and no lease of the node after it.
+    close(grant.lease_length.get(), 20.0 / 1.05);
+    assert_eq!(grant.refresh_interval.get(), 2.5);
+    assert_eq!(grant.safe_capacity.get(), 100.0);
+}
+
+#[test]
+fn leases_of_a_node_end_with_its_own() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.refresh(0, "a", 30.0, 0.0);
+    tree.wait(15.0);
+    let grant = tree.refresh(0, "a", 30.0, 30.0);
+    close(grant.lease_length.get(), 5.0 / 1.05);
+    tree.wait(5.0);
+    let grant = tree.refresh(0, "a", 30.0, 0.0);
+    assert_eq!(grant.lease_length, Seconds::ZERO);
+    assert_eq!((grant.capacity.get(), grant.reason), (0.0, Reason::Pending));
+}
+
+#[test]
+fn clients_of_all_nodes_get_max_min_shares() {
+    for kind in ["FAIR_SHARE", "PROPORTIONAL_SHARE"] {
+        let nodes = [
+            ("eu", None),
+            ("us", None),
+            ("eu-1", Some(0)),
+            ("eu-2", Some(0)),
+        ];
+        let mut tree = Tree::new(document(kind, 300.0), &nodes);
+        let mut clients = [
+            client(2, "a", 1000.0),
+            client(2, "b", 1.0),
+            client(3, "c", 1.0),
+            client(1, "d", 100.0),
+            client(1, "e", 100.0),
+            client(3, "f", 100.0),
+        ];
+        tree.settle(&mut clients);
+        // The same clients at one server.
+        let mut flat = World::new(document(kind, 300.0));
+        let mut shares = [0.0; 6];
+        for _ in 0..4 {
+            for (client, share) in clients.iter().zip(&mut shares) {
+                *share = flat
+                    .refresh(client.name, client.wants, Some(*share))
+                    .capacity
+                    .get();
+            }
+        }
+        for (client, share) in clients.iter().zip(shares) {
+            assert!(
+                (client.has - share).abs() < share * 0.01,
+                "{kind} {} {share}",
+                client.has
+            );
+        }
+    }
+}
+
+#[test]
+fn smaller_lease_of_the_parent_keeps_older_leases_covered() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None), ("us", None)]);
+    let mut clients = [client(0, "a", 50.0), client(0, "b", 50.0)];
+    tree.settle(&mut clients);
+    assert_eq!([clients[0].has, clients[1].has], [50.0, 50.0]);
+    tree.wait(1.0);
+    // Another node wants half of it: the share of the first one shrinks at its next request.
+    let first = tree.refresh(1, "c", 1000.0, 0.0);
+    assert_eq!(first.capacity.get(), 0.0);
+    tree.ask(0);
+    let level = 100.0 / 3.0;
+    // `b` still has 50, so the rest of the new lease is free for `a`.
+    let grant = tree.refresh(0, "a", 50.0, 50.0);
+    close(grant.capacity.get(), level);
+    // Beside the 50 of `b` it does not fit under the new lease: it ends with the older one.
+    assert!(grant.lease_length.get() < 19.0 / 1.05 + 1e-9, "{grant:?}");
+    let view = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
+    assert_eq!(view.sum_has, 100.0);
+    let grant = tree.refresh(0, "b", 50.0, 50.0);
+    close(grant.capacity.get(), level);
+    tree.refresh(0, "a", 50.0, level);
+    tree.ask(0);
+    assert!(
+        tree.refresh(1, "c", 1000.0, 0.0).capacity.get() < 1e-9,
+        "not asked yet"
+    );
+    tree.ask(1);
+    close(
+        tree.refresh(1, "c", 1000.0, 0.0).capacity.get(),
+        100.0 - 50.0 - level,
+    );
+}
+
+#[test]
+fn new_master_of_a_node_learns_what_the_parent_states() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    let mut clients = [client(0, "a", 40.0), client(0, "b", 30.0)];
+    tree.settle(&mut clients);
+    tree.wait(1.0);
+    let node = &mut tree.nodes[0];
+    node.ledger = Ledger::new(built_in(), SETTINGS, tree.now).of_parent();
+    (node.epoch, node.seq, node.heard) = (2, 0, None);
+    // `a` keeps its lease; a newcomer gets nothing of what `b` may have.
+    let grant = tree.refresh(0, "a", 40.0, 40.0);
+    assert_eq!(grant.capacity.get(), 40.0);
+    assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 0.0);
+    assert_eq!(tree.root.resource(&db(), tree.now).unwrap().sum_has, 70.0);
+    // The parent grants 20 more for the known demand, which are nobody else's.
+    tree.ask(0);
+    assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 20.0);
+    assert_eq!(tree.refresh(0, "b", 30.0, 30.0).capacity.get(), 30.0);
+}
+
+#[test]
+fn node_claims_what_its_holders_claim_while_all_learn() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    let until = Predecessor::Until(tree.now.after_seconds(21.0));
+    let settings = Settings {
+        predecessor: until,
+        ..SETTINGS
+    };
+    tree.root = Ledger::new(document("FAIR_SHARE", 100.0), settings, tree.now);
+    tree.nodes[0].ledger = Ledger::new(built_in(), settings, tree.now).of_parent();
+    for (name, has) in [("a", 40.0), ("b", 30.0), ("c", 20.0)] {
+        // The parent knows nothing at first, so the node asks again with the claim.
+        let mut request = request(name, None, has, Some(has));
+        request.heard_epoch = Some(Epoch::ZERO);
+        while tree.nodes[0]
+            .ledger
+            .register_client_part(&request, 0, tree.now)
+            .0
+        {
+            tree.ask(0);
+        }
+        let grant = tree.nodes[0]
+            .ledger
+            .refresh_client(&request, tree.now)
+            .remove(0);
+        assert_eq!(grant.capacity.get(), has, "{name}");
+        tree.wait(0.1);
+    }
+    assert_eq!(tree.root.resource(&db(), tree.now).unwrap().sum_has, 90.0);
+    // When all have learned, the rest is free.
+    tree.wait(20.8);
+    let mut clients = [client(0, "a", 40.0), client(0, "d", 30.0)];
+    clients[0].has = 40.0;
+    tree.settle(&mut clients);
+    assert_eq!(clients[1].has, 30.0);
+}
+
+#[test]
+fn feedback_of_the_parent_is_passed_down() {
+    let mut tree = Tree::new(document("SUPPRESSION", 100.0), &[("eu", None)]);
+    tree.refresh(0, "a", 400.0, 0.0);
+    for _ in 0..40 {
+        tree.wait(1.0);
+        tree.ask(0);
+        tree.refresh(0, "a", 400.0, 100.0);
+    }
+    let grant = tree.refresh(0, "a", 400.0, 100.0);
+    assert_eq!(grant.capacity.get(), 100.0);
+    assert_eq!(grant.feedback.admission_probability().unwrap().get(), 0.25);
+
+    let mut tree = Tree::new(document("SHARED_BUCKET", 100.0), &[("eu", None)]);
+    let used = |used: f64| {
+        let mut request = request("a", None, 400.0, Some(100.0));
+        request.resources[0].used = Some(Capacity::new(used).unwrap());
+        request
+    };
+    tree.refresh(0, "a", 400.0, 0.0);
+    tree.nodes[0].ledger.refresh_client(&used(0.0), tree.now);
+    tree.nodes[0].ledger.refresh_client(&used(150.0), tree.now);
+    tree.ask(0);
+    let balance = |ledger: &mut Ledger, now| {
+        let grant = ledger.refresh_client(&used(150.0), now).remove(0);
+        grant.feedback.balance().unwrap().get()
+    };
+    assert_eq!(balance(&mut tree.nodes[0].ledger, tree.now), -50.0);
+    assert_eq!(
+        tree.root
+            .resource(&db(), tree.now)
+            .unwrap()
+            .balance
+            .unwrap()
+            .get(),
+        -50.0
+    );
+}
+
+#[test]
+fn priorities_of_all_nodes_count() {
+    let nodes = [("eu", None), ("us", None)];
+    let mut tree = Tree::new(document("PRIORITY_SHARE", 100.0), &nodes);
+    let send = |tree: &mut Tree, node: usize, name: &str, priority, wants, has: f64| {
+        let mut request = request(name, None, wants, (has > 0.0).then_some(has));
+        request.heard_epoch = Some(Epoch::ZERO);
+        request.resources[0].priority = Some(priority);
+        let now = tree.now;
+        if tree.nodes[node]
+            .ledger
+            .register_client_part(&request, 0, now)
+            .0
+        {
+            tree.ask(node);
+        }
+        let grant = tree.nodes[node]
+            .ledger
+            .refresh_client(&request, now)
+            .remove(0);
+        grant.capacity.get()
+    };
+    let (mut low, mut high, mut other) = (0.0, 0.0, 0.0);
+    for _ in 0..8 {
+        low = send(&mut tree, 0, "low", 0, 90.0, low);
+        high = send(&mut tree, 0, "high", 1, 30.0, high);
+        other = send(&mut tree, 1, "other", 1, 40.0, other);
+        eprintln!(
+            "{low} {high} {other} {:?}",
+            tree.root
+                .resource(&db(), tree.now)
+                .map(|it| (it.sum_has, it.sum_wants))
+        );
+        tree.ask(0);
+        tree.ask(1);
+    }
+    assert_eq!((low, high, other), (30.0, 30.0, 40.0));
+}
+
+#[test]
+fn unmatched_resource_is_granted_through_the_tree() {
+    let document =
+        parse("resources: [{identifier_glob: other, capacity: 1, algorithm: {kind: STATIC}}]");
+    let mut tree = Tree::new(document, &[("eu", None)]);
+    let grant = tree.refresh(0, "a", 30.0, 0.0);
+    assert_eq!(
+        (grant.capacity.get(), grant.reason),
+        (30.0, Reason::Granted)
+    );
+    assert!(grant.template.is_none());
+}
+
+#[test]
+fn resource_without_holders_is_forgotten() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.refresh(0, "a", 30.0, 0.0);
+    assert_eq!(tree.nodes[0].ledger.take_parent_news(), []);
+    let release = ReleaseRequest {
+        client_id: ClientId::new("a").unwrap(),
+        seq: None,
+        heard_epoch: None,
+        resource_ids: None,
+    };
+    tree.nodes[0].ledger.release_client(&release, tree.now);
+    let news = tree.nodes[0].ledger.take_parent_news();
+    assert_eq!(news, [crate::ledger::ParentNews::Gone(db())]);
+}

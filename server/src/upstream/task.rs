@@ -1,0 +1,268 @@
+//! The task that asks the parent node while this server is master.
+
+use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
+
+use doorman_openapi::{Epoch, Moment, NodeId, Seq, ServerCapacityResponse, ServerUrl};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::sleep;
+use tower_doorman::{
+    Credentials,
+    lease::{Failure, HintPoller, Hints, HttpTransport, ParentClient, TransportError, Warning},
+};
+
+use super::{Effect, Event, Upstream, UpstreamSettings};
+use crate::{leasing::SharedLedger, util::clock};
+
+/// The longest sleep: timers stand still while the machine is suspended.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// The shortest interval to which failed polls are spread.
+const MIN_POLL_PAUSE: Duration = Duration::from_secs(1);
+
+/// The parent node.
+#[derive(Debug, Clone)]
+pub struct ParentSettings {
+    /// Its servers; at least one.
+    pub servers: Vec<ServerUrl>,
+    /// The file of the token, which is read again for each request.
+    pub token_file: Option<PathBuf>,
+    /// Certificate authorities of the servers (PEM); `None`: those of the system.
+    pub ca_file: Option<PathBuf>,
+}
+
+type Answer<T> = Result<T, (Failure, String)>;
+type Pending<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
+
+/// Leases from the parent node in every reign of this server.
+pub(crate) struct UpstreamTask {
+    ledger: Arc<SharedLedger>,
+    node: NodeId,
+    servers: usize,
+    client: ParentClient<HttpTransport>,
+    level: Arc<std::sync::atomic::AtomicU32>,
+    reign: Option<(Epoch, Upstream)>,
+    requests: Pending<(Seq, usize, Answer<ServerCapacityResponse>)>,
+    releases: Pending<Answer<()>>,
+    polls: Pending<(usize, Answer<Hints>)>,
+    poller: HintPoller,
+}
+
+impl UpstreamTask {
+    /// # Errors
+    /// The file of the certificate authorities cannot be used.
+    pub(crate) fn new(
+        settings: ParentSettings,
+        node: NodeId,
+        ledger: Arc<SharedLedger>,
+        level: Arc<std::sync::atomic::AtomicU32>,
+    ) -> Result<Self, TransportError> {
+        let is_encrypted = settings.servers.iter().any(ServerUrl::is_encrypted);
+        let transport = HttpTransport::with_authority(settings.ca_file, is_encrypted)?;
+        let credentials = settings.token_file.map(Credentials::file);
+        Ok(Self {
+            ledger,
+            node,
+            servers: settings.servers.len(),
+            client: ParentClient::new(transport, settings.servers, credentials),
+            level,
+            reign: None,
+            requests: FuturesUnordered::new(),
+            releases: FuturesUnordered::new(),
+            polls: FuturesUnordered::new(),
+            poller: HintPoller::new(true),
+        })
+    }
+
+    /// Runs until it is dropped.
+    pub(crate) async fn run(mut self) {
+        let shared = Arc::clone(&self.ledger);
+        let Some(signals) = shared.parent() else {
+            return;
+        };
+        loop {
+            self.handle(Event::Wake);
+            self.poll();
+            let wake = self
+                .reign
+                .as_ref()
+                .map_or(Moment::NEVER, |(_, it)| it.wake_at());
+            let wake = wake.min(self.poller.wake_at(self.source()));
+            let pause = wake.since(clock::now()).min(MAX_SLEEP);
+            tokio::select! {
+                Some((seq, endpoint, answer)) = self.requests.next() => {
+                    self.on_answer(seq, endpoint, answer);
+                    signals.answers.send_modify(|count| *count = count.wrapping_add(1));
+                }
+                Some(answer) = self.releases.next() => {
+                    if let Err((_, reason)) = answer {
+                        tracing::info!(reason, "leases of the parent not released; they will expire");
+                    }
+                }
+                Some((endpoint, answer)) = self.polls.next() => self.on_hints(endpoint, answer),
+                () = signals.news.notified() => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Passes an event to the state machine of this reign, which begins with it.
+    fn handle(&mut self, event: Event) {
+        let Self {
+            ledger,
+            node,
+            servers,
+            reign,
+            ..
+        } = self;
+        let effects = ledger.with_epoch(|ledger, epoch, now| {
+            let is_same = reign.as_ref().is_some_and(|(known, _)| *known == epoch);
+            if !is_same {
+                let settings = UpstreamSettings {
+                    node: node.clone(),
+                    epoch,
+                    endpoints: *servers,
+                    seed: fastrand::u64(..),
+                };
+                *reign = Some((epoch, Upstream::new(settings)));
+            }
+            let (_, upstream) = reign.as_mut()?;
+            // An event of an earlier reign has no request in this one.
+            let event = if is_same { event } else { Event::Wake };
+            Some(upstream.handle(event, ledger, now))
+        });
+        match effects {
+            Ok(effects) => self.execute(effects.unwrap_or_default()),
+            Err(_) => {
+                self.reign = None;
+                self.requests.clear();
+                self.polls.clear();
+                self.poller = HintPoller::new(true);
+            }
+        }
+    }
+
+    fn execute(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Send {
+                    seq,
+                    endpoint,
+                    request,
+                    timeout,
+                } => {
+                    let answer = self.client.request_leases(endpoint, &request, timeout);
+                    self.requests
+                        .push(Box::pin(async move { (seq, endpoint, answer.await) }));
+                }
+                Effect::Release { endpoint, request } => {
+                    let released = self.client.release(endpoint, &request, MAX_SLEEP);
+                    self.releases.push(Box::pin(released));
+                }
+                Effect::Warn(warning) => self.warn(warning),
+            }
+        }
+    }
+
+    fn on_answer(&mut self, seq: Seq, endpoint: usize, answer: Answer<ServerCapacityResponse>) {
+        self.handle(match answer {
+            Ok(response) => {
+                let level = response.level.saturating_add(1);
+                self.level
+                    .store(level, std::sync::atomic::Ordering::Relaxed);
+                Event::Answered { seq, response }
+            }
+            Err((failure, reason)) => {
+                let server = self.client.address(endpoint);
+                tracing::debug!(server, reason, "request to the parent failed");
+                Event::Failed { seq, failure }
+            }
+        });
+    }
+
+    /// The server of the parent to poll.
+    fn source(&self) -> Option<usize> {
+        self.reign.as_ref()?.1.holder().hint_source(None)
+    }
+
+    fn poll(&mut self) {
+        let now = clock::now();
+        let Some(source) = self.source() else { return };
+        if self.poller.follow(source, now) {
+            self.polls.clear();
+        }
+        if self.poller.wake_at(Some(source)) <= now {
+            let endpoint = self.poller.open(source, now);
+            let hints = self
+                .client
+                .poll_hints(endpoint, &self.node, self.poller.after());
+            self.polls
+                .push(Box::pin(async move { (endpoint, hints.await) }));
+        }
+    }
+
+    fn on_hints(&mut self, endpoint: usize, answer: Answer<Hints>) {
+        let now = clock::now();
+        let Some((_, upstream)) = &self.reign else {
+            return;
+        };
+        let interval = upstream.holder().refresh_interval().max(MIN_POLL_PAUSE);
+        match answer {
+            Ok(Hints::Received(hints)) => {
+                if upstream
+                    .holder()
+                    .is_from_master(&hints.node, hints.epoch, now)
+                {
+                    self.poller.on_hints(&hints, interval, now);
+                } else {
+                    self.poller.on_failure(interval, now);
+                }
+                self.handle(Event::Hinted { endpoint, hints });
+            }
+            Ok(Hints::Unsupported) => self.poller.on_unsupported(now),
+            Err((Failure::Redirected { to }, _)) => {
+                self.poller.on_redirect(endpoint, to, interval, now);
+            }
+            Err(_) => self.poller.on_failure(interval, now),
+        }
+    }
+
+    fn warn(&self, warning: Warning) {
+        match warning {
+            Warning::Unreachable => tracing::warn!(
+                "parent unreachable; leases of this node will expire, then fallbacks apply"
+            ),
+            Warning::Recovered => tracing::info!("parent reachable again"),
+            Warning::Rejected { resource } => tracing::error!(
+                %resource,
+                "parent rejects the resource; its token must allow the scope `server`, this node \
+                 and the resource"
+            ),
+            Warning::ForeignNode {
+                endpoint,
+                known,
+                received,
+            } => tracing::error!(
+                server = self.client.address(endpoint),
+                %known,
+                %received,
+                "server of another node ignored: all of --parent must be servers of one node"
+            ),
+            Warning::StaleEpoch {
+                endpoint,
+                known,
+                received,
+            } => tracing::warn!(
+                server = self.client.address(endpoint),
+                known = known.get(),
+                received = received.get(),
+                "server of the parent with an epoch that is over ignored"
+            ),
+        }
+    }
+}
+
+impl std::fmt::Debug for UpstreamTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UpstreamTask").finish_non_exhaustive()
+    }
+}
