@@ -33,6 +33,9 @@ enum Knowledge {
     /// The parent does not know either, because it learns itself. The node claims what its holders
     /// have claimed so far.
     ClaimsOfHolders,
+    /// The node has none. The parent grants a part of the demand to the next request only, so that
+    /// its first response is either a statement or all that the node wants.
+    NoLease,
     /// All of them.
     Leases,
 }
@@ -124,7 +127,7 @@ impl ParentLease {
     /// holders have, or claim.
     pub(super) fn awaits(&self, booked: f64, now: Moment) -> bool {
         match self.knowledge {
-            Knowledge::None => true,
+            Knowledge::None | Knowledge::NoLease => true,
             Knowledge::ClaimsOfHolders => booked > self.capacity(now) * (1.0 + TOLERANCE),
             Knowledge::Leases => false,
         }
@@ -235,7 +238,7 @@ impl Resource {
         let has = match parent.knowledge {
             Knowledge::None => None,
             Knowledge::ClaimsOfHolders => Some(parent.capacity(now).max(booked)),
-            Knowledge::Leases => Some(parent.capacity(now)),
+            Knowledge::NoLease | Knowledge::Leases => Some(parent.capacity(now)),
         };
         Some(ServerResourceRequest {
             resource_id,
@@ -252,8 +255,9 @@ impl Resource {
     /// take it as confirmed.
     pub(super) fn is_claim_growing(&self, now: Moment) -> bool {
         let parent = self.parent.as_ref();
-        let knows = parent.is_some_and(|it| it.knowledge == Knowledge::Leases);
-        !knows && self.is_learning(now)
+        let is_growing = parent
+            .is_some_and(|it| matches!(it.knowledge, Knowledge::None | Knowledge::ClaimsOfHolders));
+        is_growing && self.is_learning(now)
     }
 
     /// The capacity that holders may use, and that cannot be given back at once.
@@ -312,16 +316,20 @@ impl Resource {
         let capacity = lease.capacity.get();
         let mut leases_end = None;
         if parent.knowledge == Knowledge::None {
-            let is_told_nothing = length == Seconds::ZERO && response.reason == Reason::Pending;
-            parent.knowledge = match is_told_nothing {
-                true => Knowledge::ClaimsOfHolders,
-                false => Knowledge::Leases,
+            let is_pending = response.reason == Reason::Pending;
+            parent.knowledge = match (is_pending, length > Seconds::ZERO, capacity > 0.0) {
+                (true, false, _) => Knowledge::ClaimsOfHolders,
+                (true, true, false) => Knowledge::NoLease,
+                (true, true, true) | (false, ..) => Knowledge::Leases,
             };
-            if response.reason == Reason::Pending && capacity > 0.0 {
+            parent.reported.is_asked = parent.knowledge != Knowledge::NoLease;
+            if is_pending && capacity > 0.0 {
                 parent.stated = capacity;
                 let drift = doorman_openapi::CLOCK_DRIFT * doorman_openapi::CLOCK_DRIFT;
                 leases_end = Some(now.after_seconds(length.get() * drift));
             }
+        } else if parent.knowledge == Knowledge::NoLease {
+            parent.knowledge = Knowledge::Leases;
         }
         let hold = match length > Seconds::ZERO {
             true => Hold {

@@ -499,6 +499,11 @@ impl Resource {
                 };
                 input.decide(terms.rule())
             };
+            // To a node that does not know what it has, a part could seem to be what it has.
+            let capacity = match (ask.has, reason) {
+                (Has::Unknown, Reason::Pending) => 0.0,
+                _ => capacity,
+            };
             if reason == Reason::Pending {
                 lacks = (goal - capacity).max(0.0);
             }

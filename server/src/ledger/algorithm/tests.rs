@@ -221,6 +221,7 @@ fn by_priority(
         surplus_without_polls: 0.0,
         granularity,
         floor,
+        equal_share: 0.0,
     };
     let mut tree = DemandTree::new(true);
     let mut placed: Vec<PlacedDemand> = demands

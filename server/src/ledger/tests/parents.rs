@@ -92,12 +92,11 @@ impl Tree {
         let mut request = request(client, None, wants, (has > 0.0).then_some(has));
         request.heard_epoch = Some(Epoch::ZERO);
         let now = self.now;
-        if self.nodes[node]
-            .ledger
-            .register_client_part(&request, 0, now)
-            .0
-        {
-            self.ask(node);
+        for _ in 0..2 {
+            let ledger = &mut self.nodes[node].ledger;
+            if ledger.register_client_part(&request, 0, now).0 {
+                self.ask(node);
+            }
         }
         self.nodes[node]
             .ledger
@@ -372,12 +371,6 @@ fn priorities_of_all_nodes_count() {
         low = send(&mut tree, 0, "low", 0, 90.0, low);
         high = send(&mut tree, 0, "high", 1, 30.0, high);
         other = send(&mut tree, 1, "other", 1, 40.0, other);
-        eprintln!(
-            "{low} {high} {other} {:?}",
-            tree.root
-                .resource(&db(), tree.now)
-                .map(|it| (it.sum_has, it.sum_wants))
-        );
         tree.ask(0);
         tree.ask(1);
     }
