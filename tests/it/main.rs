@@ -46,4 +46,5 @@ mod suspended;
 mod tables;
 mod tenants;
 mod tls;
+mod tree;
 mod typescript;

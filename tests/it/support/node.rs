@@ -38,6 +38,30 @@ impl Node {
     /// Starts three servers with further arguments, and waits for the first master.
     pub(crate) fn start(etcd: &Etcd, document: &str, args: &[&str]) -> (Self, Master) {
         let home = TempDir::new().expect("a temporary directory");
+        let file = home.path().join("limits.yaml");
+        let config = ["--config".to_owned(), format!("file:{}", file.display())];
+        let node = Self::new(etcd, home, config.into(), args);
+        node.set_document(document);
+        node.begin()
+    }
+
+    /// Starts three servers of a node below the parent with these addresses.
+    pub(crate) fn start_below(etcd: &Etcd, parent: &str, args: &[&str]) -> (Self, Master) {
+        let home = TempDir::new().expect("a temporary directory");
+        let parent = ["--parent".to_owned(), parent.to_owned()];
+        Self::new(etcd, home, parent.into(), args).begin()
+    }
+
+    fn begin(mut self) -> (Self, Master) {
+        for server in 0..3 {
+            self.start_server(server);
+        }
+        let master = self.master_after(0, TIMEOUT);
+        (self, master)
+    }
+
+    /// `source`: where the capacity is from.
+    fn new(etcd: &Etcd, home: TempDir, source: Vec<String>, args: &[&str]) -> Self {
         // A random loopback address has the port free, also after a restart.
         let [b, c, d] = [(); 3].map(|()| fastrand::u8(1..250));
         let servers = (0..3).map(|index: u8| {
@@ -48,7 +72,6 @@ impl Node {
             let listen = format!("{ip}:7300");
             let own = [
                 ("--listen", listen.clone()),
-                ("--config", format!("file:{}", path("limits.yaml"))),
                 ("--data-dir", path(&format!("data{index}"))),
                 ("--etcd-endpoints", endpoints.join(",")),
             ];
@@ -58,20 +81,17 @@ impl Node {
             Server {
                 process: None,
                 address: format!("http://{listen}"),
-                args: own.chain(args.iter().map(|&it| it.to_owned())).collect(),
+                args: own
+                    .chain(source.iter().cloned())
+                    .chain(args.iter().map(|&it| it.to_owned()))
+                    .collect(),
                 relays,
             }
         });
-        let mut node = Self {
+        Self {
             servers: servers.collect(),
             home,
-        };
-        node.set_document(document);
-        for server in 0..3 {
-            node.start_server(server);
         }
-        let master = node.master_after(0, TIMEOUT);
-        (node, master)
     }
 
     /// Replaces the document of all servers.
