@@ -252,7 +252,7 @@ fn run() {
     let runtime = tokio::runtime::Handle::current();
     for service in &tree.services {
         runtime
-            .block_on(service.shutdown())
+            .block_on(service.clone().shutdown())
             .expect("it releases its lease");
     }
     until("the root knows that nothing is leased", || {

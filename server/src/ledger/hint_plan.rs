@@ -125,6 +125,25 @@ impl Resource {
         chosen
     }
 
+    /// Hints the holders whose reports are old, because the parent node asks for the demand.
+    pub(super) fn ask_demand(&mut self, polls: impl Fn(HolderKey) -> bool, now: Moment) -> Chosen {
+        let Some(mut state) = self.hints.take() else {
+            return Chosen::new();
+        };
+        let mut planner = Planner {
+            resource: self,
+            state: &mut state,
+            bands: BandShares::default(),
+            polls,
+            chosen: Chosen::new(),
+            now,
+        };
+        planner.hint_oldest(f64::INFINITY, now);
+        let chosen = planner.chosen;
+        self.hints = Some(state);
+        chosen
+    }
+
     /// Hints all holders whose terms have changed, at most `budget` now; `None` when done.
     pub(super) fn hint_change(
         &mut self,

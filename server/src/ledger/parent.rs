@@ -18,6 +18,9 @@ use super::{
     snapshot::{HoldRecord, ParentRecord},
 };
 
+/// Seconds after a hint in which a lower demand is reported at once.
+const HINT_TIME: f64 = 1.0;
+
 /// Changes below this part of an amount are reported at the next refresh only.
 const NOTABLE: f64 = 0.005;
 
@@ -53,6 +56,8 @@ pub(super) struct ParentLease {
     /// The total that holders have used.
     used: f64,
     reported: Reported,
+    /// Until when a lower demand is news, because the parent has hinted.
+    hinted_until: Moment,
 }
 
 /// The last request to the parent.
@@ -75,6 +80,7 @@ impl Default for ParentLease {
             last: None,
             used: 0.0,
             reported: Reported::default(),
+            hinted_until: Moment::ORIGIN,
         }
     }
 }
@@ -173,6 +179,10 @@ impl ParentLease {
             last: Some(Box::new(record.response.clone())),
             ..Self::default()
         }
+    }
+
+    pub(super) fn set_hinted(&mut self, now: Moment) {
+        self.hinted_until = now.after_seconds(HINT_TIME);
     }
 
     pub(super) fn add_used(&mut self, used: f64) {
@@ -298,7 +308,10 @@ impl Resource {
         let has_returned = reported_outstanding > capacity * (1.0 + TOLERANCE)
             && (returned > reported_outstanding * NOTABLE
                 || returned > 0.0 && outstanding <= capacity * (1.0 + TOLERANCE));
-        has_grown || has_returned
+        let has_fallen = now < parent.hinted_until
+            && wants < capacity
+            && wants < reported_wants * (1.0 - NOTABLE);
+        has_grown || has_returned || has_fallen
     }
 
     /// Records a response of the parent, except for the terms. Returns until when leases of a

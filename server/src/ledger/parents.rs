@@ -282,6 +282,24 @@ impl Ledger {
         }
     }
 
+    /// The parent has hinted a resource: holders are hinted, too, and a demand that they report to
+    /// have fallen is news for a while.
+    pub fn pass_hint(&mut self, id: &ResourceId, now: Moment) {
+        let Some(key) = self.keys.get(id).copied() else {
+            return;
+        };
+        if let Some(live) = self.live.get_mut(key.index()) {
+            if let Some(parent) = &mut live.resource.parent {
+                parent.set_hinted(now);
+            }
+            let polls = |holder| self.holders.polls(holder);
+            for holder in live.resource.ask_demand(polls, now) {
+                self.polls.hint(&mut self.holders, holder, key);
+            }
+        }
+        self.plan_hints(key, Occasion::Other, now);
+    }
+
     /// The parent's newest lease has ended.
     pub fn record_parent_end(&mut self, id: &ResourceId, now: Moment) {
         if let Some(key) = self.keys.get(id).copied()

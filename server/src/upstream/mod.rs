@@ -156,6 +156,11 @@ impl Upstream {
                 self.run(event, &HashMap::new(), ledger, &mut effects, now);
             }
             Event::Hinted { endpoint, hints } => {
+                if self.holder.is_from_master(&hints.node, hints.epoch, now) {
+                    for hint in &hints.refresh {
+                        ledger.pass_hint(&hint.resource_id, now);
+                    }
+                }
                 let event = lease::Event::Hinted { endpoint, hints };
                 self.run(event, &HashMap::new(), ledger, &mut effects, now);
             }
