@@ -237,10 +237,10 @@ impl Resource {
 }
 
 impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
-    /// Hints holders with more than their share while pending holders lack more than is free or
-    /// already called back.
+    /// Hints holders with more than their share while pending holders, or the parent node, lack
+    /// more than is free or already called back.
     fn recall(&mut self) {
-        let lacking = self.state.shortfall();
+        let lacking = self.state.shortfall() + self.owed_to_parent();
         let negligible = lacking * NEGLIGIBLE;
         let mut missing = lacking - self.free() - self.state.recalled.total();
         if missing <= negligible {
@@ -608,6 +608,16 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         };
         let (rule, demands) = (resource.terms.rule(), &resource.demands);
         rule.share_with(&mut self.bands, demands, entry.demands(), entry.polls)
+    }
+
+    /// What is booked beyond a parent node's lease that has become smaller.
+    fn owed_to_parent(&self) -> f64 {
+        match &self.resource.parent {
+            Some(parent) if parent.is_leased(self.now) => {
+                (self.resource.booked.total() - parent.capacity(self.now)).max(0.0)
+            }
+            Some(_) | None => 0.0,
+        }
     }
 
     fn free(&self) -> f64 {
