@@ -133,7 +133,8 @@ impl Ledger {
         let key = self.holders.find_or_add(&holder.id());
         let ticket = self.polls.next_ticket(key);
         if !self.holders.polls(key) {
-            self.holders.set_poll(key, Some(Poll::new()));
+            self.holders
+                .set_poll(key, Some(Poll::new(holder.id().kind())));
             self.start_polling(key, now);
         }
         if let Some(poll) = self.holders.poll_mut(key) {

@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use doorman_openapi::Moment;
+use doorman_openapi::{HolderKind, Moment};
 
 use super::keys::ResourceKey;
 
-/// The time until the next hint of a holder, in seconds: the first, and the most. It doubles.
+/// The time until the next hint of a client, in seconds: the first, and the most. It doubles.
 const SPACING: (f64, f64) = (0.05, 0.25);
+
+/// The same for a node. There are few, and each level of a tree adds its time.
+const SPACING_OF_NODES: (f64, f64) = (0.02, 0.05);
 
 /// After so many seconds without a hint the spacing is the first one again.
 const QUIET: f64 = 1.0;
@@ -43,6 +46,8 @@ pub(super) struct Poll {
     overdue_from: Moment,
     next_batch_at: Moment,
     spacing: f64,
+    /// The least and the most of it.
+    spacings: (f64, f64),
     /// Where the poll lies in the queues of all polls.
     pub(super) position: Position,
 }
@@ -80,7 +85,11 @@ pub(super) struct OverdueHint {
 }
 
 impl Poll {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(kind: HolderKind) -> Self {
+        let spacings = match kind {
+            HolderKind::Client => SPACING,
+            HolderKind::Node => SPACING_OF_NODES,
+        };
         Self {
             open: None,
             ends: Moment::NEVER,
@@ -90,7 +99,8 @@ impl Poll {
             queued: BTreeSet::new(),
             overdue_from: Moment::NEVER,
             next_batch_at: Moment::ORIGIN,
-            spacing: SPACING.0,
+            spacing: spacings.0,
+            spacings,
             position: Position::default(),
         }
     }
@@ -177,9 +187,9 @@ impl Poll {
         }
         self.overdue_from = self.overdue_from.min(now.after_seconds(PATIENCE));
         self.spacing = if now >= self.next_batch_at.after_seconds(QUIET) {
-            SPACING.0
+            self.spacings.0
         } else {
-            (2.0 * self.spacing).min(SPACING.1)
+            (2.0 * self.spacing).min(self.spacings.1)
         };
         self.next_batch_at = now.after_seconds(self.spacing);
         self.ends = ends;

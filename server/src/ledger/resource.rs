@@ -23,12 +23,15 @@ use super::{
     terms::ResourceTerms,
 };
 
-/// Holders need not report at once that they gave up less than this part of the capacity, unless
-/// they were told to.
+/// Holders need not report at once that they gave up less than this part of the limit, unless they
+/// were told to.
 const NOTABLE: f64 = 0.05;
 
 /// If demand exceeds the capacity, holders report soon that they gave up more than this part of it.
 const AWAITED: f64 = 0.005;
+
+/// When a holder reports what it gave up, in seconds, while the node owes it to its parent.
+const OWED_INTERVAL: f64 = 0.1;
 
 /// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
 const JUMP: f64 = 2.0;
@@ -537,14 +540,23 @@ impl Resource {
             entry.last_decision = Some(LastDecision::new(now, reason, now));
             // The next request confirms a claim, or returns what others wait for.
             let all_want = demands.total().wants;
-            let is_awaited = entry.booking.amount(now) - capacity > terms.capacity() * AWAITED
+            let returns = entry.booking.amount(now) - capacity;
+            let is_awaited = returns > terms.capacity() * AWAITED
                 && all_want > terms.capacity()
                 && all_want > wants;
+            let is_owed = returns > terms.capacity() * AWAITED
+                && parent
+                    .as_ref()
+                    .is_some_and(|it| others + capacity + returns > it.capacity(now));
             let is_soon = reason == Reason::Pending || is_unknown && is_new || is_awaited;
+            let refresh_interval = terms.refresh_interval_within(lease_length, is_soon);
             Decision {
                 capacity: Capacity::saturating(capacity),
                 lease_length: Seconds::saturating(lease_length),
-                refresh_interval: terms.refresh_interval_within(lease_length, is_soon),
+                refresh_interval: match is_owed {
+                    true => Seconds::saturating(refresh_interval.get().min(OWED_INTERVAL)),
+                    false => refresh_interval,
+                },
                 reason,
                 booked_until: lease.end,
                 anomalies,
@@ -582,7 +594,7 @@ impl Resource {
             hints.report(entry, amount, lacks);
             let returns = amount - decision.capacity.get().max(entry.outstanding.get());
             let is_told = decision.reason != Reason::Granted;
-            if returns > amount * TOLERANCE && (is_told || returns > terms.capacity() * NOTABLE) {
+            if returns > amount * TOLERANCE && (is_told || returns > terms.limit() * NOTABLE) {
                 hints.expect_return(entry, amount, returns);
             }
         }

@@ -135,6 +135,12 @@ impl ResourceTerms {
         self.rule.capacity
     }
 
+    /// The whole capacity of the tree, as holders know it.
+    pub(super) fn limit(&self) -> f64 {
+        let template = self.template.as_ref();
+        template.map_or(self.rule.capacity, |template| template.capacity().get())
+    }
+
     /// The capacity in tokens per second.
     pub(super) fn rate(&self) -> f64 {
         self.rule.capacity / self.per()
