@@ -125,9 +125,11 @@ impl World {
                 self.unanswered.clear();
                 (None, None)
             }
-            Event::Demand { .. } | Event::Forget { .. } | Event::Hinted { .. } | Event::Tick => {
-                (None, None)
-            }
+            Event::Demand { .. }
+            | Event::Report { .. }
+            | Event::Forget { .. }
+            | Event::Hinted { .. }
+            | Event::Tick => (None, None),
         };
         for effect in self.holder.handle(event, self.now) {
             match effect {

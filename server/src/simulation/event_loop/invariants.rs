@@ -72,18 +72,14 @@ impl CapacityCheck {
 }
 
 impl Simulation {
-    /// Checks that all holders together may use no more than the capacity.
+    /// Checks that all clients together may use no more than the capacity.
     pub(super) fn check_capacity(&mut self) -> Result<(), BrokenInvariant> {
         for resource in 0..self.limits.len() {
             let clients = self
                 .clients
                 .iter()
                 .map(|client| client.usable[resource].at(self.time));
-            let node = self
-                .node
-                .as_ref()
-                .map_or(0.0, |node| node.usable(resource, self.time));
-            let usable = clients.sum::<f64>() + node;
+            let usable = clients.sum::<f64>();
             let capacity = self.limits[resource].capacity;
             self.capacity_check
                 .check(resource, capacity, usable, self.time)?;
@@ -150,12 +146,9 @@ impl Simulation {
                 }
             }
         }
-        for resource in 0..self.limits.len() {
-            self.change_node_demand(resource);
-        }
         let longest = |of: fn(&Limit) -> f64| self.limits.iter().map(of).fold(0.0, f64::max);
-        // A node returns capacity only after its clients did: that takes two more refreshes.
-        let refreshes = if self.node.is_some() { 5.0 } else { 3.0 };
+        // A node returns capacity only after its clients did.
+        let refreshes = 3.0 + 4.0 * (self.levels() - 1.0);
         let seconds = refreshes * longest(|limit| limit.refresh_interval)
             + longest(|limit| limit.minimum_refresh_interval);
         self.after(seconds + 1.0, Event::CheckShares);
@@ -173,10 +166,7 @@ impl Simulation {
                 };
                 Some((demand, client.usable[resource].at(self.time)))
             });
-            let node = self.node.iter().filter_map(|node| {
-                Some((node.demands[resource]?, node.usable(resource, self.time)))
-            });
-            let (demands, has): (Vec<_>, Vec<_>) = clients.chain(node).unzip();
+            let (demands, has): (Vec<_>, Vec<_>) = clients.unzip();
             let shares = limit.shares(&demands);
             // Holders that poll have more than they want while the demands fit.
             let fits = demands.iter().map(|it| it.wants).sum::<f64>() <= limit.capacity;
