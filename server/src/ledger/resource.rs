@@ -699,6 +699,13 @@ fn book_claim(entry: &mut Entry, ask: &Ask<'_>, limit: Hold, now: Moment) -> f64
     match ask.has {
         Has::Amount(has) => {
             let claim = has.get().max(outstanding).min(limit.amount);
+            // Safety rule: the new master of a node may claim less than its predecessor has handed
+            // out, until it echoes the epoch. What was booked before stays until its own end.
+            let is_final = ask.kind == HolderKind::Client || ask.stamp.echoes_epoch;
+            if !is_final && claim < entry.booking.amount(now) {
+                entry.booking.keep_largest(now);
+                return claim;
+            }
             entry.booking.set_claim(claim, limit.end, now);
             entry.booking.claim(now).map_or(0.0, |claim| claim.amount)
         }
