@@ -55,6 +55,12 @@ impl Learning {
         ((self.pool + gained).min(capacity) - others).max(0.0)
     }
 
+    /// The most that all other holders can have, of which a predecessor had `granted` so much: the
+    /// claims of those that are not confirmed may be false.
+    pub(super) fn most_of_others(&self, slot: EntrySlot, granted: f64) -> f64 {
+        self.booked.total_except(slot.index()) + (granted - self.pool).max(0.0)
+    }
+
     /// Records what is booked for a holder, unless it is not confirmed.
     pub(super) fn set_booked(&mut self, slot: EntrySlot, amount: f64) {
         if self.is_confirmed(slot) {

@@ -14,6 +14,8 @@ use super::{
     decision::TOLERANCE,
     demands::{DemandSum, DemandTree},
     feedback::{Feedback, SharedFeedback},
+    keys::EntrySlot,
+    learning::Learning,
     resource::Resource,
     snapshot::{HoldRecord, ParentRecord},
 };
@@ -88,12 +90,20 @@ impl Default for ParentLease {
 impl ParentLease {
     /// The capacity to divide.
     pub(super) fn capacity(&self, now: Moment) -> f64 {
-        amount(self.newest, now)
+        amount(self.current(now), now)
     }
 
     /// Whether the node may hand out capacity: it has a lease on it, be it 0.
     pub(super) fn is_leased(&self, now: Moment) -> bool {
-        now < self.newest.end
+        now < self.current(now).end
+    }
+
+    /// The newest lease, or an older one that lasts longer.
+    fn current(&self, now: Moment) -> Hold {
+        match now < self.newest.end {
+            true => self.newest,
+            false => self.older,
+        }
     }
 
     /// The most that holders may have.
@@ -111,6 +121,17 @@ impl ParentLease {
             .into_iter()
             .find(|hold| now < hold.end && covers(*hold));
         hold.map(|hold| hold.end)
+    }
+
+    /// The most that a lease covers beside `others`, and when it ends.
+    pub(super) fn cover_beside(&self, others: f64, now: Moment) -> Option<Hold> {
+        let rest = |hold: Hold| Hold {
+            amount: amount(hold, now) - others,
+            end: hold.end,
+        };
+        let holds = [self.newest, self.older].into_iter().map(rest);
+        let rest = holds.max_by(|a, b| a.amount.total_cmp(&b.amount));
+        rest.filter(|rest| rest.amount > 0.0)
     }
 
     /// No claim lasts longer than the leases of the parent.
@@ -144,25 +165,44 @@ impl ParentLease {
         (self.capacity(now) - self.stated).max(0.0)
     }
 
+    /// The most that other holders have, where `learning` confirms the claim of this one.
+    pub(super) fn most_of_others(
+        &self,
+        booked: f64,
+        learning: Option<&Learning>,
+        slot: EntrySlot,
+    ) -> f64 {
+        match learning.filter(|_| self.stated > 0.0) {
+            Some(learning) => booked.min(learning.most_of_others(slot, self.stated)),
+            None => booked,
+        }
+    }
+
     fn levels(&self) -> &[FillLevel] {
         self.last.as_ref().map_or(&[], |last| &last.levels)
     }
 
-    /// The record for the next master; `None` while the leases are not known.
-    pub(super) fn snapshot(&self, now: Moment) -> Option<ParentRecord> {
+    /// The record for the next master, with the nanoseconds for which this one would learn; `None`
+    /// before the parent has answered.
+    pub(super) fn snapshot(&self, learning_left: u64, now: Moment) -> Option<ParentRecord> {
         let record = |hold: Hold| HoldRecord {
             amount: Capacity::saturating(hold.amount),
             left: hold.end.as_nanos().saturating_sub(now.as_nanos()),
         };
-        let response = self
-            .last
-            .as_ref()
-            .filter(|_| self.knowledge == Knowledge::Leases)?;
+        let is_claimed = match self.knowledge {
+            Knowledge::None | Knowledge::NoLease => return None,
+            Knowledge::ClaimsOfHolders => true,
+            Knowledge::Leases => false,
+        };
+        let response = self.last.as_ref()?;
         Some(ParentRecord {
             response: ServerResourceResponse::clone(response),
             newest: record(self.newest),
             older: record(self.older),
             used: Capacity::saturating(self.used),
+            is_claimed,
+            stated: Capacity::saturating(self.stated),
+            learning_left,
         })
     }
 
@@ -172,9 +212,13 @@ impl ParentLease {
             end: Moment::from_nanos(stopped.as_nanos().saturating_add(record.left)),
         };
         Self {
-            knowledge: Knowledge::Leases,
+            knowledge: match record.is_claimed {
+                true => Knowledge::ClaimsOfHolders,
+                false => Knowledge::Leases,
+            },
             newest: hold(record.newest),
             older: hold(record.older),
+            stated: record.stated.get(),
             used: record.used.get(),
             last: Some(Box::new(record.response.clone())),
             ..Self::default()
@@ -189,12 +233,14 @@ impl ParentLease {
         self.used += used;
     }
 
-    fn record(&mut self, lease: Hold, booked: f64, now: Moment) {
+    /// Records a lease. An older one is kept if it is larger and holders may have more than this
+    /// one, or if it lasts longer.
+    fn record(&mut self, lease: Hold, outstanding: f64, now: Moment) {
         let before = [self.newest, self.older];
         let before = before.into_iter().filter(|hold| now < hold.end);
         let is_needed = |hold: &Hold| hold.amount > lease.amount || hold.end > lease.end;
-        let covers = |hold: &Hold| booked <= hold.amount * (1.0 + TOLERANCE);
-        let is_covered = booked <= amount(lease, now) * (1.0 + TOLERANCE);
+        let covers = |hold: &Hold| outstanding <= hold.amount * (1.0 + TOLERANCE);
+        let is_covered = outstanding <= amount(lease, now) * (1.0 + TOLERANCE);
         let older = before
             .filter(is_needed)
             .max_by(|a, b| {
@@ -206,7 +252,7 @@ impl ParentLease {
                         false => by_amount(),
                     })
             })
-            .filter(|_| !is_covered);
+            .filter(|hold| !is_covered || hold.end > lease.end);
         self.older = older.unwrap_or(Hold::NONE);
         self.newest = lease;
     }
@@ -239,6 +285,9 @@ impl Resource {
         if !is_learning && parent.knowledge == Knowledge::ClaimsOfHolders {
             parent.knowledge = Knowledge::Leases;
         }
+        // The parent frees what the request does not name.
+        let named = outstanding.max(parent.capacity(now));
+        parent.older.amount = parent.older.amount.min(named);
         parent.reported = Reported {
             is_asked: true,
             wants,
@@ -321,7 +370,7 @@ impl Resource {
         answer: &ParentAnswer<'_>,
         now: Moment,
     ) -> Option<Moment> {
-        let booked = self.booked.total();
+        let outstanding = self.outstanding_of_parent(now);
         let parent = self.parent.as_mut()?;
         let response = &answer.response.answer;
         let lease = response.gets;
@@ -351,7 +400,7 @@ impl Resource {
             },
             false => Hold::NONE,
         };
-        parent.record(hold, booked, now);
+        parent.record(hold, outstanding, now);
         parent.last = Some(Box::new(answer.response.clone()));
         leases_end
     }

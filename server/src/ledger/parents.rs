@@ -275,7 +275,11 @@ impl Ledger {
             let parent = ParentLease::restore(record, stopped);
             let capacity = parent.capacity(stopped);
             let terms = ResourceTerms::of_parent(template.as_ref(), &record.response, capacity);
-            let learning_until = live.resource.learning_until;
+            let before = live.resource.learning_until;
+            let left = stopped.as_nanos().saturating_add(record.learning_left);
+            let learning_until = before.max(Moment::from_nanos(left));
+            self.learning_count.remove(before);
+            self.learning_count.add(learning_until);
             live.resource.parent = Some(Box::new(parent));
             live.resource
                 .set_terms_of_parent(terms, learning_until, stopped);

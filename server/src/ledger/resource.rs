@@ -516,13 +516,22 @@ impl Resource {
             if let Some(parent) = parent {
                 // Claims of a predecessor's leases are covered, as far as they are true.
                 let is_shared = terms.rule().divides() && !is_unknown;
+                let others = parent.most_of_others(others, confirmed.as_deref(), entry.slot);
                 let total = if is_shared { others + capacity } else { 0.0 };
-                match parent.cover(total, now) {
-                    Some(end) if end < lease.end => {
-                        lease.end = end;
-                        lease_length = lease.remaining(now);
+                let covered = match parent.cover(total, now) {
+                    Some(end) => Some(Hold { end, ..lease }),
+                    // Claims of a predecessor's leases may outlive the lease that covers them.
+                    None if is_shared => parent.cover_beside(others, now),
+                    None => None,
+                };
+                match covered {
+                    Some(covered) => {
+                        lease.amount = covered.amount;
+                        if covered.end < lease.end {
+                            lease.end = covered.end;
+                            lease_length = lease.remaining(now);
+                        }
                     }
-                    Some(_) => {}
                     // The entry stays for its demand, without capacity.
                     None => {
                         lease.amount = 0.0;
@@ -530,7 +539,8 @@ impl Resource {
                     }
                 }
                 let awaits_more = parent.is_pending() || lease_length == 0.0;
-                if awaits_more && reason == Reason::Share && lease.amount < wants {
+                let is_less = lease.amount < capacity;
+                if is_less || awaits_more && reason == Reason::Share && lease.amount < wants {
                     reason = Reason::Pending;
                 }
             }
@@ -701,6 +711,13 @@ fn book_claim(entry: &mut Entry, ask: &Ask<'_>, limit: Hold, now: Moment) -> f64
     match ask.has {
         Has::Amount(has) => {
             let claim = has.get().max(outstanding).min(limit.amount);
+            // Safety rule: the new master of a node may claim less than its predecessor has handed
+            // out, until it echoes the epoch. What was booked before stays until its own end.
+            let is_final = ask.kind == HolderKind::Client || ask.stamp.echoes_epoch;
+            if !is_final && claim < entry.booking.amount(now) {
+                entry.booking.keep_largest(now);
+                return claim;
+            }
             entry.booking.set_claim(claim, limit.end, now);
             entry.booking.claim(now).map_or(0.0, |claim| claim.amount)
         }

@@ -50,6 +50,12 @@ pub struct ParentRecord {
     pub older: HoldRecord,
     /// The total that holders have used.
     pub used: Capacity,
+    /// Whether the node claims what its holders claim: the parent did not know its leases.
+    pub is_claimed: bool,
+    /// What the parent said, at first, that the node holds.
+    pub stated: Capacity,
+    /// When the master stops to learn, in nanoseconds after the stop.
+    pub learning_left: u64,
 }
 
 /// The state behind the feedback of a resource.
@@ -155,7 +161,9 @@ impl Ledger {
                 Some(entry.snapshot(holder, now))
             });
             let mut feedback = resource.feedback.snapshot(&resource.terms, now);
-            let mut parent = resource.parent.as_ref().and_then(|it| it.snapshot(now));
+            let learning_left = nanos_between(now, resource.learning_until);
+            let parent = resource.parent.as_ref();
+            let mut parent = parent.and_then(|it| it.snapshot(learning_left, now));
             std::iter::from_fn(move || {
                 let holders: Vec<_> = holders.by_ref().take(MAX_HOLDERS).collect();
                 // A debt remains when there are no holders.

@@ -74,6 +74,20 @@ rules! {
     /// Learning mode lasts until every earlier lease has expired. Without: for the lease length of
     /// the active document.
     LearningDuration = "learning-duration",
+    /// Leases of a node end with the parent's lease that covers them. Without: later.
+    ParentLeaseEnd = "parent-lease-end",
+    /// More than the parent's newest lease ends with an older one. Without: with the newest.
+    OlderParentLease = "older-parent-lease",
+    /// A new master of a node asks the parent before it answers. Without: it begins with nothing.
+    AskParentFirst = "ask-parent-first",
+    /// A new master learns for as long as leases of the stated length may last. Without: for that
+    /// length.
+    StatedDuration = "stated-duration",
+    /// A new master reports all that the parent states as outstanding while it learns. Without:
+    /// only the claims that it knows.
+    StatedOutstanding = "stated-outstanding",
+    /// The parent does not confirm a node's claim that still grows. Without: it does.
+    GrowingClaim = "growing-claim",
     /// After a capacity cut every holder keeps a part. Without: a holder gets what the others
     /// leave.
     GradualCut = "gradual-cut",

@@ -1,6 +1,6 @@
 //! A client process: the real client state machine, with crashes, pauses and restarts.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use doorman_openapi::{Capacity, ClientId, Epoch, Moment, Reason, ResourceId, Seconds, Seq};
 use tower_doorman::lease::{Demand, Effect, Event, Holder, HolderSettings};
@@ -46,7 +46,7 @@ pub(super) struct Client {
     pub(super) poll: u64,
     /// The last batch of hints.
     pub(super) heard_batch: u64,
-    /// The server of the last request.
+    /// The server of the last request, among those of its node.
     pub(super) endpoint: usize,
     /// The newest transmission of this incarnation.
     pub(super) newest: Seq,
@@ -58,7 +58,8 @@ pub(super) struct Client {
     resources: Arc<[ResourceId]>,
     seed: u64,
     index: usize,
-    endpoints: usize,
+    /// The servers of its node.
+    pub(super) servers: Range<usize>,
     without: Option<Rule>,
 }
 
@@ -66,7 +67,7 @@ impl Client {
     pub(super) fn new(
         index: usize,
         clock: Clock,
-        endpoints: usize,
+        servers: Range<usize>,
         resources: Arc<[ResourceId]>,
         without: Option<Rule>,
     ) -> Self {
@@ -87,23 +88,38 @@ impl Client {
             newest: Seq::ZERO,
             requests: 0,
             last_hint: None,
-            holder: new_holder(index, 0, endpoints, 0),
+            holder: new_holder(index, 0, servers.len(), 0),
             resources,
             seed: 0,
             index,
-            endpoints,
+            servers,
             without,
         }
     }
 
     /// A client that has not started yet, with other random numbers.
     pub(super) fn with_seed(self, seed: u64) -> Self {
-        let holder = new_holder(self.index, self.incarnation, self.endpoints, seed);
+        let holder = new_holder(self.index, self.incarnation, self.servers.len(), seed);
         Self {
             seed,
             holder,
             ..self
         }
+    }
+
+    /// A client that has not started yet, of a node with these servers.
+    pub(super) fn with_servers(self, servers: Range<usize>) -> Self {
+        let holder = new_holder(self.index, self.incarnation, servers.len(), self.seed);
+        Self {
+            servers,
+            holder,
+            ..self
+        }
+    }
+
+    /// The server of the last request.
+    pub(super) fn server(&self) -> usize {
+        self.servers.start + self.endpoint
     }
 
     /// With a priority for all resources.
@@ -131,7 +147,8 @@ impl Client {
         self.wake = Moment::NEVER;
         self.newest = Seq::ZERO;
         self.last_hint = None;
-        self.holder = new_holder(self.index, self.incarnation, self.endpoints, self.seed);
+        let servers = self.servers.len();
+        self.holder = new_holder(self.index, self.incarnation, servers, self.seed);
     }
 
     /// The simulated time at which the state machine needs a tick.

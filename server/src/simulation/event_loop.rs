@@ -27,15 +27,13 @@ use super::{
     event_queue::{Event, EventQueue},
     limits::{self, Limit, Priorities, RESOURCES, resource_ids},
     network::{Network, Process},
-    node::Node,
     report::{Plan, Stats, Violation},
     scenario::Scenario,
     server::{Participation, Server},
+    tree::{self, ELECTION_LEASE, Node},
 };
 
-/// The longest election lease, in seconds.
-const ELECTION_LEASE: u32 = 6;
-/// The most servers of a run.
+/// The most servers of the root.
 const SERVERS: usize = 3;
 /// The number of events in a trace.
 const TRACE_LENGTH: usize = 400;
@@ -49,10 +47,8 @@ pub(super) struct Simulation {
     events: EventQueue,
     pub(super) clients: Vec<Client>,
     pub(super) servers: Vec<Server>,
-    node: Option<Node>,
-    /// Present if there are several servers.
-    etcd: Option<Etcd>,
-    participation: Participation,
+    /// The root, and the nodes below it.
+    nodes: Vec<Node>,
     /// Whether etcd may lose its data.
     rebuilds_etcd: bool,
     pub(super) network: Network,
@@ -89,17 +85,12 @@ impl Simulation {
         let clients = (0..clients)
             .map(|index| {
                 let clock = Clock::random(&mut rng);
-                Client::new(index, clock, servers, resource_ids(), without)
+                Client::new(index, clock, 0..servers, resource_ids(), without)
             })
             .collect();
         let etcd = (servers > 1).then(|| Etcd::new(Clock::random(&mut rng)));
         let document = limits::document(&limits);
-        let servers: Vec<_> = (0..servers)
-            .map(|index| {
-                let clock = Clock::random(&mut rng);
-                Server::new(index, clock, Arc::clone(&document), without)
-            })
-            .collect();
+        let mut clocks: Vec<_> = (0..servers).map(|_| Clock::random(&mut rng)).collect();
         let rebuilds_etcd = etcd.is_some() && rng.u8(..8) == 0;
         let participation = Participation {
             ttl: etcd.is_some().then(|| rng.u32(2..=ELECTION_LEASE)),
@@ -107,14 +98,24 @@ impl Simulation {
             // one.
             is_first: !rebuilds_etcd,
         };
-        let node = rng.bool().then(|| Node::new(Clock::random(&mut rng)));
+        let mut nodes = vec![Node::root(servers, etcd, participation)];
+        let mut clients: Vec<Client> = clients;
+        if rng.bool() {
+            nodes.extend(tree::random_nodes(servers, !rebuilds_etcd, &mut rng));
+            let all = nodes.iter().flat_map(|it| it.servers.clone()).count();
+            clocks.extend((servers..all).map(|_| Clock::random(&mut rng)));
+            let spread = clients.into_iter().map(|client| {
+                let node = rng.usize(..nodes.len());
+                client.with_servers(nodes[node].servers.clone())
+            });
+            clients = spread.collect();
+        }
+        let servers = new_servers(&nodes, clocks.into_iter(), &document, without);
         let allows_cuts = without == Some(Rule::GradualCut) || rng.u8(..3) == 0;
         Self {
             clients,
             servers,
-            node,
-            etcd,
-            participation,
+            nodes,
             rebuilds_etcd,
             allows_cuts,
             polls: Polls::of_run(seed),
@@ -132,8 +133,14 @@ impl Simulation {
             trace: false,
         };
         let (clock, document) = (Clock::random(&mut rng), limits::document(&[limit]));
+        let participation = Participation {
+            ttl: None,
+            is_first: true,
+        };
+        let nodes = vec![Node::root(1, None, participation)];
         let mut simulation = Self {
-            servers: vec![Server::new(0, clock, Arc::clone(&document), None)],
+            servers: new_servers(&nodes, [clock].into_iter(), &document, None),
+            nodes,
             network: Network::local(loss),
             polls: Polls::new(polls, seed),
             ..Self::empty(seed, plan, rng, document, vec![limit])
@@ -150,17 +157,14 @@ impl Simulation {
             without: None,
             trace: false,
         };
-        let servers = (0..scenario.servers).map(|index| {
-            let clock = Clock::with_drift(scenario.clock_drift, &mut rng);
-            Server::new(index, clock, Arc::clone(&scenario.document), None)
-        });
-        let servers: Vec<_> = servers.collect();
+        let clocks = (0..scenario.servers).map(|_| Clock::with_drift(scenario.clock_drift, &mut rng));
+        let clocks: Vec<_> = clocks.collect();
         let groups = scenario.groups.iter();
         let members = groups.flat_map(|group| std::iter::repeat_n(group, group.count));
         let clients = members.clone().enumerate().map(|(index, group)| {
             let clock = Clock::with_drift(scenario.clock_drift, &mut rng);
             let resource = scenario.resources()[group.resource].id.clone();
-            Client::new(index, clock, scenario.servers, [resource].into(), None)
+            Client::new(index, clock, 0..scenario.servers, [resource].into(), None)
                 .with_seed(rng.u64(..))
                 .with_priority(group.priority)
         });
@@ -178,14 +182,16 @@ impl Simulation {
             scenario.faults.clone(),
             scenario.random_faults.clone(),
         );
+        let participation = Participation {
+            ttl: etcd.is_some().then_some(scenario.election_lease),
+            is_first: true,
+        };
+        let nodes = vec![Node::root(scenario.servers, etcd, participation)];
+        let servers = new_servers(&nodes, clocks.into_iter(), &scenario.document, None);
         let mut simulation = Self {
             clients,
             servers,
-            participation: Participation {
-                ttl: etcd.is_some().then_some(scenario.election_lease),
-                is_first: true,
-            },
-            etcd,
+            nodes,
             network: Network::scripted(scenario.network),
             polls: Polls::new(polls, seed),
             longest_lease: scenario.document.longest_lease().get(),
@@ -205,12 +211,7 @@ impl Simulation {
             events: EventQueue::default(),
             clients: Vec::new(),
             servers: Vec::new(),
-            node: None,
-            etcd: None,
-            participation: Participation {
-                ttl: None,
-                is_first: true,
-            },
+            nodes: Vec::new(),
             rebuilds_etcd: false,
             network: Network::default(),
             polls: Polls::new(PollMode::Off, seed),
@@ -264,25 +265,23 @@ impl Simulation {
             let delay = 20.0 * self.rng.f64();
             self.after(delay, Event::Start(Process::Client(client)));
         }
-        if self.node.is_some() {
-            for resource in 0..self.limits.len() {
-                self.change_node_demand(resource);
-            }
-            self.after(5.0, Event::Wake(Process::Node));
-            if let Some(node) = &mut self.node {
-                node.wake = Moment::ORIGIN.after_seconds(5.0);
-            }
-        }
         self.begin_polls();
         self.after(5.0, Event::ChangeDemand);
         self.after(10.0, Event::InjectFault);
-        // Time for old leases to expire, for one election, and for three refreshes.
+        // Time for old leases to expire, for one election, and for three refreshes, on each level.
         let rest = 2.5 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
+        let rest = rest * self.levels();
         self.after((self.plan.seconds - rest).max(30.0), Event::StopFaults);
     }
 
     pub(super) fn after(&mut self, seconds: f64, event: Event) {
         self.events.push(self.time.after_seconds(seconds), event);
+    }
+
+    /// The number of levels of the tree.
+    fn levels(&self) -> f64 {
+        let levels = self.servers.iter().map(|it| it.membership.level);
+        1.0 + f64::from(levels.max().unwrap_or(0))
     }
 
     fn record(&mut self, event: impl FnOnce() -> String) {
@@ -302,8 +301,8 @@ impl Simulation {
             Event::Resume(process) => self.resume(process),
             Event::Start(process) => self.start(process),
             Event::ShutDown(server) => self.shut_down(server),
-            Event::RestartEtcd => {
-                if let Some(etcd) = &mut self.etcd {
+            Event::RestartEtcd(node) => {
+                if let Some(etcd) = &mut self.nodes[node].etcd {
                     etcd.restart(self.time);
                 }
             }
@@ -311,6 +310,7 @@ impl Simulation {
                 self.deliver(Process::Server(server), Process::Server(server), message);
             }
             Event::Poll { client, number } => self.poll(client, number),
+            Event::PollParent { server, number } => self.poll_parent(server, number),
             Event::AnswerPolls(server) => self.answer_polls(server),
             Event::EndPoll {
                 server,
@@ -342,4 +342,20 @@ impl Simulation {
         }
         self.broken.take().map_or(Ok(()), Err)
     }
+}
+
+/// The servers of all nodes, with these clocks.
+fn new_servers(
+    nodes: &[Node],
+    clocks: impl Iterator<Item = Clock>,
+    document: &Arc<Document>,
+    without: Option<Rule>,
+) -> Vec<Server> {
+    let members = nodes.iter().enumerate();
+    let members = members.flat_map(|(node, it)| std::iter::repeat_n(node, it.servers.len()));
+    let servers = members.zip(clocks).enumerate().map(|(index, (node, clock))| {
+        let membership = tree::membership(nodes, node);
+        Server::new(index, clock, Arc::clone(document), membership, without)
+    });
+    servers.collect()
 }

@@ -26,8 +26,8 @@ pub(super) enum Event {
     Start(Process),
     /// A server that has resigned shuts down.
     ShutDown(usize),
-    /// etcd answers again after a restart.
-    RestartEtcd,
+    /// The etcd of a node answers again after a restart.
+    RestartEtcd(usize),
     /// Something ends within a server.
     Local {
         server: usize,
@@ -36,6 +36,11 @@ pub(super) enum Event {
     /// A client polls, unless a poll after this number is open.
     Poll {
         client: usize,
+        number: u64,
+    },
+    /// A server polls its parent, unless a poll after this number is open.
+    PollParent {
+        server: usize,
         number: u64,
     },
     /// A server may have polls to answer.

@@ -64,7 +64,7 @@ impl Fleet {
     pub fn join(&mut self, wants: f64) -> usize {
         let client = self.simulation.clients.len();
         let clock = Clock::random(&mut self.simulation.rng);
-        let servers = self.simulation.servers.len();
+        let servers = 0..self.simulation.servers.len();
         let mut process = Client::new(client, clock, servers, resource_ids(), None);
         process.is_up = true;
         self.simulation.clients.push(process);

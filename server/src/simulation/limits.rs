@@ -64,6 +64,11 @@ impl Priorities {
         self.floor == Some(0)
     }
 
+    /// Whether lower priorities always get a part.
+    pub(super) fn have_floor(&self) -> bool {
+        self.floor.is_some_and(|floor| floor > 0)
+    }
+
     pub(super) fn random(&mut self) -> i32 {
         self.floor.map_or(0, |_| self.rng.i32(-1..=2))
     }

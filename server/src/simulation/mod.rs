@@ -1,13 +1,14 @@
 //! Deterministic simulation of elections, the ledger and the client state machine.
 //!
 //! The real [`election`](crate::election), [`Reign`](crate::reign::Reign),
-//! [`Ledger`](crate::ledger::Ledger) and [`Holder`](tower_doorman::lease::Holder) run in virtual
-//! time. A seed decides every delay and every fault. After each event the simulation checks that
+//! [`Ledger`](crate::ledger::Ledger), [`Upstream`](crate::upstream::Upstream) and
+//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and every fault. After each event the simulation checks that
 //! the holders of a resource may together use no more than its capacity.
 //!
-//! `event_loop` is the simulation itself. `client`, `server`, `node` and `etcd` are the processes,
-//! and `network` carries their messages. `server` executes the effects of its election as the
-//! server's driver does, and has a simulated disk. `node` and `etcd` are models.
+//! `event_loop` is the simulation itself. `client`, `server` and `etcd` are the processes, and
+//! `network` carries their messages. `server` executes the effects of its election and of its
+//! requests to the parent node as the server's tasks do, and has a simulated disk. `etcd` is a
+//! model. `tree` says which servers form a node, and below which one.
 //!
 //! `scenario` is the format of `doorman simulate`, and `run` executes one and samples what clients
 //! hold.
@@ -30,11 +31,11 @@ mod event_queue;
 mod fleet;
 mod limits;
 mod network;
-mod node;
 mod report;
 mod run;
 mod scenario;
 mod server;
+mod tree;
 
 pub use self::{
     ablation::{Rule, UnknownRule},

@@ -6,8 +6,8 @@ use crate::{
     reign::DueBound,
 };
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, ReleaseRequest, Seq,
-    ServerCapacityRequest,
+    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId,
+    ReleaseRequest, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
@@ -17,13 +17,16 @@ use super::{scenario::NetworkQuality, server::Snapshot};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Process {
     Client(usize),
-    Node,
     Server(usize),
-    Etcd,
+    /// That of a node.
+    Etcd(usize),
 }
 
-/// The result of a lease request.
+/// The result of a client's lease request.
 pub(super) type Outcome = Result<CapacityResponse, Failure>;
+
+/// The result of a node's lease request.
+pub(super) type NodeOutcome = Result<ServerCapacityResponse, Failure>;
 
 /// Identifies a client's request.
 #[derive(Debug, Clone, Copy)]
@@ -35,20 +38,31 @@ pub(super) struct ClientCall {
     pub(super) sent: Moment,
 }
 
-/// Identifies a client's poll.
+/// Identifies the poll of a client or a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PollCall {
-    /// Counts the restarts of the client.
+    /// Counts the restarts of the process.
     pub(super) incarnation: u32,
     pub(super) number: u64,
 }
 
-/// Identifies a node's request.
+/// Identifies the request of a node's master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeCall {
-    /// Counts the masters of the node.
-    pub(super) epoch: u64,
-    pub(super) seq: u64,
+    /// Counts the restarts of the server.
+    pub(super) incarnation: u32,
+    /// The reign.
+    pub(super) epoch: Epoch,
+    pub(super) seq: Seq,
+    /// When the request was sent, by the server's clock.
+    pub(super) sent: Moment,
+}
+
+/// The sender of a poll.
+#[derive(Debug, Clone)]
+pub(super) enum Poller {
+    Client(ClientId),
+    Node(NodeId),
 }
 
 /// One incarnation of a server.
@@ -71,7 +85,7 @@ pub(super) enum Message {
     Release(ReleaseRequest),
     Poll {
         call: PollCall,
-        client_id: ClientId,
+        poller: Poller,
         after: u64,
     },
     Hints {
@@ -84,8 +98,9 @@ pub(super) enum Message {
     },
     NodeResponse {
         call: NodeCall,
-        outcome: Outcome,
+        outcome: NodeOutcome,
     },
+    NodeRelease(ServerReleaseRequest),
     EtcdCall {
         candidate: Candidate,
         id: CallId,

@@ -3,6 +3,7 @@
 
 mod data_dir;
 mod driver;
+mod lower;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,13 +14,17 @@ use crate::{
 };
 use doorman_config::Document;
 use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease, HintsResponse, Moment,
-    NodeId, ReleaseRequest, Seconds, ServerCapacityRequest,
+    Capacity, CapacityRequest, CapacityResponse, Epoch, HeldLease, HintsResponse, Moment, NodeId,
+    ReleaseRequest, Seconds, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
 
-use self::{data_dir::DataDir, driver::Candidacy};
+use self::{
+    data_dir::DataDir,
+    driver::Candidacy,
+    lower::{Asking, Lower},
+};
 pub(super) use self::{
     data_dir::Snapshot,
     driver::{Action, CallReply, Participation},
@@ -28,10 +33,10 @@ use super::{
     ablation::{EtcdCalls, Rule, ablate_grant},
     clock::Clock,
     limits::{Limit, resource_index},
-    network::{ClientCall, Message, NodeCall, Outcome, PollCall, Process},
+    network::{ClientCall, Message, NodeCall, PollCall, Poller, Process},
+    tree::Membership,
 };
 
-const NODE: &str = "root";
 /// Seconds for which a response waits for the bound.
 const PATIENCE: f64 = 1.0;
 
@@ -43,30 +48,69 @@ type Polls = HashMap<PollTicket, (Process, PollCall, u64)>;
 struct Mastership {
     reign: Reign,
     polls: Polls,
+    /// Present below another node.
+    lower: Option<Lower>,
 }
 
 /// A lease request to respond to.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Call {
     Client(Process, ClientCall),
-    Node(NodeCall),
+    Node(Process, NodeCall),
 }
 
+/// Leases that were granted in one reign.
+#[derive(Debug)]
+pub(super) struct Granted {
+    node: NodeId,
+    epoch: Epoch,
+    level: u32,
+    pub(super) grants: Vec<Grant>,
+}
+
+/// The result of a lease request.
+pub(super) type Decided = Result<Granted, Failure>;
+
 impl Call {
-    pub(super) fn respond(self, outcome: Outcome) -> (Process, Message) {
+    pub(super) fn respond(self, decided: Decided) -> (Process, Message) {
         match self {
-            Self::Client(from, call) => (from, Message::Response { call, outcome }),
-            Self::Node(call) => (Process::Node, Message::NodeResponse { call, outcome }),
+            Self::Client(from, call) => {
+                let outcome = decided.map(|granted| CapacityResponse {
+                    node: granted.node,
+                    epoch: granted.epoch,
+                    resources: (granted.grants.into_iter())
+                        .map(|it| it.into_response(0))
+                        .collect(),
+                });
+                (from, Message::Response { call, outcome })
+            }
+            Self::Node(from, call) => {
+                let outcome = decided.map(|granted| ServerCapacityResponse {
+                    node: granted.node,
+                    epoch: granted.epoch,
+                    level: granted.level,
+                    resources: (granted.grants.into_iter())
+                        .map(|it| it.into_server_response(0))
+                        .collect(),
+                });
+                (from, Message::NodeResponse { call, outcome })
+            }
         }
     }
+}
+
+/// A lease request of a client or a node.
+#[derive(Debug, Clone)]
+pub(super) enum LeaseRequest {
+    Client(CapacityRequest),
+    Node(ServerCapacityRequest),
 }
 
 /// A response that waits for the bound.
 #[derive(Debug)]
 struct Waiting {
     call: Call,
-    epoch: Epoch,
-    grants: Vec<Grant>,
+    granted: Granted,
     handled: Moment,
     /// It needs this bound.
     ends: Moment,
@@ -94,6 +138,11 @@ pub(super) struct Server {
     pub(super) shuts_down_at: Option<Moment>,
     /// Seconds after which a server that resigns starts again; random where nothing says so.
     pub(super) restarts_after: Option<f64>,
+    /// Counts polls of the parent, and names the open one.
+    pub(super) poll: u64,
+    /// The last batch of hints of the parent.
+    heard_batch: u64,
+    pub(super) membership: Membership,
     index: usize,
     document: Arc<Document>,
     /// The longest lease of any document of this incarnation.
@@ -101,6 +150,8 @@ pub(super) struct Server {
     candidacy: Option<Candidacy>,
     mastership: Option<Mastership>,
     waiting: Vec<Waiting>,
+    /// Requests that wait for the parent.
+    asking: Vec<Asking>,
     actions: Vec<Action>,
     /// The epoch for which it fetches a ledger.
     fetching: Option<Epoch>,
@@ -120,6 +171,7 @@ impl Server {
         index: usize,
         clock: Clock,
         document: Arc<Document>,
+        membership: Membership,
         without: Option<Rule>,
     ) -> Self {
         Self {
@@ -133,12 +185,16 @@ impl Server {
             wake: Moment::NEVER,
             shuts_down_at: None,
             restarts_after: None,
+            poll: 0,
+            heard_batch: 0,
+            membership,
             index,
             document,
             longest: Seconds::ZERO,
             candidacy: None,
             mastership: None,
             waiting: Vec::new(),
+            asking: Vec::new(),
             actions: Vec::new(),
             fetching: None,
             fetched: None,
@@ -184,6 +240,7 @@ impl Server {
         self.candidacy = None;
         self.mastership = None;
         self.waiting.clear();
+        self.asking.clear();
         self.actions.clear();
         self.fetching = None;
         self.fetched = None;
@@ -221,7 +278,11 @@ impl Server {
             predecessor,
             epoch: self.sent_epoch(epoch),
         };
-        Ledger::new(Arc::clone(&self.document), settings, now)
+        let ledger = Ledger::new(Arc::clone(&self.document), settings, now);
+        match self.membership.parent {
+            Some(_) => ledger.of_parent(),
+            None => ledger,
+        }
     }
 
     pub(super) fn reconfigure(&mut self, document: &Arc<Document>, time: Moment) {
@@ -235,66 +296,52 @@ impl Server {
         }
     }
 
-    /// Handles the request of a client. The server reads its clock here, even if it stalls before
-    /// it responds.
-    /// `None`: the response waits for the bound.
-    pub(super) fn refresh_client(
+    /// Handles a lease request. The server reads its clock here, even if it stalls before it
+    /// responds. `None`: the response waits for the parent or for the bound.
+    pub(super) fn refresh(
         &mut self,
         call: Call,
-        request: &CapacityRequest,
+        request: &LeaseRequest,
         limits: &[Limit],
         time: Moment,
-    ) -> Option<Outcome> {
-        let mut request = request.clone();
-        match self.without {
-            Some(Rule::RequestSeq) => request.seq = None,
-            Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
-            Some(Rule::CombinedBooking) => {
-                for resource in &mut request.resources {
-                    resource.has = None;
-                }
-            }
-            _ => {}
-        }
-        self.grant(
-            call,
-            request.client_id.as_str(),
-            limits,
-            time,
-            |ledger, now| ledger.refresh_client(&request, now),
-        )
+    ) -> Option<Decided> {
+        let request = self.ablated(request.clone());
+        let now = self.clock.local(time);
+        let epoch = self.epoch();
+        let asking = Asking::new(call, request, epoch, now.after_seconds(PATIENCE));
+        self.decide(asking, limits, now)
     }
 
-    /// Handles the request of a node. `None`: the response waits for the bound.
-    pub(super) fn refresh_node(
-        &mut self,
-        call: Call,
-        request: &ServerCapacityRequest,
-        limits: &[Limit],
-        time: Moment,
-    ) -> Option<Outcome> {
-        let mut request = request.clone();
-        match self.without {
-            Some(Rule::RequestSeq) => request.seq = None,
-            Some(Rule::Epoch) => request.epoch = None,
-            Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
-            Some(Rule::CombinedBooking) => {
-                for resource in &mut request.resources {
-                    resource.has = Some(HeldLease {
-                        capacity: Capacity::ZERO,
-                    });
-                    resource.outstanding = Capacity::ZERO;
+    /// The request as it would be without a rule.
+    fn ablated(&self, mut request: LeaseRequest) -> LeaseRequest {
+        let without = self.without;
+        match &mut request {
+            LeaseRequest::Client(request) => match without {
+                Some(Rule::RequestSeq) => request.seq = None,
+                Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
+                Some(Rule::CombinedBooking) => {
+                    for resource in &mut request.resources {
+                        resource.has = None;
+                    }
                 }
-            }
-            _ => {}
+                _ => {}
+            },
+            LeaseRequest::Node(request) => match without {
+                Some(Rule::RequestSeq) => request.seq = None,
+                Some(Rule::Epoch) => request.epoch = None,
+                Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
+                Some(Rule::CombinedBooking) => {
+                    for resource in &mut request.resources {
+                        resource.has = Some(HeldLease {
+                            capacity: Capacity::ZERO,
+                        });
+                        resource.outstanding = Capacity::ZERO;
+                    }
+                }
+                _ => {}
+            },
         }
-        self.grant(
-            call,
-            request.node_id.as_str(),
-            limits,
-            time,
-            |ledger, now| ledger.refresh_node(&request, now),
-        )
+        request
     }
 
     pub(super) fn release(&mut self, request: &ReleaseRequest, time: Moment) {
@@ -308,17 +355,31 @@ impl Server {
         }
     }
 
+    pub(super) fn release_node(&mut self, request: &ServerReleaseRequest, time: Moment) {
+        let mut request = request.clone();
+        if self.without == Some(Rule::ReleaseSeq) {
+            request.seq = None;
+        }
+        let now = self.clock.local(time);
+        if let Some((ledger, _)) = self.serving(now) {
+            ledger.release_node_part(&request, &|_| true, 0, now);
+        }
+    }
+
     pub(super) fn open_poll(
         &mut self,
         from: Process,
         call: PollCall,
-        client: &ClientId,
+        poller: &Poller,
         after: u64,
         time: Moment,
     ) -> Option<PollTicket> {
         let now = self.clock.local(time);
         let (ledger, polls) = self.serving(now)?;
-        let holder = PollHolder::Client(client);
+        let holder = match poller {
+            Poller::Client(client) => PollHolder::Client(client),
+            Poller::Node(node) => PollHolder::Node(node),
+        };
         let ticket = ledger.open_poll(holder, after, now);
         polls.insert(ticket, (from, call, after));
         Some(ticket)
@@ -383,8 +444,7 @@ impl Server {
 
     /// The node and epoch that responses carry.
     pub(super) fn identity(&self) -> Option<(NodeId, Epoch)> {
-        let node = NodeId::new(NODE).expect("the name is valid");
-        Some((node, self.current_epoch()?))
+        Some((self.membership.name.clone(), self.current_epoch()?))
     }
 
     /// The epoch that responses carry.
@@ -401,7 +461,7 @@ impl Server {
 
     /// The ledger before the deadline of the reign, and the polls.
     fn serving(&mut self, now: Moment) -> Option<(&mut Ledger, &mut Polls)> {
-        let Mastership { reign, polls } = self.mastership.as_mut()?;
+        let Mastership { reign, polls, .. } = self.mastership.as_mut()?;
         Some((reign.ledger(now)?, polls))
     }
 
@@ -412,9 +472,11 @@ impl Server {
             Some(Candidacy::Alone(election)) => election.view(),
             Some(Candidacy::Etcd(election)) => election.view(),
         };
-        let master = view.address.and_then(|address| address.parse().ok());
+        let master = view.address.and_then(|address| address.parse::<usize>().ok());
         match master.filter(|master| *master != self.index) {
-            Some(master) => Failure::Redirected { to: Some(master) },
+            Some(master) => Failure::Redirected {
+                to: Some(master - self.membership.servers.start),
+            },
             None => Failure::Unavailable { retry_after: None },
         }
     }
@@ -422,32 +484,44 @@ impl Server {
     fn grant(
         &mut self,
         call: Call,
-        holder: &str,
+        request: &LeaseRequest,
         limits: &[Limit],
-        time: Moment,
-        refresh: impl FnOnce(&mut Ledger, Moment) -> Vec<Grant>,
-    ) -> Option<Outcome> {
-        let now = self.clock.local(time);
+        now: Moment,
+    ) -> Option<Decided> {
         let without = self.without;
         let Some((ledger, _)) = self.serving(now) else {
             return Some(Err(self.unavailable()));
         };
         ledger.sweep(now, 64);
-        let mut grants = refresh(ledger, now);
+        let (mut grants, holder) = match request {
+            LeaseRequest::Client(request) => (
+                ledger.refresh_client(request, now),
+                request.client_id.as_str(),
+            ),
+            LeaseRequest::Node(request) => {
+                (ledger.refresh_node(request, now), request.node_id.as_str())
+            }
+        };
         if let Some(rule) = without {
             for grant in &mut grants {
                 let limit = &limits[resource_index(&grant.resource_id)];
                 ablate_grant(rule, grant, ledger, holder, limit, now);
             }
         }
-        let reign = &self.mastership.as_ref()?.reign;
-        let (epoch, bound) = (self.sent_epoch(reign.epoch()), reign.bound());
+        let (node, epoch) = self.identity()?;
+        let level = self.membership.level;
+        let bound = self.mastership.as_ref()?.reign.bound();
         let uncovered = bound.require(&grants, now);
+        let granted = Granted {
+            node,
+            epoch,
+            level,
+            grants,
+        };
         if let Some(ends) = uncovered.filter(|_| without != Some(Rule::Bound)) {
             self.waiting.push(Waiting {
                 call,
-                epoch,
-                grants,
+                granted,
                 handled: now,
                 ends,
                 bound: Arc::clone(bound),
@@ -455,27 +529,23 @@ impl Server {
             });
             return None;
         }
-        Some(Ok(response(epoch, grants)))
+        Some(Ok(granted))
     }
 
     /// Responds where the bound covers the leases or was waited for long enough.
     fn respond_to_waiting(&mut self, now: Moment) {
         let is_over = |it: &mut Waiting| it.ends <= it.bound.get() || it.until <= now;
         for waiting in self.waiting.extract_if(.., is_over) {
-            let grants = waiting.bound.shorten(waiting.grants, waiting.handled);
-            let outcome = grants
-                .map(|grants| response(waiting.epoch, grants))
-                .ok_or(Failure::Unavailable { retry_after: None });
-            let (to, message) = waiting.call.respond(outcome);
+            let Granted { grants, .. } = waiting.granted;
+            let decided = match waiting.bound.shorten(grants, waiting.handled) {
+                Some(grants) => Ok(Granted {
+                    grants,
+                    ..waiting.granted
+                }),
+                None => Err(Failure::Unavailable { retry_after: None }),
+            };
+            let (to, message) = waiting.call.respond(decided);
             self.actions.push(Action::Respond(to, message));
         }
-    }
-}
-
-fn response(epoch: Epoch, grants: Vec<Grant>) -> CapacityResponse {
-    CapacityResponse {
-        node: NodeId::new(NODE).expect("the id is valid"),
-        epoch,
-        resources: grants.into_iter().map(|it| it.into_response(0)).collect(),
     }
 }

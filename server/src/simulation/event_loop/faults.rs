@@ -36,7 +36,7 @@ impl Simulation {
             12 => self.stop_client(client),
             13..15 => self.release_and_want(client),
             15 => self.fill_disk(server),
-            16 => self.fail_over_node(),
+            16 => self.fail_node(),
             17..19 => self.change_leases(),
             19 => self.change_capacity(),
             _ => self.fail_etcd(),
@@ -109,7 +109,7 @@ impl Simulation {
         let paused = self.servers[index].paused_until;
         let until = paused.unwrap_or(self.time).after_seconds(6.0);
         let server = Process::Server(index);
-        self.network.partition(server, Some(Process::Etcd), until);
+        self.network.partition(server, Some(self.etcd_of(index)), until);
     }
 
     /// Sometimes pauses a server between the clock reading for a request and the response. Returns
@@ -130,43 +130,50 @@ impl Simulation {
         let until = self.time.after_seconds(6.0 + 50.0 * self.rng.f64());
         let loses_calls = self.rng.u8(..4) > 0;
         self.record(|| format!("server {index} is partitioned from etcd, calls: {loses_calls}"));
-        let server = Process::Server(index);
-        self.network.partition(Process::Etcd, Some(server), until);
+        let (server, etcd) = (Process::Server(index), self.etcd_of(index));
+        self.network.partition(etcd, Some(server), until);
         if loses_calls {
-            self.network.partition(server, Some(Process::Etcd), until);
+            self.network.partition(server, Some(etcd), until);
         }
     }
 
     fn fail_etcd(&mut self) {
         let (time, seconds) = (self.time, 10.0 * self.rng.f64());
         let until = time.after_seconds(seconds);
-        let Some(etcd) = &mut self.etcd else { return };
+        let node = match self.nodes.len() {
+            1 => 0,
+            nodes => self.rng.usize(..nodes),
+        };
+        let Some(etcd) = &mut self.nodes[node].etcd else {
+            return;
+        };
         match self.rng.u8(..8) {
             0 if self.rebuilds_etcd => {
                 etcd.rebuild();
-                self.record(|| "etcd loses its data".to_owned());
+                self.record(|| format!("etcd of node {node} loses its data"));
             }
             // No lease ends without a quorum, or while no member runs.
-            0..4 => self.stop_etcd(seconds),
+            0..4 => self.stop_etcd(node, seconds),
             4..6 => {
                 etcd.restart(time);
-                self.record(|| "etcd has a new leader".to_owned());
+                self.record(|| format!("etcd of node {node} has a new leader"));
             }
             _ => {
-                for index in 0..self.servers.len() {
+                for index in self.nodes[node].servers.clone() {
                     let server = Process::Server(index);
-                    self.network.partition(server, Some(Process::Etcd), until);
+                    let etcd = Process::Etcd(node);
+                    self.network.partition(server, Some(etcd), until);
                 }
-                self.record(|| format!("no server reaches etcd for {seconds} s"));
+                self.record(|| format!("no server of node {node} reaches etcd for {seconds} s"));
             }
         }
     }
 
-    pub(super) fn stop_etcd(&mut self, seconds: f64) {
-        if let Some(etcd) = &mut self.etcd {
+    pub(super) fn stop_etcd(&mut self, node: usize, seconds: f64) {
+        if let Some(etcd) = &mut self.nodes[node].etcd {
             etcd.stop(self.time, self.time.after_seconds(seconds));
-            self.after(seconds, Event::RestartEtcd);
-            self.record(|| format!("etcd stops for {seconds} s"));
+            self.after(seconds, Event::RestartEtcd(node));
+            self.record(|| format!("etcd of node {node} stops for {seconds} s"));
         }
     }
 
@@ -174,7 +181,8 @@ impl Simulation {
     fn partition_client(&mut self, index: usize) {
         let until = self.time.after_seconds(2.0 + 60.0 * self.rng.f64());
         let client = Process::Client(index);
-        let server = Process::Server(self.rng.usize(..self.servers.len()));
+        let servers = self.clients[index].servers.clone();
+        let server = Process::Server(self.rng.usize(servers));
         self.record(|| format!("client {index} is partitioned"));
         match self.rng.u8(..4) {
             0 => self.network.partition(client, None, until),
@@ -242,7 +250,7 @@ impl Simulation {
                 self.drive(index);
                 self.shut_down(index);
             }
-            Process::Node | Process::Etcd => {}
+            Process::Etcd(_) => {}
         }
     }
 
@@ -291,12 +299,37 @@ impl Simulation {
         self.servers[index].disk_full_until = until;
     }
 
-    fn fail_over_node(&mut self) {
-        if let Some(node) = &mut self.node {
-            node.fail_over(self.time);
-            self.record(|| "the node has a new master".to_owned());
-            self.schedule_wake(Process::Node);
+    /// Crashes all servers of a node below the root, or cuts it off from its parent.
+    fn fail_node(&mut self) {
+        if self.nodes.len() == 1 {
+            return;
         }
+        let node = self.rng.usize(1..self.nodes.len());
+        let servers = self.nodes[node].servers.clone();
+        if self.rng.bool() {
+            for server in servers {
+                self.crash_server(server);
+            }
+            return;
+        }
+        let until = self.time.after_seconds(2.0 + 40.0 * self.rng.f64());
+        let loses_answers = self.rng.bool();
+        self.record(|| format!("node {node} is cut off, answers only: {loses_answers}"));
+        let parent = self.nodes[node].parent.unwrap_or(0);
+        for upper in self.nodes[parent].servers.clone() {
+            for lower in servers.clone() {
+                let (lower, upper) = (Process::Server(lower), Process::Server(upper));
+                self.network.partition(upper, Some(lower), until);
+                if !loses_answers {
+                    self.network.partition(lower, Some(upper), until);
+                }
+            }
+        }
+    }
+
+    /// The etcd of a server's node.
+    pub(super) fn etcd_of(&self, server: usize) -> Process {
+        Process::Etcd(self.servers[server].membership.index)
     }
 
     /// Changes the lease lengths and algorithms.
@@ -349,10 +382,11 @@ impl Simulation {
             self.resume(Process::Client(index));
             self.after(0.0, Event::Start(Process::Client(index)));
         }
-        if let Some(etcd) = &mut self.etcd {
+        for etcd in self.nodes.iter_mut().filter_map(|it| it.etcd.as_mut()) {
             etcd.down_until = self.time;
         }
         let rest = 1.8 * self.longest_lease + 2.0 * f64::from(ELECTION_LEASE);
+        let rest = rest * self.levels();
         self.after(rest, Event::FinalDemand);
     }
 }

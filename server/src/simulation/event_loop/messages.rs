@@ -4,15 +4,15 @@ use crate::{
     election::{CallId, Event as ElectionEvent, LedgerSource},
     etcd::EtcdCall,
 };
-use doorman_openapi::{CapacityRequest, ServerCapacityRequest};
+use doorman_openapi::{CapacityRequest, Epoch, ResourceResponse, ServerCapacityRequest};
 use tower_doorman::lease::{Effect, Failure};
 
 use super::Simulation;
 use crate::simulation::{
     client::Reply,
     event_queue::Event,
-    network::{Candidate, ClientCall, Message, NodeCall, Outcome, Process},
-    server::{Action, Call, CallReply},
+    network::{Candidate, ClientCall, Message, NodeOutcome, Outcome, Process},
+    server::{Action, Call, CallReply, Decided, LeaseRequest},
 };
 
 /// Seconds for which a server offers its ledger to the next master.
@@ -47,18 +47,15 @@ impl Simulation {
             (Process::Client(index), Message::Hints { call, hints }) => {
                 self.deliver_hints(index, from, call, hints);
             }
-            (Process::Node, Message::NodeResponse { call, outcome }) => {
-                self.deliver_to_node(call, outcome);
-            }
             (
-                Process::Etcd,
+                Process::Etcd(node),
                 Message::EtcdCall {
                     candidate,
                     id,
                     call,
                 },
-            ) => self.execute_etcd_call(from, candidate, id, &call),
-            (Process::Client(_) | Process::Node | Process::Etcd, message) => {
+            ) => self.execute_etcd_call(node, from, candidate, id, &call),
+            (Process::Client(_) | Process::Etcd(_), message) => {
                 unreachable!("{message:?} for {to:?}")
             }
         }
@@ -70,40 +67,32 @@ impl Simulation {
             server.inbox.push((from, message));
             return;
         }
-        let unavailable = Some(Err(Failure::Unavailable { retry_after: None }));
         match message {
             Message::Request { call, request } => {
-                self.stats.requests += 1;
-                let reply_to = Call::Client(from, call);
-                let outcome = if server.is_up {
-                    server.refresh_client(reply_to, &request, &self.limits, self.time)
-                } else {
-                    unavailable
-                };
-                self.record(|| {
-                    let (request, outcome) =
-                        (format_request(&request), format_response(outcome.as_ref()));
-                    format!("{from:?} -> server {index}: {request}: {outcome}")
-                });
-                self.respond(index, reply_to, outcome);
+                let call = Call::Client(from, call);
+                self.handle_request(index, from, call, &LeaseRequest::Client(request));
             }
             Message::NodeRequest { call, request } => {
-                self.stats.requests += 1;
-                let reply_to = Call::Node(call);
-                let outcome = if server.is_up {
-                    server.refresh_node(reply_to, &request, &self.limits, self.time)
-                } else {
-                    unavailable
-                };
-                self.record(|| {
-                    let (request, outcome) = (
-                        format_node_request(&request),
-                        format_response(outcome.as_ref()),
-                    );
-                    format!("{call:?} -> server {index}: {request}: {outcome}")
-                });
-                self.respond(index, reply_to, outcome);
+                let call = Call::Node(from, call);
+                self.handle_request(index, from, call, &LeaseRequest::Node(request));
             }
+            Message::NodeResponse { call, outcome } => {
+                if server.is_up {
+                    server.on_parent_answer(call, outcome.clone(), self.time);
+                }
+                self.stats.responses += u64::from(outcome.is_ok());
+                self.record(|| {
+                    let (seq, outcome) = (call.seq, format_node_outcome(&outcome));
+                    format!("server {index} receives {seq:?}: {outcome}")
+                });
+            }
+            Message::NodeRelease(request) => {
+                if server.is_up {
+                    server.release_node(&request, self.time);
+                }
+                self.record(|| format!("{from:?} -> server {index}: {request:?}"));
+            }
+            Message::Hints { call, hints } => self.deliver_parent_hints(index, from, call, hints),
             Message::Release(request) => {
                 if server.is_up {
                     server.release(&request, self.time);
@@ -115,11 +104,11 @@ impl Simulation {
             }
             Message::Poll {
                 call,
-                client_id,
+                poller,
                 after,
             } => {
                 if server.is_up
-                    && let Some(ticket) = server.open_poll(from, call, &client_id, after, self.time)
+                    && let Some(ticket) = server.open_poll(from, call, &poller, after, self.time)
                 {
                     self.expect_poll_end(index, ticket, call);
                 }
@@ -141,6 +130,24 @@ impl Simulation {
                 self.send(Process::Server(index), from, message);
             }
             message => self.deliver_to_driver(index, message),
+        }
+    }
+
+    fn handle_request(&mut self, index: usize, from: Process, call: Call, request: &LeaseRequest) {
+        self.stats.requests += 1;
+        let server = &mut self.servers[index];
+        let decided = if server.is_up {
+            server.refresh(call, request, &self.limits, self.time)
+        } else {
+            Some(Err(Failure::Unavailable { retry_after: None }))
+        };
+        self.record(|| {
+            let (request, decided) = (format_lease_request(request), format_decided(&decided));
+            format!("{from:?} -> server {index}: {request}: {decided}")
+        });
+        if let Some(decided) = decided {
+            let (to, message) = call.respond(decided);
+            self.send_response(index, to, message);
         }
     }
 
@@ -184,12 +191,15 @@ impl Simulation {
 
     fn execute_etcd_call(
         &mut self,
+        node: usize,
         from: Process,
         candidate: Candidate,
         id: CallId,
         call: &EtcdCall,
     ) {
-        let Some(etcd) = &mut self.etcd else { return };
+        let Some(etcd) = &mut self.nodes[node].etcd else {
+            return;
+        };
         let reply = if self.time < etcd.down_until {
             None
         } else {
@@ -200,14 +210,7 @@ impl Simulation {
             id,
             reply,
         };
-        self.send(Process::Etcd, from, message);
-    }
-
-    fn respond(&mut self, index: usize, call: Call, outcome: Option<Outcome>) {
-        if let Some(outcome) = outcome {
-            let (to, message) = call.respond(outcome);
-            self.send_response(index, to, message);
-        }
+        self.send(Process::Etcd(node), from, message);
     }
 
     fn send_response(&mut self, index: usize, to: Process, message: Message) {
@@ -225,8 +228,9 @@ impl Simulation {
             server: index,
             incarnation: server.incarnation,
         };
-        let from = Process::Server(index);
-        for action in server.drive(self.time) {
+        let (from, etcd) = (Process::Server(index), self.etcd_of(index));
+        let server = &mut self.servers[index];
+        for action in server.drive(&self.limits, self.time) {
             match action {
                 Action::Call(id, call) => {
                     self.record(|| format!("server {index} calls {id:?} {call:?}"));
@@ -235,7 +239,7 @@ impl Simulation {
                         id,
                         call,
                     };
-                    self.send(from, Process::Etcd, message);
+                    self.send(from, etcd, message);
                 }
                 Action::WriteBound(id, due) => {
                     let message = Message::WriteBound { candidate, id, due };
@@ -265,6 +269,10 @@ impl Simulation {
                 Action::Respond(to, message) => {
                     self.record(|| format!("server {index} responds to {to:?}: {message:?}"));
                     self.send_response(index, to, message);
+                }
+                Action::Ask(to, message) => {
+                    self.record(|| format!("server {index} asks {to:?}: {message:?}"));
+                    self.send(from, to, message);
                 }
                 Action::Began { inherits } => {
                     self.record(|| format!("server {index} is master, inherits: {inherits}"));
@@ -316,16 +324,6 @@ impl Simulation {
         self.apply(index, effects);
     }
 
-    fn deliver_to_node(&mut self, call: NodeCall, outcome: Outcome) {
-        self.record(|| format!("node receives {call:?}: {}", format_outcome(&outcome)));
-        self.stats.responses += u64::from(outcome.is_ok());
-        let Some(node) = &mut self.node else { return };
-        let servers = self.servers.len();
-        let lost = node.on_response(call, outcome, servers, &mut self.rng, self.time);
-        self.check_partial_grants(&lost, Process::Node);
-        self.schedule_wake(Process::Node);
-    }
-
     /// Applies the effects of a client's state machine.
     pub(in crate::simulation) fn apply(&mut self, index: usize, effects: Vec<Effect>) {
         let from = Process::Client(index);
@@ -347,16 +345,19 @@ impl Simulation {
                     let client = &mut self.clients[index];
                     (client.endpoint, client.newest) = (endpoint, seq);
                     client.requests += 1;
+                    let to = Process::Server(client.server());
                     let message = Message::Request { call, request };
-                    self.send(from, Process::Server(endpoint), message);
+                    self.send(from, to, message);
                 }
                 Effect::SendRelease {
                     seq,
                     endpoint,
                     request,
                 } => {
-                    self.clients[index].newest = seq;
-                    self.send(from, Process::Server(endpoint), Message::Release(request));
+                    let client = &mut self.clients[index];
+                    client.newest = seq;
+                    let to = Process::Server(client.servers.start + endpoint);
+                    self.send(from, to, Message::Release(request));
                 }
                 Effect::Changed { .. } => self.has_lease_changed = true,
                 Effect::Warn(_) => {}
@@ -387,22 +388,58 @@ fn format_node_request(request: &ServerCapacityRequest) -> String {
     format!("heard {:?} {}", request.heard_epoch, resources.join(", "))
 }
 
-fn format_response(outcome: Option<&Outcome>) -> String {
-    outcome.map_or_else(|| "waits for the bound".to_owned(), format_outcome)
+fn format_lease_request(request: &LeaseRequest) -> String {
+    match request {
+        LeaseRequest::Client(request) => format_request(request),
+        LeaseRequest::Node(request) => format_node_request(request),
+    }
+}
+
+fn format_decided(decided: &Option<Decided>) -> String {
+    let grants = match decided {
+        None => return "waits".to_owned(),
+        Some(Err(failure)) => return format!("{failure:?}"),
+        Some(Ok(granted)) => &granted.grants,
+    };
+    let grants = grants.iter().map(|it| {
+        let (capacity, length) = (it.capacity, it.lease_length.get());
+        format!(
+            "{} {capacity} for {length:.3} s ({:?})",
+            it.resource_id, it.reason
+        )
+    });
+    let grants: Vec<_> = grants.collect();
+    grants.join(", ")
 }
 
 fn format_outcome(outcome: &Outcome) -> String {
-    let response = match outcome {
-        Ok(response) => response,
-        Err(failure) => return format!("{failure:?}"),
-    };
-    let format = |it: &doorman_openapi::ResourceResponse| {
+    match outcome {
+        Ok(response) => format_resources(response.epoch, response.resources.iter()),
+        Err(failure) => format!("{failure:?}"),
+    }
+}
+
+fn format_node_outcome(outcome: &NodeOutcome) -> String {
+    match outcome {
+        Ok(response) => {
+            let resources = response.resources.iter().map(|it| &it.answer);
+            format_resources(response.epoch, resources)
+        }
+        Err(failure) => format!("{failure:?}"),
+    }
+}
+
+fn format_resources<'a>(
+    epoch: Epoch,
+    resources: impl Iterator<Item = &'a ResourceResponse>,
+) -> String {
+    let format = |it: &ResourceResponse| {
         let (capacity, length) = (it.gets.capacity, it.gets.lease_length.get());
         format!(
             "{} {capacity} for {length:.3} s ({:?})",
             it.resource_id, it.reason
         )
     };
-    let resources: Vec<_> = response.resources.iter().map(format).collect();
-    format!("epoch {}: {}", response.epoch, resources.join(", "))
+    let resources: Vec<_> = resources.map(format).collect();
+    format!("epoch {epoch}: {}", resources.join(", "))
 }

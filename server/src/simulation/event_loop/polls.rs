@@ -9,7 +9,7 @@ use super::Simulation;
 use crate::simulation::{
     event_queue::Event,
     limits::resource_id,
-    network::{Message, PollCall, Process},
+    network::{Message, PollCall, Poller, Process},
 };
 
 /// Seconds after which a client gives up a poll, at least and at most.
@@ -75,6 +75,58 @@ impl Simulation {
                 self.after(STORM_INTERVAL, Event::InventHints { client, left: 0 });
             }
         }
+        for server in 0..self.servers.len() {
+            if self.servers[server].membership.parent.is_some() {
+                self.after(1.0, Event::PollParent { server, number: 0 });
+            }
+        }
+    }
+
+    /// Polls the parent again, unless a later poll is open.
+    pub(super) fn poll_parent(&mut self, index: usize, number: u64) {
+        let server = &mut self.servers[index];
+        if !self.polls.are_on() || server.poll != number {
+            return;
+        }
+        server.poll += 1;
+        let number = server.poll;
+        let poll = if server.is_running() {
+            server.poll_parent()
+        } else {
+            None
+        };
+        let seconds = match poll {
+            Some((to, message)) => {
+                self.send_hints(Process::Server(index), to, &message);
+                self.poll_timeout()
+            }
+            None => 1.0,
+        };
+        let server = index;
+        self.after(seconds, Event::PollParent { server, number });
+    }
+
+    fn poll_timeout(&mut self) -> f64 {
+        let (shortest, longest) = POLL_TIMEOUT;
+        shortest + (longest - shortest) * self.polls.rng.f64()
+    }
+
+    /// Hints for a master of a lower node.
+    pub(super) fn deliver_parent_hints(
+        &mut self,
+        index: usize,
+        from: Process,
+        call: PollCall,
+        hints: HintsResponse,
+    ) {
+        let server = &mut self.servers[index];
+        if let Process::Server(from) = from
+            && server.is_up
+            && server.incarnation == call.incarnation
+        {
+            server.on_parent_hints(from, hints, self.time);
+            self.poll_parent(index, call.number);
+        }
     }
 
     /// Polls again, unless a later poll is open.
@@ -84,8 +136,8 @@ impl Simulation {
             return;
         }
         process.poll += 1;
-        let (shortest, longest) = POLL_TIMEOUT;
-        let seconds = shortest + (longest - shortest) * self.polls.rng.f64();
+        let seconds = self.poll_timeout();
+        let process = &self.clients[client];
         let number = process.poll;
         if process.is_running() {
             let call = PollCall {
@@ -94,10 +146,10 @@ impl Simulation {
             };
             let message = Message::Poll {
                 call,
-                client_id: process.client_id(),
+                poller: Poller::Client(process.client_id()),
                 after: process.heard_batch,
             };
-            let to = Process::Server(process.endpoint);
+            let to = Process::Server(process.server());
             self.send_hints(Process::Client(client), to, &message);
         }
         self.after(seconds, Event::Poll { client, number });
@@ -161,9 +213,10 @@ impl Simulation {
         if !process.is_running() || process.incarnation != call.incarnation {
             return;
         }
-        let Process::Server(endpoint) = from else {
+        let Process::Server(from) = from else {
             return;
         };
+        let endpoint = from - process.servers.start;
         process.heard_batch = hints.after;
         self.handle_hints(client, endpoint, hints);
         self.poll(client, call.number);
@@ -181,7 +234,7 @@ impl Simulation {
         let process = &self.clients[client];
         let endpoint = process.endpoint;
         if process.is_running()
-            && let Some((node, epoch)) = self.servers[endpoint].identity()
+            && let Some((node, epoch)) = self.servers[process.server()].identity()
         {
             let rng = &mut self.polls.rng;
             let hints = HintsResponse {

@@ -7,8 +7,8 @@ use doorman_openapi::Moment;
 use super::{ELECTION_LEASE, Simulation};
 use crate::simulation::{
     event_queue::Event,
-    limits::{self, Demand, Limit},
-    network::{Message, Process},
+    limits::{self, Limit},
+    network::Process,
 };
 
 impl Simulation {
@@ -19,15 +19,11 @@ impl Simulation {
                 let client = &mut self.clients[index];
                 (client.wake_at(), &mut client.wake)
             }
-            Process::Node => match &mut self.node {
-                Some(node) => (node.wake_at(), &mut node.wake),
-                None => return,
-            },
             Process::Server(index) => {
                 let server = &mut self.servers[index];
                 (server.wake_at(self.time), &mut server.wake)
             }
-            Process::Etcd => return,
+            Process::Etcd(_) => return,
         };
         let wake = wake.max(self.time);
         if *scheduled != wake {
@@ -47,18 +43,6 @@ impl Simulation {
                     self.tick_client(index);
                 }
             }
-            Process::Node => {
-                let servers = self.servers.len();
-                let Some(node) = self.node.as_mut().filter(|node| node.wake == self.time) else {
-                    return;
-                };
-                node.wake = Moment::NEVER;
-                if let Some((call, request)) = node.tick(servers, self.time) {
-                    let to = Process::Server(node.endpoint);
-                    self.send(Process::Node, to, Message::NodeRequest { call, request });
-                }
-                self.schedule_wake(Process::Node);
-            }
             Process::Server(index) => {
                 let server = &mut self.servers[index];
                 if server.wake == self.time && server.is_running() {
@@ -66,7 +50,7 @@ impl Simulation {
                     self.drive(index);
                 }
             }
-            Process::Etcd => {}
+            Process::Etcd(_) => {}
         }
     }
 
@@ -101,14 +85,15 @@ impl Simulation {
                 }
                 let random = self.rng.u64(..);
                 let document = Arc::clone(&self.document);
-                if server.start(self.participation, random, document, self.time) {
+                let participation = self.nodes[server.membership.index].participation;
+                if server.start(participation, random, document, self.time) {
                     self.record(|| format!("server {index} starts"));
                     self.drive(index);
                 } else {
                     self.after(1.0, Event::Start(process));
                 }
             }
-            Process::Node | Process::Etcd => {}
+            Process::Etcd(_) => {}
         }
     }
 
@@ -116,9 +101,6 @@ impl Simulation {
         let client = self.rng.usize(..self.clients.len());
         let resource = self.rng.usize(..self.limits.len());
         self.change_client_demand(client, resource);
-        if self.rng.u8(..4) == 0 {
-            self.change_node_demand(resource);
-        }
     }
 
     pub(super) fn change_client_demand(&mut self, index: usize, resource: usize) {
@@ -135,17 +117,6 @@ impl Simulation {
         }
     }
 
-    pub(super) fn change_node_demand(&mut self, resource: usize) {
-        let demand = Demand {
-            weight: self.rng.u64(1..=4) as f64,
-            wants: 120.0 * self.rng.f64(),
-            priority: self.priorities.random(),
-        };
-        if let Some(node) = &mut self.node {
-            node.demands[resource] = Some(demand);
-        }
-    }
-
     /// Activates a new document on every server.
     pub(in crate::simulation) fn reload(&mut self, limits: Vec<Limit>) {
         self.document = limits::document(&limits);
@@ -155,6 +126,7 @@ impl Simulation {
                 // A server that crashes now learns for one lease, and lets holders keep their
                 // capacity for another.
                 let seconds = 4.0 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
+                let seconds = seconds * self.levels();
                 let until = self.time.after_seconds(seconds);
                 self.capacity_check.allow(resource, old.capacity, until);
             }

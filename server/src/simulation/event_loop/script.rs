@@ -258,7 +258,7 @@ impl Simulation {
             }
             (FaultKind::PauseServer, Some(server)) => self.pause_server_for(server, seconds),
             (FaultKind::PartitionServer, Some(server)) => self.cut_off_from_etcd(server, until),
-            (FaultKind::StopEtcd, _) => self.stop_etcd(seconds),
+            (FaultKind::StopEtcd, _) => self.stop_etcd(0, seconds),
             (FaultKind::CrashClients, _) => {
                 for client in clients {
                     self.clients[*client].crash();
@@ -294,8 +294,8 @@ impl Simulation {
     }
 
     fn cut_off_from_etcd(&mut self, server: usize, until: Moment) {
-        let server = Process::Server(server);
-        self.network.partition(server, Some(Process::Etcd), until);
-        self.network.partition(Process::Etcd, Some(server), until);
+        let (server, etcd) = (Process::Server(server), self.etcd_of(server));
+        self.network.partition(server, Some(etcd), until);
+        self.network.partition(etcd, Some(server), until);
     }
 }

@@ -12,11 +12,12 @@ use crate::{
     reign::{DueBound, Reign},
 };
 use doorman_config::Document;
-use doorman_openapi::{Epoch, Moment, NodeId};
+use doorman_openapi::{Epoch, Moment};
 
-use super::{Mastership, NODE, Server, data_dir::Snapshot};
+use super::{Mastership, Server, data_dir::Snapshot, lower::Lower};
 use crate::simulation::{
     ablation::{Extended, Rule},
+    limits::Limit,
     network::{Message, Process},
 };
 
@@ -50,6 +51,8 @@ pub(in crate::simulation) enum Action {
         epoch: Epoch,
     },
     Respond(Process, Message),
+    /// A message to the parent.
+    Ask(Process, Message),
     Began {
         inherits: bool,
     },
@@ -109,7 +112,7 @@ impl Server {
         };
         let left = self.data_dir.ledger.as_ref();
         let election = EtcdElection::new(EtcdOptions {
-            node: NodeId::new(NODE).expect("the name is valid"),
+            node: self.membership.name.clone(),
             prefix: PREFIX.to_owned(),
             ttl,
             server_id: address.clone(),
@@ -270,6 +273,10 @@ impl Server {
         self.mastership = Some(Mastership {
             reign: Reign::new(epoch, deadline, ledger, bound),
             polls: HashMap::new(),
+            lower: self.membership.parent.clone().map(|servers| {
+                let (node, seed) = (self.membership.name.clone(), self.index as u64);
+                Lower::new(node, self.sent_epoch(epoch), servers, seed)
+            }),
         });
     }
 
@@ -326,7 +333,7 @@ impl Server {
     }
 
     /// Handles what is due, as the product's driver does after each event.
-    pub(in crate::simulation) fn drive(&mut self, time: Moment) -> Vec<Action> {
+    pub(in crate::simulation) fn drive(&mut self, limits: &[Limit], time: Moment) -> Vec<Action> {
         let now = self.clock.local(time);
         if self.election_wakes_at() <= now {
             self.handle(Event::Wake, time);
@@ -334,6 +341,7 @@ impl Server {
         if let Some(due) = self.due_bound() {
             self.handle(Event::BoundDue(due), time);
         }
+        self.drive_lower(limits, now);
         self.respond_to_waiting(now);
         std::mem::take(&mut self.actions)
     }
@@ -343,7 +351,8 @@ impl Server {
         let now = self.clock.local(time);
         let bound = self.due_bound().map(|_| now.after_seconds(BOUND_PERIOD));
         let waiting = self.waiting.iter().map(|it| it.until);
-        let wake = waiting.chain(bound).chain([self.election_wakes_at()]).min();
+        let others = [self.election_wakes_at(), self.lower_wakes_at(now)];
+        let wake = waiting.chain(bound).chain(others).min();
         self.clock.time(wake.unwrap_or(Moment::NEVER))
     }
 

@@ -1,0 +1,330 @@
+//! The part of a server below another node: requests wait until the parent has answered, as in
+//! [`SharedLedger::ask_parent`](crate::leasing), and the product's [`Upstream`] asks it.
+
+use std::{collections::HashMap, ops::Range};
+
+use doorman_openapi::{
+    CLOCK_DRIFT, Capacity, Epoch, HeldLease, HintsResponse, Moment, NodeId, Reason, ResourceId,
+    Seconds, ServerCapacityRequest, ServerCapacityResponse,
+};
+use tower_doorman::lease::Failure;
+
+use super::{Call, Decided, LeaseRequest, Mastership, Server, driver::Action};
+use crate::{
+    ledger::Ledger,
+    simulation::{
+        ablation::Rule,
+        limits::Limit,
+        network::{Message, NodeCall, NodeOutcome, PollCall, Poller, Process},
+    },
+    upstream::{Effect, Event, Upstream, UpstreamSettings},
+};
+
+/// The steps of a sweep.
+const SWEEP: usize = 64;
+/// Seconds between two sweeps, at least.
+const SWEEP_PAUSE: f64 = 0.001;
+
+/// A request that waits for the parent.
+#[derive(Debug)]
+pub(super) struct Asking {
+    call: Call,
+    request: LeaseRequest,
+    epoch: Option<Epoch>,
+    /// It is decided without the parent then.
+    pub(super) until: Moment,
+}
+
+impl Asking {
+    pub(super) fn new(
+        call: Call,
+        request: LeaseRequest,
+        epoch: Option<Epoch>,
+        until: Moment,
+    ) -> Self {
+        Self {
+            call,
+            request,
+            epoch,
+            until,
+        }
+    }
+
+    /// Registers the demand. Returns whether the parent must be asked first.
+    fn register(&self, ledger: &mut Ledger, now: Moment) -> bool {
+        let (mut awaits, mut from) = (false, Some(0));
+        while let Some(position) = from {
+            let (part_awaits, next) = match &self.request {
+                LeaseRequest::Client(request) => {
+                    ledger.register_client_part(request, position, now)
+                }
+                LeaseRequest::Node(request) => ledger.register_node_part(request, position, now),
+            };
+            awaits |= part_awaits;
+            from = next;
+        }
+        awaits
+    }
+}
+
+/// What a master below another node has beside its reign.
+#[derive(Debug)]
+pub(super) struct Lower {
+    upstream: Upstream,
+    /// The servers of the parent.
+    servers: Range<usize>,
+    epoch: Epoch,
+    /// When the ledger is swept next.
+    sweeps_at: Moment,
+    /// Whether the parent has answered since requests were decided.
+    is_answered: bool,
+    /// The last epoch that the parent has told, and the capacities. For runs without a rule.
+    told_epoch: Option<Epoch>,
+    told: HashMap<ResourceId, Capacity>,
+}
+
+impl Lower {
+    pub(super) fn new(node: NodeId, epoch: Epoch, servers: Range<usize>, seed: u64) -> Self {
+        let settings = UpstreamSettings {
+            node,
+            epoch,
+            endpoints: servers.len(),
+            seed: seed.wrapping_add(epoch.get()),
+        };
+        Self {
+            upstream: Upstream::new(settings),
+            servers,
+            epoch,
+            sweeps_at: Moment::ORIGIN,
+            is_answered: true,
+            told_epoch: None,
+            told: HashMap::new(),
+        }
+    }
+
+    /// Changes a request to what it would be without a rule.
+    fn ablate_request(&self, without: Rule, request: &mut ServerCapacityRequest, ledger: &Ledger) {
+        match without {
+            Rule::AskParentFirst => {
+                for resource in &mut request.resources {
+                    resource.has.get_or_insert(HeldLease {
+                        capacity: Capacity::ZERO,
+                    });
+                }
+            }
+            Rule::StatedOutstanding => {
+                for resource in &mut request.resources {
+                    let booked = ledger.demand_of(&resource.resource_id);
+                    resource.outstanding = Capacity::saturating(booked.map_or(0.0, |it| it.1));
+                }
+            }
+            Rule::GrowingClaim => request.heard_epoch = self.told_epoch,
+            _ => {}
+        }
+    }
+
+    /// Changes a response to what it would be without a rule.
+    fn ablate_response(
+        &mut self,
+        without: Rule,
+        response: &mut ServerCapacityResponse,
+        sent: Moment,
+        ledger: &mut Ledger,
+        now: Moment,
+    ) {
+        for resource in &mut response.resources {
+            let id = resource.answer.resource_id.clone();
+            let capacity = resource.answer.gets.capacity;
+            let told = self.told.insert(id, capacity);
+            let length = resource.answer.gets.lease_length.get();
+            if length == 0.0 {
+                continue;
+            }
+            let mut set_length = |length| {
+                resource.answer.gets.lease_length = Seconds::saturating(length);
+            };
+            match without {
+                Rule::ParentLeaseEnd => set_length(4.0 * length),
+                Rule::StatedDuration
+                    if told.is_none() && resource.answer.reason == Reason::Pending =>
+                {
+                    set_length(length / (CLOCK_DRIFT * CLOCK_DRIFT));
+                }
+                // The earlier capacity for the length of the new lease, as if that covered both.
+                Rule::OlderParentLease => {
+                    if let Some(told) = told.filter(|told| *told > capacity) {
+                        let mut earlier = resource.clone();
+                        earlier.answer.gets.capacity = told;
+                        ledger.record_parent_response(&earlier, sent, now);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Decides a request, or lets it wait for the parent.
+    pub(super) fn decide(
+        &mut self,
+        asking: Asking,
+        limits: &[Limit],
+        now: Moment,
+    ) -> Option<Decided> {
+        let is_same = self.epoch() == asking.epoch;
+        let asks_first = self.without != Some(Rule::AskParentFirst);
+        let Some((ledger, _)) = self.serving(now).filter(|_| is_same) else {
+            return Some(Err(self.unavailable()));
+        };
+        if asking.register(ledger, now) && asks_first {
+            if now < asking.until {
+                self.asking.push(asking);
+                return None;
+            }
+            if ledger.may_have_lost_leases(now) {
+                return Some(Err(Failure::Unavailable { retry_after: None }));
+            }
+        }
+        self.grant(asking.call, &asking.request, limits, now)
+    }
+
+    /// Asks the parent what is due, and decides the requests that waited for it.
+    pub(super) fn drive_lower(&mut self, limits: &[Limit], now: Moment) {
+        let lower = self.mastership.as_mut().and_then(|it| it.lower.as_mut());
+        let is_answered = lower.is_none_or(|it| std::mem::take(&mut it.is_answered));
+        let is_over = |it: &mut Asking| is_answered || it.until <= now;
+        let decidable: Vec<_> = self.asking.extract_if(.., is_over).collect();
+        for asking in decidable {
+            let call = asking.call;
+            if let Some(decided) = self.decide(asking, limits, now) {
+                let (to, message) = call.respond(decided);
+                self.actions.push(Action::Respond(to, message));
+            }
+        }
+        if let Some((lower, ledger)) = self.lower(now) {
+            let next = ledger.sweep(now, SWEEP).unwrap_or(Moment::NEVER);
+            lower.sweeps_at = next.max(now.after_seconds(SWEEP_PAUSE));
+            if lower.upstream.wake_at() <= now || ledger.has_parent_news() {
+                self.tell_upstream(Event::Wake, now);
+            }
+        }
+    }
+
+    /// When it needs to be driven for its parent.
+    pub(super) fn lower_wakes_at(&self, now: Moment) -> Moment {
+        let asking = self.asking.iter().map(|it| it.until);
+        let mastership = self.mastership.as_ref();
+        let mastership = mastership.filter(|it| now < it.reign.deadline());
+        let lower = mastership.and_then(|it| it.lower.as_ref());
+        let lower = lower.map(|it| it.upstream.wake_at().min(it.sweeps_at));
+        asking.chain(lower).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Handles an answer of the parent.
+    pub(in crate::simulation) fn on_parent_answer(
+        &mut self,
+        call: NodeCall,
+        outcome: NodeOutcome,
+        time: Moment,
+    ) {
+        let now = self.clock.local(time);
+        let without = self.without;
+        let incarnation = self.incarnation;
+        let Some((lower, ledger)) = self.lower(now) else {
+            return;
+        };
+        if (call.incarnation, call.epoch) != (incarnation, lower.epoch) {
+            return;
+        }
+        lower.is_answered = true;
+        let seq = call.seq;
+        let event = match outcome {
+            Ok(mut response) => {
+                if let Some(rule) = without {
+                    lower.told_epoch = Some(response.epoch);
+                    lower.ablate_response(rule, &mut response, call.sent, ledger, now);
+                }
+                Event::Answered { seq, response }
+            }
+            Err(failure) => Event::Failed { seq, failure },
+        };
+        self.tell_upstream(event, now);
+    }
+
+    /// The poll of the parent, if this server is master, and the server to poll.
+    pub(in crate::simulation) fn poll_parent(&mut self) -> Option<(Process, Message)> {
+        let lower = self.mastership.as_ref()?.lower.as_ref()?;
+        let source = lower.upstream.holder().hint_source(None)?;
+        let message = Message::Poll {
+            call: PollCall {
+                incarnation: self.incarnation,
+                number: self.poll,
+            },
+            poller: Poller::Node(self.membership.name.clone()),
+            after: self.heard_batch,
+        };
+        Some((Process::Server(lower.servers.start + source), message))
+    }
+
+    /// Handles hints of a server of the parent.
+    pub(in crate::simulation) fn on_parent_hints(
+        &mut self,
+        from: usize,
+        hints: HintsResponse,
+        time: Moment,
+    ) {
+        self.heard_batch = hints.after;
+        let first = self.membership.parent.as_ref().map_or(0, |it| it.start);
+        let endpoint = from - first;
+        self.tell_upstream(Event::Hinted { endpoint, hints }, self.clock.local(time));
+    }
+
+    /// Until the deadline of the reign.
+    fn lower(&mut self, now: Moment) -> Option<(&mut Lower, &mut Ledger)> {
+        let Mastership { reign, lower, .. } = self.mastership.as_mut()?;
+        Some((lower.as_mut()?, reign.ledger(now)?))
+    }
+
+    fn tell_upstream(&mut self, event: Event, now: Moment) {
+        let (without, incarnation) = (self.without, self.incarnation);
+        let Some((lower, ledger)) = self.lower(now) else {
+            return;
+        };
+        let mut effects = lower.upstream.handle(event, ledger, now);
+        while lower.upstream.wake_at() <= now {
+            effects.append(&mut lower.upstream.handle(Event::Wake, ledger, now));
+        }
+        let mut messages = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Send {
+                    seq,
+                    endpoint,
+                    mut request,
+                    timeout: _,
+                } => {
+                    if let Some(rule) = without {
+                        lower.ablate_request(rule, &mut request, ledger);
+                    }
+                    let call = NodeCall {
+                        incarnation,
+                        epoch: lower.epoch,
+                        seq,
+                        sent: now,
+                    };
+                    let to = Process::Server(lower.servers.start + endpoint);
+                    messages.push((to, Message::NodeRequest { call, request }));
+                }
+                Effect::Release { endpoint, request } => {
+                    let to = Process::Server(lower.servers.start + endpoint);
+                    messages.push((to, Message::NodeRelease(request)));
+                }
+                Effect::Warn(_) => {}
+            }
+        }
+        let messages = messages.into_iter();
+        self.actions
+            .extend(messages.map(|(to, message)| Action::Ask(to, message)));
+    }
+}

@@ -1,0 +1,92 @@
+//! The nodes of a tree: each has servers, and leases its capacity from its parent.
+
+use std::ops::Range;
+
+use doorman_openapi::NodeId;
+use fastrand::Rng;
+
+use super::{clock::Clock, etcd::Etcd, server::Participation};
+
+/// The longest election lease, in seconds.
+pub(super) const ELECTION_LEASE: u32 = 6;
+
+/// The most servers of a node below another one.
+const LOWER_SERVERS: usize = 2;
+
+/// A node, and what its servers share.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Its servers, among those of all nodes.
+    pub(super) servers: Range<usize>,
+    /// The node that leases it capacity; `None` for the root.
+    pub(super) parent: Option<usize>,
+    /// Present if there are several servers.
+    pub(super) etcd: Option<Etcd>,
+    pub(super) participation: Participation,
+}
+
+/// The node of a server, as the server knows it.
+#[derive(Debug, Clone)]
+pub(super) struct Membership {
+    /// The number of the node.
+    pub(super) index: usize,
+    pub(super) name: NodeId,
+    /// The nodes above it.
+    pub(super) level: u32,
+    pub(super) servers: Range<usize>,
+    /// The servers of the parent.
+    pub(super) parent: Option<Range<usize>>,
+}
+
+impl Node {
+    /// The only node of a run without a tree.
+    pub(super) fn root(servers: usize, etcd: Option<Etcd>, participation: Participation) -> Self {
+        Self {
+            servers: 0..servers,
+            parent: None,
+            etcd,
+            participation,
+        }
+    }
+}
+
+/// Nodes below the root, which has so many servers: one or two, and sometimes one below them.
+pub(super) fn random_nodes(first: usize, is_first: bool, rng: &mut Rng) -> Vec<Node> {
+    let mut parents = vec![0; rng.usize(1..=2)];
+    if rng.u8(..3) == 0 {
+        parents.push(rng.usize(1..=parents.len()));
+    }
+    let mut next = first;
+    let nodes = parents.into_iter().map(|parent| {
+        let servers = next..next + rng.usize(1..=LOWER_SERVERS);
+        next = servers.end;
+        let etcd = (servers.len() > 1).then(|| Etcd::new(Clock::random(rng)));
+        Node {
+            servers,
+            parent: Some(parent),
+            participation: Participation {
+                ttl: etcd.is_some().then(|| rng.u32(2..=ELECTION_LEASE)),
+                is_first: is_first || etcd.is_none(),
+            },
+            etcd,
+        }
+    });
+    nodes.collect()
+}
+
+/// The membership of the servers of a node.
+pub(super) fn membership(nodes: &[Node], index: usize) -> Membership {
+    let parent_of = |node: &usize| nodes[*node].parent;
+    let level = std::iter::successors(Some(index), parent_of).count() - 1;
+    let name = match level {
+        0 => "root".to_owned(),
+        _ => format!("node-{index}"),
+    };
+    Membership {
+        index,
+        name: NodeId::new(name).expect("the name is valid"),
+        level: level as u32,
+        servers: nodes[index].servers.clone(),
+        parent: nodes[index].parent.map(|it| nodes[it].servers.clone()),
+    }
+}
