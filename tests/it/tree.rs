@@ -188,12 +188,16 @@ fn run() {
     let shifted = [
         10.0, 10.0, 10.0, 20.0, 20.0, 20.0, 300.0, 300.0, 300.0, 400.0, 5.0, 5.0,
     ];
-    tree.set_wants(shifted);
-    let took = tree.settle("shift", shares(CAPACITY, shifted));
-    assert!(took < SETTLED, "{took:?}");
-    tree.set_wants(equal);
-    let took = tree.settle("shift back", shares(CAPACITY, equal));
-    assert!(took < SETTLED, "{took:?}");
+    // The first time services may still be looking for the master, and poll for no hints.
+    for round in 0..4 {
+        tree.set_wants(shifted);
+        let there = tree.settle("shift", shares(CAPACITY, shifted));
+        tree.set_wants(equal);
+        let back = tree.settle("shift back", shares(CAPACITY, equal));
+        if round > 0 {
+            assert!(there.max(back) < SETTLED, "{there:?}, {back:?}");
+        }
+    }
 
     // The parent of two leaves is lost, and restarts.
     let region = tree.regions[0].take().expect("it runs").kill();

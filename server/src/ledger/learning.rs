@@ -61,6 +61,11 @@ impl Learning {
         self.booked.total_except(slot.index()) + (granted - self.pool).max(0.0)
     }
 
+    /// The same for all holders.
+    pub(super) fn most_of_all(&self, granted: f64) -> f64 {
+        self.booked.total() + (granted - self.pool).max(0.0)
+    }
+
     /// Records what is booked for a holder, unless it is not confirmed.
     pub(super) fn set_booked(&mut self, slot: EntrySlot, amount: f64) {
         if self.is_confirmed(slot) {

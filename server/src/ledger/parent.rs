@@ -322,11 +322,13 @@ impl Resource {
     /// The capacity that holders may use, and that cannot be given back at once.
     fn outstanding_of_parent(&self, now: Moment) -> f64 {
         let booked = self.booked.total();
-        let parent = self.parent.as_ref();
-        let stated = parent
-            .filter(|_| self.is_learning(now))
-            .map_or(0.0, |it| it.stated);
-        booked.max(stated)
+        let Some(parent) = self.parent.as_ref().filter(|_| self.is_learning(now)) else {
+            return booked;
+        };
+        // Safety rule: holders that have not confirmed their claims have the rest of what the
+        // parent stated.
+        let learning = self.learning.as_ref();
+        booked.max(learning.map_or(parent.stated, |it| it.most_of_all(parent.stated)))
     }
 
     /// Whether the parent should hear of a change before the next refresh.

@@ -89,7 +89,7 @@ pub(super) struct Resource {
     pub(super) terms: ResourceTerms,
     pub(super) learning_until: Moment,
     /// Present in learning mode, unless its end was moved: then no claim is confirmed any more.
-    learning: Option<Box<Learning>>,
+    pub(super) learning: Option<Box<Learning>>,
     predecessor: Option<LostPredecessor>,
     pub(super) entries: Entries,
     /// The booked amount per entry.

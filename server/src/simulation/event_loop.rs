@@ -157,7 +157,8 @@ impl Simulation {
             without: None,
             trace: false,
         };
-        let clocks = (0..scenario.servers).map(|_| Clock::with_drift(scenario.clock_drift, &mut rng));
+        let clocks =
+            (0..scenario.servers).map(|_| Clock::with_drift(scenario.clock_drift, &mut rng));
         let clocks: Vec<_> = clocks.collect();
         let groups = scenario.groups.iter();
         let members = groups.flat_map(|group| std::iter::repeat_n(group, group.count));
@@ -353,9 +354,12 @@ fn new_servers(
 ) -> Vec<Server> {
     let members = nodes.iter().enumerate();
     let members = members.flat_map(|(node, it)| std::iter::repeat_n(node, it.servers.len()));
-    let servers = members.zip(clocks).enumerate().map(|(index, (node, clock))| {
-        let membership = tree::membership(nodes, node);
-        Server::new(index, clock, Arc::clone(document), membership, without)
-    });
+    let servers = members
+        .zip(clocks)
+        .enumerate()
+        .map(|(index, (node, clock))| {
+            let membership = tree::membership(nodes, node);
+            Server::new(index, clock, Arc::clone(document), membership, without)
+        });
     servers.collect()
 }

@@ -472,7 +472,9 @@ impl Server {
             Some(Candidacy::Alone(election)) => election.view(),
             Some(Candidacy::Etcd(election)) => election.view(),
         };
-        let master = view.address.and_then(|address| address.parse::<usize>().ok());
+        let master = view
+            .address
+            .and_then(|address| address.parse::<usize>().ok());
         match master.filter(|master| *master != self.index) {
             Some(master) => Failure::Redirected {
                 to: Some(master - self.membership.servers.start),

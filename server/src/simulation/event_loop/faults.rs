@@ -109,7 +109,8 @@ impl Simulation {
         let paused = self.servers[index].paused_until;
         let until = paused.unwrap_or(self.time).after_seconds(6.0);
         let server = Process::Server(index);
-        self.network.partition(server, Some(self.etcd_of(index)), until);
+        self.network
+            .partition(server, Some(self.etcd_of(index)), until);
     }
 
     /// Sometimes pauses a server between the clock reading for a request and the response. Returns
