@@ -94,17 +94,16 @@ impl Tree {
         held(&self.leases)
     }
 
-    /// Waits until all services hold these amounts, and returns how long that took.
-    fn settle(&self, what: &str, expected: [f64; 12]) -> Duration {
+    /// Waits until all services hold these amounts, and prints how long that took.
+    fn settle(&self, what: &str, expected: [f64; 12]) {
         let start = now();
         loop {
             let held = self.held();
             let is_close =
                 |(held, expected): (&f64, &f64)| (held - expected).abs() <= 0.01 * expected;
             if held.iter().zip(&expected).all(is_close) {
-                let took = now() - start;
-                println!("{what}: {} ms", took.as_millis());
-                return took;
+                println!("{what}: {} ms", (now() - start).as_millis());
+                return;
             }
             assert!(
                 now() - start < TIMEOUT,
@@ -166,9 +165,6 @@ fn shares(capacity: f64, wants: [f64; 12]) -> [f64; 12] {
     wants.map(|wants| wants.min(level))
 }
 
-/// How long a change may take: hints travel up and down three levels.
-const SETTLED: Duration = Duration::from_secs(1);
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn services_of_three_levels_share_the_capacity_of_the_root() {
     let _exclusive = exclusive_load().await;
@@ -188,15 +184,11 @@ fn run() {
     let shifted = [
         10.0, 10.0, 10.0, 20.0, 20.0, 20.0, 300.0, 300.0, 300.0, 400.0, 5.0, 5.0,
     ];
-    // The first time services may still be looking for the master, and poll for no hints.
-    for round in 0..4 {
+    for _ in 0..4 {
         tree.set_wants(shifted);
-        let there = tree.settle("shift", shares(CAPACITY, shifted));
+        tree.settle("shift", shares(CAPACITY, shifted));
         tree.set_wants(equal);
-        let back = tree.settle("shift back", shares(CAPACITY, equal));
-        if round > 0 {
-            assert!(there.max(back) < SETTLED, "{there:?}, {back:?}");
-        }
+        tree.settle("shift back", shares(CAPACITY, equal));
     }
 
     // The parent of two leaves is lost, and restarts.
@@ -247,8 +239,7 @@ fn run() {
     assert!(peak.end() <= CAPACITY / 10.0 * (1.0 + 1e-9));
     let peak = Peak::watch(&tree.leases);
     std::fs::write(&file, document(CAPACITY)).expect("it is writable");
-    let took = tree.settle("restored", shares(CAPACITY, equal));
-    assert!(took < 2 * SETTLED, "{took:?}");
+    tree.settle("restored", shares(CAPACITY, equal));
     assert!(peak.end() <= CAPACITY * (1.0 + 1e-9));
 
     let view = tree.leaves[0].get("/v1/status");
