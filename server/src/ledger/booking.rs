@@ -112,11 +112,6 @@ impl Booking {
         };
     }
 
-    /// Keeps the largest amount that is booked until its own end, beside the next lease.
-    pub(super) fn keep_largest(&mut self, now: Moment) {
-        self.claim = self.largest(now).unwrap_or(Hold::NONE);
-    }
-
     /// Books a new lease. The claim stays while it may be the larger or the longer one.
     pub(super) fn set_lease(&mut self, lease: Hold) {
         self.lease = lease;

@@ -31,6 +31,8 @@ pub(super) struct Entry {
     pub(super) deadline: Moment,
     /// Until then the entry stays without a lease, so that a late request is known as such.
     pub(super) retained_until: Moment,
+    /// Until then the new master of a node may claim less than its predecessor has handed out.
+    pub(super) predecessor_until: Moment,
     /// The lease was granted in learning mode on a claim that was not confirmed. A late copy may
     /// have made it: others may have the capacity, and the holder less.
     pub(super) is_unconfirmed: bool,
@@ -100,6 +102,7 @@ impl Entry {
             last_decision: None,
             deadline: Moment::NEVER,
             retained_until: Moment::ORIGIN,
+            predecessor_until: Moment::ORIGIN,
             is_unconfirmed: false,
             polls: false,
             call: None,

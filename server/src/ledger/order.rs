@@ -65,6 +65,11 @@ impl RequestOrder {
         }
     }
 
+    /// Whether the node has another master since then.
+    pub(super) fn is_of_later_master(self, last: Self) -> bool {
+        self.epoch > last.epoch
+    }
+
     /// Whether it was certainly sent later. Without `seq` that is unknown within an epoch.
     fn was_sent_after(self, last: Self) -> bool {
         match self.epoch.cmp(&last.epoch) {

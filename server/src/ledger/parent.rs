@@ -160,6 +160,14 @@ impl ParentLease {
         }
     }
 
+    /// Whether the parent has leased 0 only because it knew of no demand, or because more will come.
+    /// Holders keep what an older lease covers.
+    pub(super) fn is_none_yet(&self, now: Moment) -> bool {
+        let reason = self.last.as_ref().map(|it| it.answer.reason);
+        let is_said = matches!(reason, Some(Reason::Granted | Reason::Pending));
+        is_said && self.is_leased(now) && self.capacity(now) == 0.0
+    }
+
     /// What the node got in addition to what a previous master may have granted.
     pub(super) fn gained(&self, now: Moment) -> f64 {
         (self.capacity(now) - self.stated).max(0.0)
@@ -235,11 +243,11 @@ impl ParentLease {
 
     /// Records a lease. An older one is kept if it is larger and holders may have more than this
     /// one, or if it lasts longer.
-    fn record(&mut self, lease: Hold, outstanding: f64, now: Moment) {
+    fn record(&mut self, lease: Hold, booked: f64, outstanding: f64, now: Moment) {
         let before = [self.newest, self.older];
         let before = before.into_iter().filter(|hold| now < hold.end);
         let is_needed = |hold: &Hold| hold.amount > lease.amount || hold.end > lease.end;
-        let covers = |hold: &Hold| outstanding <= hold.amount * (1.0 + TOLERANCE);
+        let covers = |hold: &Hold| booked <= hold.amount * (1.0 + TOLERANCE);
         let is_covered = outstanding <= amount(lease, now) * (1.0 + TOLERANCE);
         let older = before
             .filter(is_needed)
@@ -372,6 +380,7 @@ impl Resource {
         answer: &ParentAnswer<'_>,
         now: Moment,
     ) -> Option<Moment> {
+        let booked = self.booked.total();
         let outstanding = self.outstanding_of_parent(now);
         let parent = self.parent.as_mut()?;
         let response = &answer.response.answer;
@@ -402,7 +411,7 @@ impl Resource {
             },
             false => Hold::NONE,
         };
-        parent.record(hold, outstanding, now);
+        parent.record(hold, booked, outstanding, now);
         parent.last = Some(Box::new(answer.response.clone()));
         leases_end
     }

@@ -388,6 +388,11 @@ impl Resource {
         // Whether the holder may have leases of a predecessor beside what is booked for it.
         let is_unknown = is_learning && confirmed.is_none();
 
+        if ask.stamp.echoes_epoch {
+            entry.predecessor_until = Moment::ORIGIN;
+        } else if ask.stamp.order.is_of_later_master(entry.order) {
+            entry.predecessor_until = entry.booking.last_end();
+        }
         entry.order = ask.stamp.order.advance_from(entry.order);
         entry.retained_until = if confirmed.is_some() {
             *learning_until
@@ -472,6 +477,8 @@ impl Resource {
             let mut goal = wants;
             let (capacity, reason) = if terms.is_blocked() {
                 (0.0, Reason::Blocked)
+            } else if parent.as_ref().is_some_and(|it| it.is_none_yet(now)) && wants > 0.0 {
+                (held.min(wants), Reason::Pending)
             } else if is_unknown {
                 let kept = keep_while_learning(held, others, terms);
                 let reason = match reaches(kept, wants) {
@@ -712,14 +719,13 @@ fn book_claim(entry: &mut Entry, ask: &Ask<'_>, limit: Hold, now: Moment) -> f64
         Has::Amount(has) => {
             let claim = has.get().max(outstanding).min(limit.amount);
             // Safety rule: the new master of a node may claim less than its predecessor has handed
-            // out, until it echoes the epoch. What was booked before stays until its own end.
-            let is_final = ask.kind == HolderKind::Client || ask.stamp.echoes_epoch;
-            if !is_final && claim < entry.booking.amount(now) {
-                entry.booking.keep_largest(now);
-                return claim;
-            }
-            entry.booking.set_claim(claim, limit.end, now);
-            entry.booking.claim(now).map_or(0.0, |claim| claim.amount)
+            // out, until it echoes the epoch. Until then nothing is lowered.
+            let booked = match now < entry.predecessor_until {
+                true => claim.max(entry.booking.amount(now)),
+                false => claim,
+            };
+            entry.booking.set_claim(booked, limit.end, now);
+            entry.booking.claim(now).map_or(0.0, |_| claim)
         }
         Has::Unknown => {
             let booked = entry.booking.amount(now);

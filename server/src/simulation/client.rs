@@ -60,6 +60,8 @@ pub(super) struct Client {
     index: usize,
     /// The servers of its node.
     pub(super) servers: Range<usize>,
+    /// Whether its node is below another one.
+    is_lower: bool,
     without: Option<Rule>,
 }
 
@@ -93,6 +95,7 @@ impl Client {
             seed: 0,
             index,
             servers,
+            is_lower: false,
             without,
         }
     }
@@ -111,6 +114,7 @@ impl Client {
     pub(super) fn with_servers(self, servers: Range<usize>) -> Self {
         let holder = new_holder(self.index, self.incarnation, servers.len(), self.seed);
         Self {
+            is_lower: servers.start > 0,
             servers,
             holder,
             ..self
@@ -211,6 +215,8 @@ impl Client {
             .resources
             .iter()
             .filter(|it| it.gets.capacity == Capacity::ZERO && it.reason != Reason::Blocked)
+            // A node whose own lease has ended has none to give.
+            .filter(|it| !self.is_lower || it.gets.lease_length > Seconds::ZERO)
             .filter_map(|it| self.resource_index(&it.resource_id))
             .filter(|resource| self.usable[*resource].at(time) > 0.0)
             .filter(|resource| self.wants[*resource].is_some_and(|wants| wants > 0.0))
