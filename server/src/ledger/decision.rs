@@ -79,11 +79,11 @@ impl GrantInput {
 }
 
 /// Safety rule: in learning mode a holder keeps what it claims until its claim is confirmed. Claims
-/// above the capacity are scaled down.
-pub(super) fn keep_while_learning(held: f64, others: f64, terms: &ResourceTerms) -> f64 {
+/// above what was `granted`, at most, are scaled down.
+pub(super) fn keep_while_learning(held: f64, others: f64, granted: f64) -> f64 {
     let claimed = held + others;
-    if claimed > terms.capacity() {
-        held * (terms.capacity() / claimed)
+    if claimed > granted {
+        held * (granted / claimed)
     } else {
         held
     }

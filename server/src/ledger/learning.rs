@@ -63,7 +63,13 @@ impl Learning {
 
     /// The same for all holders.
     pub(super) fn most_of_all(&self, granted: f64) -> f64 {
-        self.booked.total() + (granted - self.pool).max(0.0)
+        self.booked.total() + self.unheard(granted)
+    }
+
+    /// What holders have that have not confirmed their claims, at most, of what a predecessor had
+    /// `granted`.
+    pub(super) fn unheard(&self, granted: f64) -> f64 {
+        (granted - self.pool).max(0.0)
     }
 
     /// Records what is booked for a holder, unless it is not confirmed.

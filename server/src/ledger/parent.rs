@@ -168,6 +168,11 @@ impl ParentLease {
         is_said && self.is_leased(now) && self.capacity(now) == 0.0
     }
 
+    /// The most that a previous master may have granted.
+    pub(super) fn granted_before(&self, now: Moment) -> f64 {
+        self.covered(now).max(self.stated)
+    }
+
     /// What the node got in addition to what a previous master may have granted.
     pub(super) fn gained(&self, now: Moment) -> f64 {
         (self.capacity(now) - self.stated).max(0.0)
@@ -289,6 +294,7 @@ impl Resource {
         let outstanding = self.outstanding_of_parent(now);
         let wants = self.sum_wants();
         let booked = self.booked.total();
+        let unheard = self.unheard(now);
         let parent = self.parent.as_mut()?;
         if !is_learning && parent.knowledge == Knowledge::ClaimsOfHolders {
             parent.knowledge = Knowledge::Leases;
@@ -307,15 +313,40 @@ impl Resource {
             Knowledge::ClaimsOfHolders => Some(parent.capacity(now).max(booked)),
             Knowledge::NoLease | Knowledge::Leases => Some(parent.capacity(now)),
         };
+        let mut entries = entries(&self.demands, parent.levels());
+        if unheard > 0.0 {
+            // The demand of holders that are not known yet: what they have, as far as one can tell.
+            match entries.last_mut() {
+                Some(last) => {
+                    let clients = last.num_clients.get().saturating_add(1);
+                    last.num_clients = ClientCount::new(clients).unwrap_or(last.num_clients);
+                    last.wants = Capacity::saturating(last.wants.get() + unheard);
+                }
+                None => entries.push(Band {
+                    priority: 0,
+                    num_clients: ClientCount::ONE,
+                    wants: Capacity::saturating(unheard),
+                }),
+            }
+        }
         Some(ServerResourceRequest {
             resource_id,
-            wants: entries(&self.demands, parent.levels()),
+            wants: entries,
             has: has.map(|has| HeldLease {
                 capacity: Capacity::saturating(has),
             }),
             outstanding: Capacity::saturating(outstanding),
             used: Some(Capacity::saturating(parent.used)),
         })
+    }
+
+    /// While this master learns: the part of what the parent stated of which no holder has
+    /// confirmed a claim.
+    fn unheard(&self, now: Moment) -> f64 {
+        let parent = self.parent.as_ref().filter(|_| self.is_learning(now));
+        let stated = parent.map_or(0.0, |it| it.stated);
+        let learning = self.learning.as_ref();
+        learning.map_or(0.0, |it| it.unheard(stated))
     }
 
     /// Whether the request is a claim that grows while this master learns: the parent must not

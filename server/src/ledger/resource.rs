@@ -376,11 +376,15 @@ impl Resource {
             &scaled_ask
         };
 
+        // The most that a predecessor may have granted.
+        let granted = parent
+            .as_ref()
+            .map_or(terms.capacity(), |it| it.granted_before(now));
         if let (Some(learning), Has::Amount(has), true) =
             (&mut *learning, ask.has, ask.stamp.echoes_epoch)
         {
             // Without `outstanding`: operations may outlive their lease.
-            learning.confirm(entry.slot, has.get().min(terms.capacity()));
+            learning.confirm(entry.slot, has.get().min(granted));
         }
         let confirmed = learning
             .as_deref_mut()
@@ -430,7 +434,7 @@ impl Resource {
         let is_first_claim = is_learning && !was_confirmed;
         let claim_limit = if is_first_claim && ask.has != Has::Unknown {
             Hold {
-                amount: terms.capacity(),
+                amount: granted,
                 end: *learning_until,
             }
         } else {
@@ -480,7 +484,7 @@ impl Resource {
             } else if parent.as_ref().is_some_and(|it| it.is_none_yet(now)) && wants > 0.0 {
                 (held.min(wants), Reason::Pending)
             } else if is_unknown {
-                let kept = keep_while_learning(held, others, terms);
+                let kept = keep_while_learning(held, others, granted);
                 let reason = match reaches(kept, wants) {
                     true => Reason::Granted,
                     false => Reason::Pending,
