@@ -135,6 +135,11 @@ impl Window {
         }
     }
 
+    /// Goes on from another running total, without attempts.
+    pub(crate) fn continue_from(&mut self, total: f64) {
+        self.total = total;
+    }
+
     /// Records a sample of the running total and returns whether it grew. It falls when requests
     /// cost less than they were charged.
     pub(crate) fn record(&mut self, total: f64, length: f64, now: Moment) -> bool {

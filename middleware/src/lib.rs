@@ -168,5 +168,7 @@ pub use rate::{KeyedRate, Rate, RateSettings};
 pub use refusal::{Refusal, RefusalReason};
 pub use resource_use::ResourceUse;
 pub use rules::InvalidRules;
-pub use snapshot::{LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot};
+pub use snapshot::{
+    BandSnapshot, LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot,
+};
 pub use status::WorkerState;

@@ -305,7 +305,7 @@ impl Holder {
 
     fn set_demand(&mut self, id: &ResourceId, demand: Demand, now: Moment) {
         let index = self.resources.find(id);
-        if index.is_some_and(|index| self.update_demand(index, demand, now)) {
+        if index.is_some_and(|index| self.update_demand(index, &demand, now)) {
             return;
         }
         self.releases.remove(id);
@@ -327,7 +327,7 @@ impl Holder {
     pub(super) fn update_demand(
         &mut self,
         index: ResourceIndex,
-        demand: Demand,
+        demand: &Demand,
         now: Moment,
     ) -> bool {
         let update = |resource: &mut Resource| resource.set_demand(demand, now);

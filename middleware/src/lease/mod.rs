@@ -20,7 +20,8 @@ pub use self::transport::HttpTransport;
 pub use self::{
     client::{Transport, TransportError},
     event::{
-        ActiveLease, Demand, Effect, Event, Failure, FirstAnswer, Holding, ResourceTerms, Warning,
+        ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, Holding,
+        ResourceTerms, Warning,
     },
     holder::{Holder, HolderSettings},
     worker::Worker,

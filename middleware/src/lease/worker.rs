@@ -1,5 +1,6 @@
 //! The task around the state machine: it keeps the time, sends requests and updates the limiters.
 
+mod bands;
 mod hints;
 mod leases;
 mod limiters;

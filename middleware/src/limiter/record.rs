@@ -106,6 +106,8 @@ const SUPPRESSED: u64 = 2 << FLAGS_SHIFT;
 const EVER_LEASED: u64 = 4 << FLAGS_SHIFT;
 const ON_CREDIT: u64 = 8 << FLAGS_SHIFT;
 const MAY_GROW: u64 = 16 << FLAGS_SHIFT;
+/// Requests of another limit have a higher priority than those of these settings.
+const OUTRANKED: u64 = 32 << FLAGS_SHIFT;
 
 /// The resource has another unit than its limits.
 const UNIT_MISMATCH: u8 = 1;
@@ -187,7 +189,8 @@ pub(super) fn is_in_use(head: u64) -> bool {
 
 impl Record {
     /// The words of a lease with a rate, of a resource without suppression; `None` when there is
-    /// none, they are just being written, or the record is not of this generation and settings.
+    /// none, they are just being written, or the record is not of this generation and settings, or
+    /// there is a higher priority.
     #[expect(
         clippy::inline_always,
         reason = "measured: copies of its result cost more"
@@ -209,7 +212,7 @@ impl Record {
             | EVER_LEASED
             | (u64::from(generation) << GENERATION_SHIFT)
             | (u64::from(settings) << SETTINGS_SHIFT);
-        let looked_at = IN_USE | EVER_LEASED | SUPPRESSED | GENERATION | SETTINGS;
+        let looked_at = IN_USE | EVER_LEASED | SUPPRESSED | OUTRANKED | GENERATION | SETTINGS;
         // Neither infinite nor negative, which are other refills.
         let is_rate = refill < f64::INFINITY.to_bits();
         let is_plain = head & looked_at == wanted && is_rate;
@@ -294,11 +297,11 @@ impl Record {
         created_at: Option<Moment>,
         change: impl FnOnce(),
     ) {
-        let keep = |head| head & (GENERATION | SETTINGS | IN_USE);
+        let keep = |head| head & (GENERATION | SETTINGS | IN_USE | OUTRANKED);
         self.write_as(keep, extra, published, terms, created_at, change);
     }
 
-    /// The same; `owner` gives the generation, the number of the settings and whether it is in use.
+    /// The same; `owner` gives what does not depend on the state.
     fn write_as(
         &self,
         owner: impl FnOnce(u64) -> u64,
@@ -376,6 +379,18 @@ impl Record {
     /// The record is no longer in use. For the holder of the store's lock.
     pub(super) fn end(&self) {
         self.head.write(|head| head & !IN_USE);
+    }
+
+    pub(super) fn is_outranked(&self) -> bool {
+        self.head.load() & OUTRANKED != 0
+    }
+
+    /// For the holder of the store's lock.
+    pub(super) fn set_outranked(&self, is_outranked: bool) {
+        self.head.write(|head| match is_outranked {
+            true => head | OUTRANKED,
+            false => head & !OUTRANKED,
+        });
     }
 
     pub(super) fn set_unit_mismatch(&self, mismatch: bool) {

@@ -10,7 +10,8 @@ use doorman_openapi::{
 use crate::{
     demand::FOLLOW_UP_INTERVAL,
     lease::{
-        ActiveLease, Demand, FirstAnswer, Holding, ResourceTerms, backoff::MAX_PAUSE_WITHOUT_LEASE,
+        ActiveLease, Demand, DemandBands, FirstAnswer, Holding, ResourceTerms,
+        backoff::MAX_PAUSE_WITHOUT_LEASE,
     },
     limiter::{SharedBalance, Sharing},
 };
@@ -52,6 +53,7 @@ pub(super) struct Resource {
     outstanding: Capacity,
     used: Capacity,
     priority: i32,
+    bands: Option<Arc<DemandBands>>,
     /// The demand in the newest request.
     requested: Capacity,
     /// The use reported in the newest request.
@@ -103,6 +105,7 @@ impl Resource {
             outstanding: demand.outstanding,
             used: demand.used,
             priority: demand.priority,
+            bands: demand.bands,
             requested: Capacity::ZERO,
             reported: Capacity::ZERO,
             ends: Moment::ORIGIN,
@@ -226,24 +229,19 @@ impl Resource {
             resource_id,
             wants: self.wants,
             priority: (self.priority != 0).then_some(self.priority),
-            bands: None,
+            bands: self.bands.as_ref().map(|bands| bands.0.clone()),
             has: has.map(|capacity| HeldLease { capacity }),
             outstanding: self.outstanding,
             used: Some(self.used),
         }
     }
 
-    pub(super) fn set_demand(&mut self, demand: Demand, now: Moment) {
-        let Demand {
-            wants,
-            outstanding,
-            used,
-            priority,
-        } = demand;
-        self.wants = wants;
-        self.outstanding = outstanding;
-        self.used = used;
-        self.priority = priority;
+    pub(super) fn set_demand(&mut self, demand: &Demand, now: Moment) {
+        self.wants = demand.wants;
+        self.outstanding = demand.outstanding;
+        self.used = demand.used;
+        self.priority = demand.priority;
+        self.bands.clone_from(&demand.bands);
         self.advance_due(now);
     }
 

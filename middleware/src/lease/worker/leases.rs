@@ -104,7 +104,7 @@ impl<T: Transport> Worker<T> {
     }
 
     pub(super) fn set_demand(&mut self, index: ResourceIndex, demand: Demand, now: Moment) {
-        if self.parts.holder.update_demand(index, demand, now) {
+        if self.parts.holder.update_demand(index, &demand, now) {
             return;
         }
         if let Some((limiter, _)) = self.limiters.get_mut(index) {

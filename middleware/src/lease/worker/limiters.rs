@@ -4,6 +4,7 @@ use std::{mem, time::Duration};
 
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, SafeCapacity, Seconds, Unit};
 
+use super::bands::TrackedBands;
 use crate::{
     demand::{
         FOLLOW_UP_INTERVAL, GaugeSample, InUseDemand, ReportedDemand, Window, fading_demand,
@@ -47,6 +48,8 @@ pub(super) struct TrackedLimiter {
     in_use: Option<Box<InUseDemand>>,
     /// All units of the gauge were given up for others, and there was no request since.
     yielded: bool,
+    /// Boxed, because few resources have requests of several priorities.
+    bands: Option<Box<TrackedBands>>,
     /// Boxed, because few resources use SUPPRESSION.
     suppression: Option<Box<SuppressionReports>>,
     last_attempt: Moment,
@@ -95,6 +98,7 @@ impl TrackedLimiter {
             period: 1.0,
             in_use: (limiter.unit() == Unit::Gauge).then(|| Box::new(InUseDemand::new(now))),
             yielded: false,
+            bands: None,
             suppression: None,
             last_attempt: now,
             fast_sample: 0.0,
@@ -158,7 +162,24 @@ impl TrackedLimiter {
             self.last_attempt = now;
             self.yielded = false;
         }
+        self.record_bands(limiter, now);
         total
+    }
+
+    fn record_bands(&mut self, limiter: Limiter<'_>, now: Moment) {
+        let Some(current) = limiter.current_bands() else {
+            self.bands = None;
+            return;
+        };
+        let mut tracked = match self.bands.take() {
+            Some(tracked) if tracked.is_of(&current) => tracked,
+            other => {
+                let earlier = other.map(|tracked| *tracked);
+                Box::new(TrackedBands::new(current, earlier, limiter, now))
+            }
+        };
+        tracked.record(limiter, self.window_length.into(), now);
+        self.bands = Some(tracked);
     }
 
     /// The units that a gauge wants. One is kept without requests, so that the next one need not
@@ -194,6 +215,9 @@ impl TrackedLimiter {
             self.window.forget_bursts();
         }
         self.window.accept_fall();
+        if let Some(bands) = &mut self.bands {
+            bands.accept_fall();
+        }
         let measured = self.window.per_second();
         self.demand(limiter, self.or_fading(measured, total, now))
     }
@@ -208,7 +232,13 @@ impl TrackedLimiter {
             && self.suppression.is_none()
             && !self.is_short()
             && self.leased.get() <= wants * MUCH_SURPLUS;
-        is_needed.then(|| self.window.begin_stretch()).flatten()
+        if !is_needed {
+            return None;
+        }
+        if let Some(bands) = &mut self.bands {
+            bands.begin_stretch();
+        }
+        self.window.begin_stretch()
     }
 
     /// Whether the holder waits for a larger lease, because of a rise that was just measured.
@@ -228,11 +258,18 @@ impl TrackedLimiter {
         let units = limiter.units_in_use();
         let used = limiter.tally().admitted - self.admitted_before;
         self.used = self.used.max(used);
+        let bands = self.bands.as_ref();
+        let divided = bands.and_then(|bands| bands.divide(wants, self.period));
+        let (priority, bands) = match divided {
+            Some(divided) => (divided.priority, divided.bands),
+            None => (limiter.priority(), None),
+        };
         Demand {
             wants,
             outstanding: units.map_or(Capacity::ZERO, |it| Capacity::saturating(it.in_use)),
             used: Capacity::saturating(self.used),
-            priority: limiter.priority(),
+            priority,
+            bands,
         }
     }
 
@@ -260,7 +297,7 @@ impl TrackedLimiter {
             if !self.bursts_in_doubt {
                 growth = growth.max(level.rate_for(self.window.burst()));
             }
-            if self.shortage == Some(Shortage::Denied) {
+            if self.shortage >= Some(Shortage::Denied) {
                 growth = growth.max(GROWTH_WHILE_DENIED * level.rate);
             }
         }

@@ -16,6 +16,7 @@ use self::{
 };
 use super::{
     LeaseState, Limiter, LimiterHandle, LimiterSettings, NamePrefix, RegisteredSettings, Shortage,
+    TakenUnits,
     retention::{Freed, KeySlots, Purpose},
     store::{LimiterTable, Store},
 };
@@ -43,7 +44,7 @@ pub(crate) type FirstState = Box<dyn Fn(&ResourceId) -> Option<LeaseState> + Sen
 
 /// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's shortage
 /// only when the channel was just empty, and returned units when it takes their message. So the
-/// channel holds at most seven messages of one limiter.
+/// channel holds at most nine messages of one limiter.
 #[derive(Debug, Clone)]
 pub(crate) enum Nudge {
     New(LimiterHandle),
@@ -322,7 +323,7 @@ impl Registry {
     }
 
     /// Gives units of a gauge back. Signals it to the worker, if more are in use than leased.
-    pub(crate) fn give_back(&self, limiter: &LimiterHandle, units: f64) {
+    pub(crate) fn give_back(&self, limiter: &LimiterHandle, units: &TakenUnits) {
         let is_overused = limiter.get().give_back(units);
         if is_overused {
             self.report_soon(limiter.get());

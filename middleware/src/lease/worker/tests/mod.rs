@@ -12,6 +12,7 @@ mod hints;
 mod leases;
 mod new_keys;
 mod plane;
+mod priorities;
 mod real_ledger;
 mod rules;
 mod scale_out;
