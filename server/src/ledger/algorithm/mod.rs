@@ -65,7 +65,8 @@ impl ShareRule {
         self.share_with(&mut BandShares::default(), demands, own, polls)
     }
 
-    /// The same, for several holders. `bands` is for one order and state of the demands.
+    /// The same, for several holders. `bands` is for one order and state of the demands, and one
+    /// capacity and floor.
     pub(super) fn share_with(
         &self,
         bands: &mut BandShares,
@@ -134,13 +135,13 @@ impl ShareRule {
     /// something; `None` if it does.
     pub(super) fn priority_limit(
         &self,
+        bands: &mut BandShares,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand>,
     ) -> Option<PriorityLimit> {
         if !self.reads_priorities() || self.fits(demands) {
             return None;
         }
-        let mut bands = BandShares::default();
         own.filter_map(|placed| bands.limit(self, demands, placed))
             .last()
     }
@@ -148,6 +149,7 @@ impl ShareRule {
     /// The share before rounding to whole steps; `None` without granularity.
     pub(super) fn unrounded_share(
         &self,
+        bands: &mut BandShares,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand> + Clone,
         polls: bool,
@@ -156,7 +158,7 @@ impl ShareRule {
             granularity: 0.0,
             ..*self
         };
-        (self.granularity > 0.0).then(|| unrounded.share(demands, own, polls))
+        (self.granularity > 0.0).then(|| unrounded.share_with(bands, demands, own, polls))
     }
 
     /// The most that FAIR_SHARE gives one client; `None` while every demand is met.
