@@ -326,7 +326,9 @@ impl Scenario {
 impl File {
     fn check(self, document: Option<Document>) -> Result<Scenario, InvalidScenario> {
         check("seconds", self.seconds, 1.0..=MAX_SECONDS)?;
-        check("measure_from", self.measure_from, 0.0..=self.seconds)?;
+        // There is a sample at each whole second.
+        let last_sample = self.seconds.floor();
+        check("measure_from", self.measure_from, 0.0..=last_sample)?;
         check("clock_drift", self.clock_drift, 0.0..=0.05)?;
         self.network.check()?;
         let servers = self.servers.count;

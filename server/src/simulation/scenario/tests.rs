@@ -59,6 +59,11 @@ fn errors_name_the_field_and_what_is_right() {
             "measure_from: must be a number from 0 to 60, not 61",
         ),
         (
+            "seconds: 60",
+            "seconds: 60.9\nmeasure_from: 60.5",
+            "measure_from: must be a number from 0 to 60, not 60.5",
+        ),
+        (
             "count: 3",
             "count: 0",
             "servers.count: must be a number from 1 to 9, not 0",
