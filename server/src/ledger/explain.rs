@@ -240,7 +240,10 @@ impl Resource {
         let share = rule.share_with(bands, &self.demands, demands, entry.polls);
         let hints = self.hints.as_ref();
         if hints.is_some_and(|hints| hints.may_keep_surplus(entry)) {
-            let lease = entry.booking.lease(current.now).map_or(0.0, |lease| lease.amount);
+            let lease = entry
+                .booking
+                .lease(current.now)
+                .map_or(0.0, |lease| lease.amount);
             let held = lease.max(entry.outstanding.get());
             rule.keep_surplus(share, entry.wants(), held, available)
         } else {

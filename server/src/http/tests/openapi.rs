@@ -137,7 +137,12 @@ async fn parameters_in_the_schema_are_those_of_documents() {
     let template = json!({"capacity": 1, "algorithm": {
         "kind": "PRIORITY_SHARE", "parameters": [{"name": "other", "value": "1"}]
     }});
-    let reply = put(&Stored::new().router, "/v1/templates/db", template.to_string()).await;
+    let reply = put(
+        &Stored::new().router,
+        "/v1/templates/db",
+        template.to_string(),
+    )
+    .await;
     let problem = format!("{:?}", reply.problem(422));
     assert!(problem.contains(&expected), "{problem}");
 }
