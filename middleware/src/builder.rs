@@ -18,7 +18,7 @@ use crate::{
     status::Status,
 };
 
-const IDLE_AFTER: Duration = Duration::from_secs(60);
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(60);
 
 /// Builds a [`Doorman`]. Building contacts no server. Fallbacks apply until one is reached.
 #[must_use = "nothing is leased until it is built and its worker runs"]

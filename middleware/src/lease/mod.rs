@@ -2,6 +2,7 @@
 //!
 //! [`Holder`] is the protocol as a pure state machine without IO, which a simulator can run.
 //! [`Worker`] is the task around it: it keeps the time, sends requests and publishes leases.
+//! [`SimulatedLayer`] stands for both in simulated time.
 
 mod backoff;
 mod client;
@@ -24,7 +25,7 @@ pub use self::{
         ResourceTerms, Warning,
     },
     holder::{Holder, HolderSettings},
-    worker::Worker,
+    worker::{SimulatedLayer, Worker},
 };
 pub use crate::limiter::{SharedBalance, Sharing};
 

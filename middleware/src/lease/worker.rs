@@ -5,6 +5,7 @@ mod hints;
 mod leases;
 mod limiters;
 mod rules;
+mod simulated;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+pub use self::simulated::SimulatedLayer;
 use self::{
     hints::HintPoller,
     leases::RequestFailure,

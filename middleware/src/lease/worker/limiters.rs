@@ -386,7 +386,7 @@ impl TrackedLimiter {
 
     /// Counts the time without requests from the first answer on: a service that waited for it
     /// starts with the lease.
-    pub(super) fn begin_to_be_idle(&mut self, limiter: Limiter<'_>, now: Moment) {
+    fn begin_to_be_idle(&mut self, limiter: Limiter<'_>, now: Moment) {
         if limiter.is_permanent() {
             self.last_attempt = self.last_attempt.max(now);
         }
@@ -434,7 +434,7 @@ impl TrackedLimiter {
     }
 
     /// The state for a holding, in the limiter's running totals.
-    pub(super) fn lease_state(&self, limiter: Limiter<'_>, holding: &Holding) -> LeaseState {
+    fn lease_state(&self, limiter: Limiter<'_>, holding: &Holding) -> LeaseState {
         let stated = limiter.with_settings(|settings| settings.wants.get().is_some());
         let mut state = lease_state(holding, limiter.unit(), stated);
         if let LeaseState::Leased {
@@ -520,6 +520,14 @@ pub(super) struct Sample {
     pub(super) demand: Option<Demand>,
     /// Unused for long and with a full bucket, so that forgetting it gives nothing away.
     pub(super) idle: bool,
+}
+
+/// A holding that was published to its limiter.
+#[derive(Debug)]
+pub(super) struct Publication {
+    pub(super) state: LeaseState,
+    pub(super) has_other_unit: bool,
+    pub(super) is_first_answer: bool,
 }
 
 /// The limiters, by their numbers.
@@ -633,15 +641,33 @@ impl Limiters {
         }
     }
 
-    /// Takes over a holding that was published to the limiter.
-    pub(super) fn apply(&mut self, index: ResourceIndex, holding: &Holding, now: Moment) {
-        if let Some(tracked) = self.tracked.get_mut(index)
-            && let limiter = self.table.get(index.number(), tracked.generation)
-            && tracked.apply(limiter, holding, now)
-        {
+    /// Publishes a holding to its limiter; `None` if the limiter is forgotten.
+    pub(super) fn publish(
+        &mut self,
+        index: ResourceIndex,
+        holding: &Holding,
+        now: Moment,
+    ) -> Option<Publication> {
+        let tracked = self.tracked.get_mut(index)?;
+        let limiter = self.table.get(index.number(), tracked.generation);
+        if tracked.apply(limiter, holding, now) {
             let soon = now.after_seconds(tracked.fast_sample.into());
             self.samples.set(index, Some((SAMPLES, soon)));
         }
+        let state = tracked.lease_state(limiter, holding);
+        let has_other_unit = has_other_unit(holding.terms.as_deref(), limiter.unit());
+        limiter.set_unit_mismatch(has_other_unit);
+        limiter.publish(state, now);
+        let is_first_answer = holding.first_answer == FirstAnswer::Received
+            && !mem::replace(&mut tracked.answered, true);
+        if is_first_answer {
+            tracked.begin_to_be_idle(limiter, now);
+        }
+        Some(Publication {
+            state,
+            has_other_unit,
+            is_first_answer,
+        })
     }
 
     /// Samples the next limiter that is due and clears its demand signal.
@@ -705,7 +731,7 @@ pub(super) fn lease_state(holding: &Holding, unit: Unit, wants_stated: bool) -> 
 }
 
 /// Whether a resource is known to be in another unit than its limiter.
-pub(super) fn has_other_unit(terms: Option<&ResourceTerms>, unit: Unit) -> bool {
+fn has_other_unit(terms: Option<&ResourceTerms>, unit: Unit) -> bool {
     terms.is_some_and(|terms| terms.unit != unit)
 }
 
