@@ -243,18 +243,18 @@ mod tests {
             seed: 7,
         });
         layer.add_limit(&ResourceId::new("db").unwrap(), 0, at(0.0));
-        let effects = layer.tick(at(0.0));
-        let Some(Effect::Send { seq, .. }) = effects.last() else {
-            panic!("{effects:?}");
+        let (now, seq) = loop {
+            let now = layer.wake_at().max(at(0.0));
+            let effects = layer.tick(now);
+            if let Some(Effect::Send { seq, .. }) = effects.last() {
+                break (now, *seq);
+            }
         };
         let mut granted = grant("db", 100.0);
         granted.admission_probability = probability.map(Probability::saturating);
         let response = response(vec![granted]);
-        let answered = Event::Answered {
-            seq: *seq,
-            response,
-        };
-        assert!(!layer.handle(answered, at(0.0)).is_empty());
+        let answered = Event::Answered { seq, response };
+        assert!(!layer.handle(answered, now).is_empty());
         layer
     }
 
@@ -270,7 +270,8 @@ mod tests {
     #[test]
     fn requests_spend_the_lease_in_simulated_time() {
         // The bucket, and two seconds of its rate.
-        assert_eq!(admitted(&mut leased(None)), 300);
+        let admitted = admitted(&mut leased(None));
+        assert!((298..=300).contains(&admitted), "{admitted}");
     }
 
     #[test]
