@@ -333,11 +333,12 @@ impl Resource {
             UsageBaseline::Zero
         };
         let used = entry.report_used(ask.used, baseline, terms.rate());
-        feedback.charge(used, terms, now);
         let wanted_before = entry.wants();
         entry.set_demand(ask.bands, demands);
         let has_jumped = entry.wants() > JUMP * wanted_before;
+        // Before the charge, which the demand may explain.
         feedback.set_demand(demands.total().wants, terms, now);
+        feedback.charge(used, terms, now);
 
         let booked_before = entry.booking.amount(now);
         let others = booked.total_except(entry.slot.index());
