@@ -33,5 +33,5 @@ pub use crate::limiter::{SharedBalance, Sharing};
 pub(crate) use self::transport::{Certificates, Pem};
 pub(crate) use self::{
     client::ControlPlaneClient,
-    worker::{Command, WorkerParts},
+    worker::{Command, IDLE_AFTER, WorkerParts},
 };

@@ -57,6 +57,8 @@ type DefaultTransport = super::HttpTransport;
 #[cfg(not(feature = "reqwest"))]
 type DefaultTransport = std::convert::Infallible;
 
+/// How long a key is kept without requests, by default.
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(60);
 /// The time to release all leases, so that a process that ends is not held up.
 const SHUTDOWN_TIME: Duration = Duration::from_millis(500);
 /// The longest sleep: timers stand still while the machine is suspended, but leases expire.

@@ -6,10 +6,9 @@ use arc_swap::ArcSwapOption;
 use doorman_openapi::{Moment, ResourceId};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::limiters::Limiters;
+use super::{IDLE_AFTER, limiters::Limiters};
 use crate::{
     Cost,
-    builder::IDLE_AFTER,
     lease::{Demand, Effect, Event, Holder, HolderSettings, index::ResourceIndex},
     limiter::{
         FirstLease, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings, Registry,
