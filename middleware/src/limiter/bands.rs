@@ -15,10 +15,12 @@
 use std::sync::Arc;
 
 use doorman_openapi::Unit;
+use smallvec::SmallVec;
 
 use super::{
-    Limiter,
+    Limiter, LimiterSettings,
     atomics::AtomicF64,
+    record::Rank,
     settings::Priority,
     sync::{AtomicU32, Ordering},
 };
@@ -74,8 +76,11 @@ impl Band {
         self.wants.load()
     }
 
+    /// The units are kept at once: the worker may look later.
     fn raise_peak(&self, units: f64) {
-        self.peak.update(|peak| peak.max(units));
+        for word in [&self.peak, &self.kept] {
+            word.update(|peak| peak.max(units));
+        }
     }
 
     fn take_peak(&self) -> f64 {
@@ -289,11 +294,19 @@ impl Limiter<'_> {
     }
 
     /// The band of a request; `None` if all requests have one priority.
+    #[cold]
     pub(super) fn band(self, priority: i32) -> Option<RequestBand> {
         self.with_bands(|bands| RequestBand {
             position: bands.position(priority),
             bands: Arc::clone(bands),
         })
+    }
+
+    /// Lets a request that is held back look again, after less is kept for higher ones.
+    pub(crate) fn wake_held_back(self) {
+        if self.record.has_queue() {
+            self.queue().wake_first_held_back();
+        }
     }
 
     /// The totals of its bands.
@@ -310,19 +323,17 @@ impl Limiter<'_> {
     /// The bands, by the priorities that exist now.
     pub(crate) fn current_bands(self) -> Option<Arc<Bands>> {
         let bands = self.with_bands(Arc::clone)?;
-        let priorities = self.with_settings(|own| own.priority.in_force());
-        if bands.has(&priorities) && !self.has_stale_rank(&priorities) {
+        let (own, priorities) = self.with_settings(Self::ranks);
+        if bands.has(&priorities) && self.record.rank() == rank_of(own, &priorities) {
             return Some(bands);
         }
         self.update_bands();
         self.with_bands(Arc::clone)
     }
 
-    /// Whether the record does not know that its own limit has, or has not, the highest priority.
-    fn has_stale_rank(self, priorities: &[i32]) -> bool {
-        let own = self.with_settings(|own| own.priority.own());
-        let is_outranked = priorities.first().is_some_and(|highest| own < *highest);
-        is_outranked != self.record.is_outranked()
+    /// The priority of the limit that created the limiter, and all.
+    fn ranks(own: &LimiterSettings) -> (i32, SmallVec<[i32; 4]>) {
+        (own.priority.own(), own.priority.in_force())
     }
 
     /// Gives the requests of a limit with this priority a band.
@@ -346,17 +357,23 @@ impl Limiter<'_> {
         if !self.is_current() {
             return;
         }
-        let (own, priorities) =
-            self.with_settings(|own| (own.priority.own(), own.priority.in_force()));
+        let (own, priorities) = self.with_settings(Self::ranks);
         let earlier = slot.load();
         let earlier = earlier
             .as_deref()
             .filter(|it| it.generation == self.generation);
         let bands = (priorities.len() > 1)
             .then(|| Arc::new(Bands::new(self.generation, &priorities, earlier)));
-        let is_outranked =
-            bands.is_some() && priorities.first().is_some_and(|highest| own < *highest);
         slot.store(bands);
-        self.record.set_outranked(is_outranked);
+        self.record.set_rank(rank_of(own, &priorities));
+    }
+}
+
+/// The rank of the priority `own` among all.
+fn rank_of(own: i32, priorities: &[i32]) -> Rank {
+    match priorities {
+        [] | [_] => Rank::Only,
+        [highest, ..] if own < *highest => Rank::Outranked,
+        [..] => Rank::Highest,
     }
 }

@@ -7,7 +7,7 @@ use doorman_openapi::{Moment, Unit};
 use super::{
     Limiter, Reading, RegisteredSettings, Shortage, View,
     bucket::{TokenRange, runs_low},
-    record::Lease,
+    record::{Lease, is_banded},
 };
 use crate::{Cost, clock::COARSE_SLACK_NANOS};
 
@@ -160,15 +160,20 @@ impl Limiter<'_> {
         if !self.is_of(head) || about_to_end || awaits_lease || !is_usual {
             return None;
         }
-        let reserve = self.with_band(priority, |band| {
-            (!band.is_behind_others()).then(|| band.reserve(unit, 0.0))
-        });
-        let reserve = reserve.unwrap_or(Some(0.0))?;
+        let mut reserve = 0.0;
+        if is_banded(head) {
+            let kept = self.with_band(priority, |band| {
+                (!band.is_behind_others()).then(|| band.reserve(unit, 0.0))
+            });
+            reserve = kept.unwrap_or(Some(0.0))?;
+        }
         let range = self.take(head, self.record.spent.load(), |spent| {
             let range = view.next(spent, cost.get());
             view.admits_beside(range, reserve).then_some(range)
         })?;
-        self.with_band(priority, |band| band.count(cost.get()));
+        if is_banded(head) {
+            self.with_band(priority, |band| band.count(cost.get()));
+        }
         let end = range.end();
         Some(Acquired {
             range,

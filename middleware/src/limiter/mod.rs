@@ -49,7 +49,7 @@ use self::{
     bucket::{BucketView, Refill, RefillSchedule},
     lease_state::{ALWAYS, LimiterUpdate, first_refill},
     published::Published,
-    record::{Record, generation_of, is_in_use, settings_of},
+    record::{Record, generation_of, is_banded, is_in_use, settings_of},
     store::{QueueGuard, Store, Writer},
     sync::Notify,
     wait_queue::unlock_and_wake,
@@ -468,13 +468,18 @@ impl<'s> Limiter<'s> {
             published,
             view,
             unit,
+            head,
             ..
         } = self.view(now);
         let spent = self.record.spent.load();
-        let reserve = self.with_band(priority, |band| band.reserve(unit, spent));
+        let mut left = view.left(spent);
+        if is_banded(head) {
+            let reserve = self.with_band(priority, |band| band.reserve(unit, spent));
+            left -= reserve.unwrap_or_default();
+        }
         Reading {
             policy: published.policy,
-            left: view.left(spent) - reserve.unwrap_or_default(),
+            left,
             rate: view.rate(),
             changes_at: published.changes_at(&view),
         }

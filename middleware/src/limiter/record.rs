@@ -106,8 +106,10 @@ const SUPPRESSED: u64 = 2 << FLAGS_SHIFT;
 const EVER_LEASED: u64 = 4 << FLAGS_SHIFT;
 const ON_CREDIT: u64 = 8 << FLAGS_SHIFT;
 const MAY_GROW: u64 = 16 << FLAGS_SHIFT;
+/// Requests have several priorities.
+const BANDED: u64 = 32 << FLAGS_SHIFT;
 /// Requests of another limit have a higher priority than those of these settings.
-const OUTRANKED: u64 = 32 << FLAGS_SHIFT;
+const OUTRANKED: u64 = 64 << FLAGS_SHIFT;
 
 /// The resource has another unit than its limits.
 const UNIT_MISMATCH: u8 = 1;
@@ -185,6 +187,20 @@ pub(super) fn settings_of(head: u64) -> u16 {
 #[inline]
 pub(super) fn is_in_use(head: u64) -> bool {
     head & IN_USE != 0
+}
+
+/// Whether requests have several priorities.
+#[inline]
+pub(super) fn is_banded(head: u64) -> bool {
+    head & BANDED != 0
+}
+
+/// The priority of the settings of a record, beside those of other limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rank {
+    Only,
+    Highest,
+    Outranked,
 }
 
 impl Record {
@@ -297,7 +313,7 @@ impl Record {
         created_at: Option<Moment>,
         change: impl FnOnce(),
     ) {
-        let keep = |head| head & (GENERATION | SETTINGS | IN_USE | OUTRANKED);
+        let keep = |head| head & (GENERATION | SETTINGS | IN_USE | BANDED | OUTRANKED);
         self.write_as(keep, extra, published, terms, created_at, change);
     }
 
@@ -381,16 +397,22 @@ impl Record {
         self.head.write(|head| head & !IN_USE);
     }
 
-    pub(super) fn is_outranked(&self) -> bool {
-        self.head.load() & OUTRANKED != 0
+    pub(super) fn rank(&self) -> Rank {
+        match self.head.load() {
+            head if head & OUTRANKED != 0 => Rank::Outranked,
+            head if is_banded(head) => Rank::Highest,
+            _ => Rank::Only,
+        }
     }
 
     /// For the holder of the store's lock.
-    pub(super) fn set_outranked(&self, is_outranked: bool) {
-        self.head.write(|head| match is_outranked {
-            true => head | OUTRANKED,
-            false => head & !OUTRANKED,
-        });
+    pub(super) fn set_rank(&self, rank: Rank) {
+        let flags = match rank {
+            Rank::Only => 0,
+            Rank::Highest => BANDED,
+            Rank::Outranked => BANDED | OUTRANKED,
+        };
+        self.head.write(|head| head & !(BANDED | OUTRANKED) | flags);
     }
 
     pub(super) fn set_unit_mismatch(&self, mismatch: bool) {

@@ -15,6 +15,7 @@ use super::{
     bands::{BandRef, RequestBand},
     bucket::{Refill, TokenRange},
     charge::OpenCharge,
+    record::is_banded,
     store::QueueGuard,
     sync::Notify,
     units::TakenUnits,
@@ -193,8 +194,10 @@ impl Reservation {
     /// Rejects the request, and counts it.
     fn reject(&self, range: TokenRange, at: &View, now: Moment) -> Rejected {
         let limiter = self.limiter.get();
-        self.count_attempt(range.cost);
-        self.raise_peak(range.cost, limiter.record.spent.load());
+        if self.band.is_some() {
+            self.count_attempt(range.cost);
+            self.raise_peak(range.cost, limiter.record.spent.load());
+        }
         limiter.reject(range, at, now)
     }
 
@@ -240,7 +243,9 @@ impl Reservation {
         if woken {
             at = limiter.view(now);
         }
-        self.band = limiter.band(self.priority);
+        if is_banded(at.head) {
+            self.band = limiter.band(self.priority);
+        }
         let mut spent = limiter.record.spent.load();
         if at.view.leased && !at.published.draw() {
             let range = at.view.next(spent, self.cost.get());
@@ -270,7 +275,10 @@ impl Reservation {
             let deadline = if !is_behind && at.view.admits_beside(range, reserve) {
                 None
             } else {
-                let needed = at.view.with_reserve(range, reserve);
+                let needed = match reserve {
+                    0.0 => range,
+                    _ => at.view.with_reserve(range, reserve),
+                };
                 let reach = match self.lower_band() {
                     Some(band) => limiter.reach_beside(band, needed, &at, now),
                     None => at.reach(range, now),
@@ -305,7 +313,6 @@ impl Reservation {
                     // A request of a lower band never has the queue here.
                     drop(queue);
                     let ticket = limiter.queue().hold_back(band.priority(), range.cost);
-                    limiter.record.set_has_queue(true);
                     band.begin_to_hold_back();
                     self.raise_peak(range.cost, spent);
                     self.state = State::HeldBack {
@@ -645,6 +652,8 @@ impl Reservation {
         if !is_first {
             return Some(HeldBackUntil { first: None, turn });
         }
+        // A thread that gives units back sees that there is a queue, or these units are seen here.
+        limiter.record.spent.update(|spent| spent);
         // No lease is published while the queue is locked.
         let at = limiter.view(now);
         let mut spent = limiter.record.spent.load();

@@ -82,9 +82,9 @@ impl Burst {
         (rate * self.0).max(1.0)
     }
 
-    /// The tokens that a bucket keeps for this demand: those of its burst, or of a second.
-    pub(crate) fn kept_for(self, per_second: f64) -> f64 {
-        per_second * self.0.min(1.0)
+    /// The tokens that a demand spends in this time, or in so many seconds, if that is shorter.
+    pub(crate) fn spent_in(self, seconds: f64, per_second: f64) -> f64 {
+        per_second * self.0.min(seconds)
     }
 
     /// The rate whose bucket holds this many tokens; 0 if none does, because none is saved up.

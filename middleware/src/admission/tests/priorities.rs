@@ -21,8 +21,10 @@ fn services<const N: usize>(
 
 /// Keeps so much for the highest priority, as the worker does.
 fn keep(registry: &Registry, amount: f64) {
-    let bands = registry.known("api").current_bands().unwrap();
+    let limiter = registry.known("api");
+    let bands = limiter.current_bands().unwrap();
     bands.iter().next().unwrap().set_demand(amount, amount);
+    limiter.wake_held_back();
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,6 +241,9 @@ async fn freed_unit_goes_to_the_highest_waiting_priority() {
     assert!(low.try_acquire().is_err());
     drop(permit);
     settle().await;
+    assert!(!first.is_finished(), "the higher one may need it again");
+    keep(&registry, 0.0);
+    settle().await;
     assert!(first.is_finished());
     drop((first.await.unwrap(), held));
     let units = registry.known("api").units_in_use().unwrap();
@@ -261,6 +266,7 @@ async fn low_priority_leaves_units_that_higher_ones_need() {
     let of_high: Vec<_> = take(&high);
     assert_eq!(of_high.len(), 3);
     drop(of_low);
+    keep(&registry, 3.0);
     let of_low: Vec<_> = take(&low);
     assert_eq!(of_low.len(), 2, "the higher ones have what they need");
     drop((of_low, of_high));

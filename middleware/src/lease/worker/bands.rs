@@ -11,8 +11,15 @@ use crate::{
     limiter::{Bands, Limiter},
 };
 
+/// For how many seconds of its demand tokens are kept for a band. More would protect it from longer
+/// peaks, and keep lower bands waiting for longer when its demand begins.
+const KEPT_SECONDS: f64 = 0.5;
 /// The most of a bucket that is kept for bursts beyond the measured rate.
 const KEPT_FOR_BURSTS: f64 = 0.5;
+/// For how many seconds after its last request one token is kept for a band.
+const KEPT_FOR_RARE: f64 = 60.0;
+/// For how many seconds a peak of units is kept for a band: they may stay unused meanwhile.
+const KEPT_PEAK: f64 = 2.0;
 
 #[derive(Debug)]
 pub(super) struct TrackedBands {
@@ -25,6 +32,8 @@ pub(super) struct TrackedBands {
 struct BandDemand {
     priority: i32,
     window: Window,
+    /// `None` before the first attempt.
+    last_attempt: Option<Moment>,
     /// Of a gauge.
     in_use: Option<InUseDemand>,
 }
@@ -57,6 +66,7 @@ impl TrackedBands {
                 None => BandDemand {
                     priority: band.priority,
                     window: Window::new(now),
+                    last_attempt: None,
                     in_use: is_gauge.then(|| InUseDemand::new(now)),
                 },
             };
@@ -83,7 +93,9 @@ impl TrackedBands {
         for ((band, demand), tally) in bands.zip(tallies) {
             // What is left for the highest band varies: the totals are not read at one moment.
             let total = tally.attempted.max(demand.window.total());
-            demand.window.record(total, length, now);
+            if demand.window.record(total, length, now) {
+                demand.last_attempt = Some(now);
+            }
             if let Some(in_use) = &mut demand.in_use {
                 let sample = GaugeSample {
                     peak: tally.peak,
@@ -91,14 +103,18 @@ impl TrackedBands {
                     admitted: 0.0,
                     rejected: 0.0,
                 };
-                in_use.record(sample, length, now);
+                in_use.record(sample, KEPT_PEAK, now);
                 band.set_demand(0.0, in_use.peak());
                 continue;
             }
             let per_second = demand.window.generous();
             let bursts = demand.window.burst().min(bucket * KEPT_FOR_BURSTS);
-            band.set_demand(per_second, burst.kept_for(per_second).max(bursts));
+            let is_used = |last: Moment| now.seconds_since(last) < KEPT_FOR_RARE;
+            let one = f64::from(u8::from(demand.last_attempt.is_some_and(is_used)));
+            let steady = burst.spent_in(KEPT_SECONDS, per_second);
+            band.set_demand(per_second, steady.max(bursts).max(one));
         }
+        limiter.wake_held_back();
     }
 
     pub(super) fn accept_fall(&mut self) {
