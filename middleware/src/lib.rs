@@ -135,6 +135,7 @@ mod snapshot;
 mod status;
 #[cfg(test)]
 mod testing;
+mod tuning;
 
 pub use builder::{BuildError, Builder};
 pub use capacity::{Lease, LeaseSettings, LeaseWatch, LeasedCapacity};

@@ -26,11 +26,11 @@ use self::{
 };
 use super::{
     Demand, Effect, Event, Failure, FirstAnswer, Holding,
-    backoff::{Backoff, MAX_PAUSE_WITHOUT_LEASE},
+    backoff::Backoff,
     index::{Names, OwnNames, ResourceIndex},
     servers::{Endpoints, MasterTracker},
 };
-use crate::{limiter::LimiterTable, log_throttle::LogThrottle};
+use crate::{limiter::LimiterTable, log_throttle::LogThrottle, tuning::tuning};
 
 /// Until a response says how often to refresh.
 const DEFAULT_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
@@ -294,7 +294,7 @@ impl Holder {
         match self.in_flight.values().map(|request| request.sent).max() {
             None => Moment::ORIGIN,
             Some(_) if self.backoff.is_idle() => Moment::ORIGIN,
-            Some(sent) if self.without_lease() > 0 => sent.after(MAX_PAUSE_WITHOUT_LEASE),
+            Some(sent) if self.without_lease() > 0 => sent.after(tuning().max_pause_without_lease),
             Some(_) => Moment::NEVER,
         }
     }
@@ -425,7 +425,7 @@ impl Holder {
         if self.backoff.is_idle() {
             timeout
         } else {
-            timeout.min(MAX_PAUSE_WITHOUT_LEASE)
+            timeout.min(tuning().max_pause_without_lease)
         }
     }
 

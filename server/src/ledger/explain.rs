@@ -245,7 +245,8 @@ impl Resource {
                 .lease(current.now)
                 .map_or(0.0, |lease| lease.amount);
             let held = lease.max(entry.outstanding.get());
-            rule.keep_surplus(share, entry.wants(), held, available)
+            let tolerance = current.terms.tuning().surplus_tolerance;
+            rule.keep_surplus(share, entry.wants(), held, available, tolerance)
         } else {
             share
         }

@@ -6,9 +6,6 @@ use doorman_openapi::Moment;
 
 use super::keys::ResourceKey;
 
-/// The time until the next hint of a holder, in seconds: the first, and the most. It doubles.
-const SPACING: (f64, f64) = (0.05, 0.25);
-
 /// After so many seconds without a hint the spacing is the first one again.
 const QUIET: f64 = 1.0;
 
@@ -90,7 +87,7 @@ impl Poll {
             queued: BTreeSet::new(),
             overdue_from: Moment::NEVER,
             next_batch_at: Moment::ORIGIN,
-            spacing: SPACING.0,
+            spacing: 0.0,
             position: Position::default(),
         }
     }
@@ -162,8 +159,13 @@ impl Poll {
     }
 
     /// Ends the poll with its next batch. Without a further poll the holder counts as polling until
-    /// `ends`.
-    pub(super) fn take_batch(&mut self, now: Moment, ends: Moment) -> Option<Batch> {
+    /// `ends`. `spacing` is the time until the following one: the first, and the most.
+    pub(super) fn take_batch(
+        &mut self,
+        spacing: (f64, f64),
+        now: Moment,
+        ends: Moment,
+    ) -> Option<Batch> {
         if self.queued.is_empty() || now < self.next_batch_at {
             return None;
         }
@@ -177,9 +179,9 @@ impl Poll {
         }
         self.overdue_from = self.overdue_from.min(now.after_seconds(PATIENCE));
         self.spacing = if now >= self.next_batch_at.after_seconds(QUIET) {
-            SPACING.0
+            spacing.0
         } else {
-            (2.0 * self.spacing).min(SPACING.1)
+            (2.0 * self.spacing).max(spacing.0).min(spacing.1)
         };
         self.next_batch_at = now.after_seconds(self.spacing);
         self.ends = ends;

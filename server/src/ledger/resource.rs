@@ -412,7 +412,8 @@ impl Resource {
                         share = share.max(held.min(usual));
                     }
                 } else if hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry)) {
-                    share = rule.keep_surplus(share, wants, held, available);
+                    let tolerance = terms.tuning().surplus_tolerance;
+                    share = rule.keep_surplus(share, wants, held, available, tolerance);
                 }
                 let input = GrantInput {
                     wants,

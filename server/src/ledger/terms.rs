@@ -5,7 +5,7 @@ use std::sync::Arc;
 use doorman_config::Template;
 use doorman_openapi::{Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds, Unit};
 
-use super::{algorithm::ShareRule, settings::UnmatchedPolicy};
+use super::{algorithm::ShareRule, settings::UnmatchedPolicy, tuning::Tuning};
 
 /// The settings of the matching template, or those of an unmatched resource.
 #[derive(Debug, Clone)]
@@ -13,6 +13,7 @@ pub(super) struct ResourceTerms {
     template: Option<Arc<Template>>,
     algorithm: Algorithm,
     rule: ShareRule,
+    tuning: &'static Tuning,
 }
 
 impl ResourceTerms {
@@ -29,6 +30,7 @@ impl ResourceTerms {
             template: Some(Arc::clone(template)),
             algorithm: template.algorithm().clone(),
             rule,
+            tuning: &Tuning::DEFAULT,
         }
     }
 
@@ -51,7 +53,16 @@ impl ResourceTerms {
                 granularity: 0.0,
                 floor: 0.0,
             },
+            tuning: &Tuning::DEFAULT,
         }
+    }
+
+    pub(super) fn with_tuning(self, tuning: &'static Tuning) -> Self {
+        Self { tuning, ..self }
+    }
+
+    pub(super) fn tuning(&self) -> &'static Tuning {
+        self.tuning
     }
 
     /// Whether holders should know at once.
@@ -115,9 +126,13 @@ impl ResourceTerms {
         self.algorithm.lease_length.get()
     }
 
-    pub(super) fn refresh_interval(&self, pending: bool) -> Seconds {
+    pub(super) fn refresh_interval(&self, awaited: bool) -> Seconds {
         let interval = self.algorithm.refresh_interval.get();
-        Seconds::saturating(if pending { interval.min(1.0) } else { interval })
+        Seconds::saturating(if awaited {
+            interval.min(self.tuning.awaited_interval)
+        } else {
+            interval
+        })
     }
 
     /// Until when a refresh after the last decision is too early for another one.

@@ -16,21 +16,17 @@ use crate::{
     },
     limiter::{LeaseLevel, LeaseState, Limiter, LimiterTable, Policy, SafeRate, Sharing, Shortage},
     meter::LeasePhase,
+    tuning::tuning,
 };
 
 /// The refresh interval, in seconds, before the first response.
 const DEFAULT_INTERVAL: f64 = 1.0;
-/// How soon a limiter that begins to run low is sampled again, in seconds. The time doubles while
-/// the shortage lasts, so that a permanent one costs no more samples than usual.
-const FIRST_FAST_SAMPLE: f32 = 0.016;
 /// The part of a window after which a total of attempts that refunds have lowered counts.
 const LOWERED_AFTER: f32 = 0.25;
 /// How long it may take until others have given capacity back, in seconds.
 const RECALL_TIME: f64 = 0.25;
 /// Growth of the wants while requests wait: how much they would use is unknown.
 const GROWTH_WHILE_WAITING: f64 = 2.0;
-/// The least growth of the wants while requests are rejected and capacity is free.
-const GROWTH_WHILE_DENIED: f64 = 2.0;
 /// A lease above this multiple of the demand has surplus to give back.
 const MUCH_SURPLUS: f64 = 1.1;
 /// The only lane of the sampling timers.
@@ -298,7 +294,7 @@ impl TrackedLimiter {
                 growth = growth.max(level.rate_for(self.window.burst()));
             }
             if self.shortage >= Some(Shortage::Denied) {
-                growth = growth.max(GROWTH_WHILE_DENIED * level.rate);
+                growth = growth.max(tuning().growth_while_denied * level.rate);
             }
         }
         let wants = wants.max(growth.min(level.limit));
@@ -344,7 +340,7 @@ impl TrackedLimiter {
         if !is_new {
             return None;
         }
-        self.fast_sample = FIRST_FAST_SAMPLE;
+        self.fast_sample = tuning().first_fast_sample;
         if self.in_use.is_some() {
             // Units are counted, and need not be measured for a time.
             return Some(now);
@@ -370,7 +366,7 @@ impl TrackedLimiter {
         }
         self.known_shortage = self.known_shortage.max(shortage);
         let level = limiter.lease_level(now);
-        let is_first = self.fast_sample == FIRST_FAST_SAMPLE;
+        let is_first = self.fast_sample == tuning().first_fast_sample;
         self.fast_sample *= 2.0;
         let next = now.after_seconds(self.fast_sample.into());
         let is_covered = self.in_use.is_some() || self.window.newest() <= level.rate;
@@ -491,7 +487,7 @@ impl TrackedLimiter {
         }
         let measure = grown && (limiter.waiting() > 0 || self.shortage.is_some());
         if measure {
-            self.fast_sample = FIRST_FAST_SAMPLE;
+            self.fast_sample = tuning().first_fast_sample;
         }
         measure
     }

@@ -20,9 +20,6 @@ use super::demands::{Demand, DemandSum, DemandTree, Demands, PlacedDemand};
 /// Relative tolerance, so that three whole steps are not rounded to 2.999.
 const TOLERANCE: f64 = 1e-9;
 
-/// A surplus is left alone while it differs from the right one by at most this part of it.
-const SURPLUS_TOLERANCE: f64 = 0.25;
-
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ShareRule {
     pub(super) kind: AlgorithmKind,
@@ -179,12 +176,20 @@ impl ShareRule {
     }
 
     /// The share of a holder that has `held` of the `available` capacity: a surplus near the
-    /// present one is left alone, so that small changes of the demands move no capacity.
+    /// present one is left alone, within a part of it, so that small changes of the demands move no
+    /// capacity.
     ///
     /// After a cut the leases may exceed the capacity. Then none is left alone.
-    pub(super) fn keep_surplus(&self, share: f64, wants: f64, held: f64, available: f64) -> f64 {
+    pub(super) fn keep_surplus(
+        &self,
+        share: f64,
+        wants: f64,
+        held: f64,
+        available: f64,
+        tolerance: f64,
+    ) -> f64 {
         let surplus = share - wants;
-        let is_near = (held - share).abs() <= surplus * SURPLUS_TOLERANCE;
+        let is_near = (held - share).abs() <= surplus * tolerance;
         let fits = held <= available * (1.0 + TOLERANCE);
         if self.divides() && surplus > 0.0 && is_near && fits {
             held

@@ -20,6 +20,7 @@ mod shifts;
 mod small_limits;
 mod sudden;
 mod traces;
+mod tuning;
 mod watched;
 
 use std::{path::Path, time::Duration};
