@@ -178,7 +178,7 @@ impl Ledger {
                 self.polls.ready.pop_first();
                 continue;
             };
-            let batch = poll.take_batch(now, ends);
+            let batch = poll.take_batch(self.tuning.hint_spacing, now, ends);
             self.polls.update(key, poll);
             if let Some(batch) = batch {
                 let all = batch.resources.len() > MAX_HINTS;
