@@ -272,6 +272,8 @@ impl Server {
             }
         };
         let level = Arc::new(AtomicU32::new(u32::from(has_parent)));
+        let parents = settings.parent.iter().flat_map(|it| &it.servers);
+        let parents = parents.map(ServerUrl::to_string).collect();
         let upstream = settings.parent.map(|parent| {
             let (node, ledger) = (node.clone(), Arc::clone(&ledger));
             UpstreamTask::new(parent, node, ledger, Arc::clone(&level))
@@ -280,6 +282,7 @@ impl Server {
         let server = ServerInfo {
             server_id,
             node,
+            parents,
             level,
             max_leases: settings.max_leases,
             advertise,
@@ -351,6 +354,12 @@ impl Server {
     #[must_use]
     pub fn node(&self) -> &NodeId {
         &self.app.server.node
+    }
+
+    /// Whether a parent node leases the capacity; else the document has it.
+    #[must_use]
+    pub fn has_parent(&self) -> bool {
+        !self.app.server.parents.is_empty()
     }
 
     /// The epoch of this start; `None` in an election, where every reign has its own.

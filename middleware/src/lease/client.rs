@@ -527,7 +527,7 @@ mod tests {
                 .headers_mut()
                 .insert(name.clone(), value.parse().unwrap());
         }
-        let error = read_leases(&response, &servers()).unwrap_err();
+        let error = read_leases::<CapacityResponse>(&response, &servers()).unwrap_err();
         assert_eq!(&error.failure, expected, "{status} {body}");
         assert!(error.reason.len() < 400);
     }
@@ -540,7 +540,7 @@ mod tests {
     fn ok_response_has_leases() {
         let body = r#"{"node":"n","epoch":1,"resources":[]}"#;
         let response = Response::new(Bytes::from_static(body.as_bytes()));
-        let leases = read_leases(&response, &servers()).unwrap();
+        let leases = read_leases::<CapacityResponse>(&response, &servers()).unwrap();
         assert_eq!(leases.epoch.get(), 1);
     }
 
@@ -602,7 +602,7 @@ mod tests {
             let headers = response.headers_mut();
             headers.insert(header::LOCATION, location.parse().unwrap());
             for error in [
-                read_leases(&response, &servers).unwrap_err(),
+                read_leases::<CapacityResponse>(&response, &servers).unwrap_err(),
                 read_hints(&response, &servers).unwrap_err(),
             ] {
                 assert_eq!(error.failure, Failure::Redirected { to }, "{location}");

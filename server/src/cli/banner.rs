@@ -18,7 +18,11 @@ pub(super) const LAST_SECOND: u64 = 253_402_300_799;
 /// The banner. `token` is the shell expression for a token, if the server requires one.
 pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) -> String {
     let is_built_in = server.document_version() == Document::built_in().version();
-    let document = document(is_built_in, server.document_state(), config_source);
+    let document = if server.has_parent() {
+        format!("Document: that of the {config_source}\n")
+    } else {
+        document(is_built_in, server.document_state(), config_source)
+    };
     let address = server.local_addr();
     let scheme = server.scheme();
     let (url, trust) = match scheme {

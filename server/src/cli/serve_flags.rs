@@ -152,6 +152,13 @@ struct ParentFlags {
     parent_ca_file: Option<PathBuf>,
 }
 
+/// Name of the source of a server whose parent has the document.
+fn parent_source(parent: Option<&ParentSettings>) -> String {
+    let servers = parent.iter().flat_map(|it| &it.servers);
+    let servers: Vec<String> = servers.map(ServerUrl::to_string).collect();
+    format!("parent {}", servers.join(","))
+}
+
 impl ParentFlags {
     fn settings(self) -> Option<ParentSettings> {
         (!self.parent.is_empty()).then_some(ParentSettings {
@@ -499,7 +506,7 @@ impl ServeArguments {
             document_error,
             config_source: source
                 .as_ref()
-                .map_or_else(|| "parent".to_owned(), Source::to_string),
+                .map_or_else(|| parent_source(parent.as_ref()), Source::to_string),
             document_source: source,
             parent,
             unmatched: match document.unmatched {

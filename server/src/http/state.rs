@@ -94,6 +94,8 @@ part! {
 pub(crate) struct ServerInfo {
     pub(crate) server_id: ServerId,
     pub(crate) node: NodeId,
+    /// The servers of the parent node; none at the root.
+    pub(crate) parents: Vec<String>,
     /// Its level in the tree; 0 for the root.
     pub(crate) level: Arc<AtomicU32>,
     pub(crate) max_leases: usize,

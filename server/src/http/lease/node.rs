@@ -89,6 +89,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
             example = json!({
                 "node": "node-5a1c9e0b7d2f4386",
                 "epoch": 1795123456,
+                "level": 0,
                 "resources": [{
                     "resource_id": "db",
                     "gets": {"capacity": 110, "lease_length": 60, "refresh_interval": 5, "expiry_time": 1795123516},

@@ -138,7 +138,7 @@ async fn get_status(
         is_master,
         epoch: epoch.unwrap_or(Epoch::ZERO),
         master: address,
-        parents: Vec::new(),
+        parents: server.parents.clone(),
         uptime: Seconds::from(clock::now().since(server.started)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         config_source: server.config_source.clone(),
