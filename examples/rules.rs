@@ -57,6 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn app(doorman: &Doorman) -> Router {
     Router::new()
         .route("/orders/{id}", get(|| async { "an order" }))
+        .route("/reports/{id}", get(|| async { "a report" }))
         .route("/healthz", get(|| async { "well" }))
         .layer(doorman.rules())
         .route("/doorman", get(limits))

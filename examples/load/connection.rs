@@ -25,10 +25,10 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(target: Target) -> Self {
-        let host = target.address();
+        let (host, path) = (target.address(), target.path());
         Self {
             target,
-            request: format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n").into(),
+            request: format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n").into(),
             stream: None,
             received: BytesMut::with_capacity(4096),
         }

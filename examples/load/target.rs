@@ -6,9 +6,12 @@ use tokio::sync::Semaphore;
 
 use super::history::Counters;
 
-/// The address of a service on this machine. Other machines are never loaded.
+/// A path of a service on this machine. Other machines are never loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target(SocketAddr);
+pub struct Target {
+    address: SocketAddr,
+    path: &'static str,
+}
 
 /// The address is not a [`Target`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -16,22 +19,32 @@ pub struct Target(SocketAddr);
 pub struct NotLoopback(SocketAddr);
 
 impl Target {
-    /// Makes a target of a loopback address.
+    /// Makes a target of a loopback address, with the path `/`.
     ///
     /// # Errors
     /// [`NotLoopback`] for any other address.
     pub fn new(address: SocketAddr) -> Result<Self, NotLoopback> {
         if address.ip().is_loopback() {
-            Ok(Self(address))
+            Ok(Self { address, path: "/" })
         } else {
             Err(NotLoopback(address))
         }
     }
 
+    /// The same service with another path, which begins with a slash.
+    #[must_use]
+    pub fn with_path(self, path: &'static str) -> Self {
+        Self { path, ..self }
+    }
+
     /// The address.
     #[must_use]
     pub fn address(self) -> SocketAddr {
-        self.0
+        self.address
+    }
+
+    pub(super) fn path(self) -> &'static str {
+        self.path
     }
 }
 

@@ -12,13 +12,12 @@ use crate::{
     Callers, Credentials, Doorman, WorkerState,
     handle::MAX_KEYS,
     lease::{
-        ControlPlaneClient, Holder, HolderSettings, Transport, TransportError, Worker, WorkerParts,
+        ControlPlaneClient, Holder, HolderSettings, IDLE_AFTER, Transport, TransportError, Worker,
+        WorkerParts,
     },
     limiter::{Registry, Source, WorkerWatchdog},
     status::Status,
 };
-
-const IDLE_AFTER: Duration = Duration::from_secs(60);
 
 /// Builds a [`Doorman`]. Building contacts no server. Fallbacks apply until one is reached.
 #[must_use = "nothing is leased until it is built and its worker runs"]

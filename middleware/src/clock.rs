@@ -52,11 +52,27 @@ pub(crate) fn now() -> Moment {
     const HOUR: Duration = Duration::from_secs(3600);
     // The real clock: tests of one process each have a runtime with its own paused clock.
     static BASE: OnceLock<Instant> = OnceLock::new();
-    let base = *BASE.get_or_init(Instant::now);
+    let base = START.get();
+    let base = base.unwrap_or_else(|| *BASE.get_or_init(Instant::now));
     let now = tokio::time::Instant::now().into_std();
     let ahead = now.saturating_duration_since(base);
     let behind = base.saturating_duration_since(now);
     Moment::ORIGIN.after((HOUR + ahead).saturating_sub(behind))
+}
+
+#[cfg(test)]
+thread_local! {
+    static START: std::cell::Cell<Option<std::time::Instant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Begins again an hour after the origin on this thread, so that a run can be repeated exactly.
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the clock module: under test the time is tokio's"
+)]
+pub(crate) fn restart() {
+    START.set(Some(tokio::time::Instant::now().into_std()));
 }
 
 /// The time at the kernel's last tick, or a little later.

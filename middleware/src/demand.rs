@@ -12,6 +12,7 @@ mod in_use;
 use std::time::Duration;
 
 pub(crate) use self::in_use::{GaugeSample, InUseDemand};
+use crate::tuning::tuning;
 use doorman_openapi::{Capacity, Moment};
 
 const SUB_INTERVALS: f64 = 4.0;
@@ -23,7 +24,6 @@ const SAMPLES: f64 = 8.0;
 const SAMPLES_WHILE_QUIET: f64 = 2.0;
 /// The shortest window in seconds: one request after a pause is no rate of thousands.
 const MIN_WINDOW: f64 = 1.0;
-const MAX_WINDOW: f64 = 10.0;
 /// The attempts in a report that show a rate, however short the report.
 const ATTEMPTS_OF_RATE: f64 = 10.0;
 /// Regular reports are at least this part of the interval apart.
@@ -51,9 +51,10 @@ const BURST_MEMORY: f64 = 40.0;
 /// plane acts on demand that has lasted for about a second.
 pub(crate) const FOLLOW_UP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// In seconds: about two refresh intervals, so that the demand is neither stale nor jumpy.
+/// In seconds.
 pub(crate) fn window_length(refresh_interval: f64) -> f64 {
-    (2.0 * refresh_interval).clamp(MIN_WINDOW, MAX_WINDOW)
+    let tuning = tuning();
+    (tuning.window * refresh_interval).clamp(MIN_WINDOW, tuning.max_window)
 }
 
 /// Attempts over the last few seconds, sampled from their running total.
@@ -133,6 +134,11 @@ impl Window {
             total: 0.0,
             sampled_at: now,
         }
+    }
+
+    /// Goes on from another running total, without attempts.
+    pub(crate) fn continue_from(&mut self, total: f64) {
+        self.total = total;
     }
 
     /// Records a sample of the running total and returns whether it grew. It falls when requests
@@ -476,7 +482,7 @@ impl Slot {
     fn is_above(self, rate: f64, dispersion: Dispersion) -> bool {
         let attempts = f64::from(self.attempts);
         let deviations = if f64::from(self.seconds) < SHORT_STRETCH {
-            2.2
+            tuning().rise_deviations
         } else {
             3.0
         };
@@ -614,6 +620,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tuning::Tuning;
 
     /// Samples a demand of `rate(time)` eight times a window and returns (time, measured demand).
     fn measure(length: f64, seconds: f64, rate: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
@@ -771,7 +778,7 @@ mod tests {
         for (seconds, attempts) in samples {
             window.record(
                 window.total + attempts,
-                MAX_WINDOW,
+                Tuning::DEFAULT.max_window,
                 start.after_seconds(*seconds),
             );
         }
@@ -854,7 +861,7 @@ mod tests {
             refresh in 0.0..1000.0_f64,
         ) {
             let length = window_length(refresh);
-            prop_assert!((MIN_WINDOW..=MAX_WINDOW).contains(&length));
+            prop_assert!((MIN_WINDOW..=Tuning::DEFAULT.max_window).contains(&length));
             let mut window = Window::new(Moment::ORIGIN);
             let mut now = Moment::ORIGIN;
             let mut last = 0.0;

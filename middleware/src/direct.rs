@@ -224,7 +224,7 @@ impl Direct {
         cost: Cost,
         policy: WaitPolicy,
     ) -> Result<Reservation, Refusal> {
-        let mut reservation = Reservation::new(limiter.handle(), cost);
+        let mut reservation = Reservation::new(limiter.handle(), self.settings.priority(), cost);
         let now = clock::now();
         let reserved = reservation.reserve(policy, now);
         self.registry

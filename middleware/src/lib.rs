@@ -135,6 +135,7 @@ mod snapshot;
 mod status;
 #[cfg(test)]
 mod testing;
+mod tuning;
 
 pub use builder::{BuildError, Builder};
 pub use capacity::{Lease, LeaseSettings, LeaseWatch, LeasedCapacity};
@@ -168,5 +169,7 @@ pub use rate::{KeyedRate, Rate, RateSettings};
 pub use refusal::{Refusal, RefusalReason};
 pub use resource_use::ResourceUse;
 pub use rules::InvalidRules;
-pub use snapshot::{LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot};
+pub use snapshot::{
+    BandSnapshot, LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot,
+};
 pub use status::WorkerState;

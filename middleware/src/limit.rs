@@ -54,7 +54,7 @@ pub enum OnLimit {
     /// It is queued. It is rejected immediately if its turn would come too late, the queue is full,
     /// or the resource is suppressed and chance rejects it. If the lease is small only because
     /// demand was low, it waits outside of the queue for a larger lease. A caller that disconnects
-    /// leaves the queue.
+    /// leaves the queue. Requests of higher [priorities](Limit::priority) come first.
     Delay {
         /// The longest wait. 0 is the same as [`Reject`](OnLimit::Reject).
         max_delay: Duration,
@@ -227,8 +227,10 @@ impl Limit {
         self
     }
 
-    /// The priority of this limit's demand, by default 0: more is more important. It has an
-    /// effect with PRIORITY_SHARE. Limits on one resource share the highest of their priorities.
+    /// The priority of this limit's requests, by default 0: more is more important. With
+    /// PRIORITY_SHARE the control plane serves the demand of higher priorities first. Where limits
+    /// of this process on one resource have several priorities, lower ones are rejected first: they
+    /// leave tokens for the measured demand of higher ones.
     pub fn priority(mut self, priority: i32) -> Self {
         self.settings.priority = priority.into();
         self

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use doorman_openapi::ResourceId;
 use smallvec::SmallVec;
 
-use crate::limiter::{LimiterHandle, Registry};
+use crate::limiter::{LimiterHandle, Registry, TakenUnits};
 
 /// Units of gauges that a request or an operation uses. They are given back when it and all its
 /// clones are dropped: the clones share the units. It is empty when no gauge applies.
@@ -28,7 +28,7 @@ struct HeldUnits {
     /// Keeps the worker running, which renews the lease.
     registry: Arc<Registry>,
     limiter: LimiterHandle,
-    units: f64,
+    units: TakenUnits,
 }
 
 impl Permit {
@@ -54,7 +54,7 @@ impl Permit {
             return Vec::new();
         };
         let own = held.units.iter();
-        let own = own.map(|it| (it.limiter.get().resource(), it.units));
+        let own = own.map(|it| (it.limiter.get().resource(), it.units.units));
         own.chain(held.others.iter().flat_map(Self::entries))
             .collect()
     }
@@ -79,7 +79,12 @@ impl Permit {
 pub(crate) struct PermitBuilder(Held);
 
 impl PermitBuilder {
-    pub(crate) fn add(&mut self, registry: &Arc<Registry>, limiter: LimiterHandle, units: f64) {
+    pub(crate) fn add(
+        &mut self,
+        registry: &Arc<Registry>,
+        limiter: LimiterHandle,
+        units: TakenUnits,
+    ) {
         self.0.units.push(HeldUnits {
             registry: Arc::clone(registry),
             limiter,
@@ -94,7 +99,7 @@ impl PermitBuilder {
 
 impl Drop for HeldUnits {
     fn drop(&mut self) {
-        self.registry.give_back(&self.limiter, self.units);
+        self.registry.give_back(&self.limiter, &self.units);
     }
 }
 

@@ -59,6 +59,8 @@ pub struct LimitSnapshot {
     pub in_flight: Option<f64>,
     /// The last measured demand, in the resource's own unit.
     pub wants: f64,
+    /// The parts of it by priority, the highest first; empty if all requests have one priority.
+    pub bands: Vec<BandSnapshot>,
     /// The total cost admitted since the start, or since the resource was last forgotten as idle.
     pub admitted: f64,
     /// The total cost rejected since then, including by [shadow](crate::OnLimit::Shadow) limits.
@@ -78,6 +80,16 @@ pub enum LimitFault {
     NotARate,
     /// The resource is a rate but is limited as a gauge: the fallback applies.
     NotAGauge,
+}
+
+/// The demand at one priority.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct BandSnapshot {
+    /// The priority.
+    pub priority: i32,
+    /// The demand, in the resource's own unit.
+    pub wants: f64,
 }
 
 /// The lease on a resource.
@@ -107,6 +119,11 @@ impl LimitSnapshot {
             unit: view.unit,
             in_flight: view.in_use,
             wants: view.wants,
+            bands: view
+                .bands
+                .iter()
+                .map(|&(priority, wants)| BandSnapshot { priority, wants })
+                .collect(),
             admitted: view.tally.admitted,
             refused: view.tally.refused,
             waiting: view.waiting,

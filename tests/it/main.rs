@@ -32,6 +32,7 @@ mod memory;
 mod outage;
 mod outbound;
 mod packages;
+mod priorities;
 mod recorded;
 mod reload;
 mod restart;

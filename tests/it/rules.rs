@@ -80,7 +80,7 @@ fn rules_of_the_example_document_apply() {
     let response = curl(&[&url, "-H", "x-tenant: a"]);
     assert_eq!(response.status, 200, "{response:?}");
     let limited = service.resources();
-    for resource in ["orders", "tenant/a"] {
+    for resource in ["orders", "tenant/a", "database"] {
         assert!(limited.iter().any(|it| it == resource), "{limited:?}");
     }
     let probe = get(&service, "/healthz");

@@ -6,6 +6,8 @@ mod fleets;
 mod herd;
 #[path = "tests/scenarios.rs"]
 mod scenarios;
+#[path = "tests/schemes.rs"]
+mod schemes;
 
 use std::{
     num::NonZero,

@@ -17,6 +17,8 @@ pub(super) struct Plan {
     pub(super) ends: f64,
     /// The longest delay of a request over the limit; `None`: it is rejected.
     pub(super) max_delay: Option<f64>,
+    /// The priority of the limit.
+    pub(super) priority: i32,
     /// Requests, and the tenant in their header `x-tenant`.
     pub(super) loads: Vec<(String, Load)>,
 }
@@ -29,6 +31,7 @@ impl Plan {
             joins: 0.0,
             ends,
             max_delay: None,
+            priority: 0,
             loads: Vec::new(),
         }
     }
@@ -40,6 +43,10 @@ impl Plan {
     pub(super) fn delays(self, max_delay: f64) -> Self {
         let max_delay = Some(max_delay);
         Self { max_delay, ..self }
+    }
+
+    pub(super) fn priority(self, priority: i32) -> Self {
+        Self { priority, ..self }
     }
 
     pub(super) fn load(self, load: Load) -> Self {

@@ -69,7 +69,7 @@ async fn run(servers: Vec<String>, plan: Plan, record: &Arc<Record>) -> Result<(
     let first = servers.next().ok_or("no server")?;
     let doorman = servers.fold(Doorman::builder(first), Builder::server);
     let doorman = doorman.service("situations").spawn()?;
-    let mut limit = Limit::rate(Key::template(&plan.key)?);
+    let mut limit = Limit::rate(Key::template(&plan.key)?).priority(plan.priority);
     if let Some(max_delay) = plan.max_delay {
         limit = limit.on_limit(OnLimit::Delay {
             max_delay: Duration::try_from_secs_f64(max_delay)?,

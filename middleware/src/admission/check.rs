@@ -56,7 +56,8 @@ impl<'f> LimitCheck<'f> {
         let settings = &self.limit.settings;
         let first_lease = FirstLease::after(request.wait_for_lease);
         let limiter = self.limiter;
-        self.acquired = limiter.try_acquire(settings, request.cost, first_lease, recent);
+        let (priority, cost) = (request.priority, request.cost);
+        self.acquired = limiter.try_acquire(settings, priority, cost, first_lease, recent);
         self.acquired.is_some()
     }
 
@@ -68,8 +69,10 @@ impl<'f> LimitCheck<'f> {
 
     #[cold]
     pub(super) fn undo(&mut self, recent: Moment) {
-        if let Some(acquired) = self.acquired.take() {
-            self.limiter.undo(&acquired, recent);
+        if let Some(acquired) = self.acquired.take()
+            && let Some(request) = &self.request
+        {
+            self.limiter.undo(&acquired, request.priority, recent);
         }
     }
 
@@ -87,7 +90,10 @@ impl<'f> LimitCheck<'f> {
     pub(super) fn reading(&self, recent: Moment) -> Reading {
         match &self.acquired {
             Some(acquired) => self.limiter.reading_after(acquired),
-            None => self.limiter.reading(recent),
+            None => {
+                let priority = self.limit.settings.priority();
+                self.limiter.reading_of(priority, recent)
+            }
         }
     }
 }

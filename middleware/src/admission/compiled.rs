@@ -370,6 +370,7 @@ impl CompiledLimit {
         let limit = &self.limit;
         TokenRequest {
             cost,
+            priority: self.settings.priority(),
             wait_for_lease: self.wait_for_lease(),
             max_delay: match limit.on_limit {
                 OnLimit::Reject | OnLimit::Shadow => None,
@@ -390,6 +391,7 @@ impl CompiledLimit {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TokenRequest {
     pub(super) cost: Cost,
+    pub(super) priority: i32,
     pub(super) wait_for_lease: Duration,
     /// `None`: the request does not wait.
     pub(super) max_delay: Option<Duration>,
@@ -398,10 +400,11 @@ pub(super) struct TokenRequest {
 }
 
 impl TokenRequest {
-    /// The tokens of two limits together, with the stricter wait.
+    /// The tokens of two limits together, with the higher priority and the stricter wait.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             cost: self.cost.plus(other.cost),
+            priority: self.priority.max(other.priority),
             wait_for_lease: self.wait_for_lease.max(other.wait_for_lease),
             // `None` is less than any delay.
             max_delay: self.max_delay.min(other.max_delay),

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Charge, Cost, Refusal, clock,
     limit::SettleRule,
-    limiter::{Limiter, LimiterHandle, Registry, Rejected, Reservation, WaitPolicy},
+    limiter::{Limiter, LimiterHandle, Reading, Registry, Rejected, Reservation, WaitPolicy},
     meter::Outcome,
     permit::PermitBuilder,
 };
@@ -170,7 +170,7 @@ impl PendingChecks {
                 permit.add(registry, reservation.limiter().handle(), units);
             }
             if !check.limit.is_shadow() {
-                headers.add(&check.limit.item, &check.limiter().reading(now), now);
+                headers.add(&check.limit.item, &check.reading(now), now);
             }
         }
         let mut admitted = Admitted {
@@ -227,7 +227,7 @@ impl PendingChecks {
         let mut headers = RateLimitHeaders::default();
         for check in self.checks.iter().filter(|check| !check.limit.is_shadow()) {
             let item = &check.limit.item;
-            let reading = check.limiter().reading(now);
+            let reading = check.reading(now);
             if check.limiter() == limiter.get() {
                 headers.add_exceeded(item, &reading, own_wait);
                 continue;
@@ -274,7 +274,7 @@ impl PendingCheck {
             charge,
             tokens: match request {
                 Some(request) => Tokens::Reserved {
-                    reservation: Reservation::new(limiter.handle(), request.cost),
+                    reservation: Reservation::new(limiter.handle(), request.priority, request.cost),
                     request,
                 },
                 None => Tokens::Shared(limiter.handle()),
@@ -287,6 +287,11 @@ impl PendingCheck {
             Tokens::Reserved { reservation, .. } => reservation.limiter(),
             Tokens::Shared(limiter) => limiter.get(),
         }
+    }
+
+    fn reading(&self, now: Moment) -> Reading {
+        let priority = self.limit.settings.priority();
+        self.limiter().reading_of(priority, now)
     }
 
     fn reservation(&self) -> Option<&Reservation> {

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use doorman_openapi::Moment;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause while a lease is missing. A server that rate limits new leases may ask for
-/// more: retrying sooner would only prolong that.
-pub(super) const MAX_PAUSE_WITHOUT_LEASE: Duration = Duration::from_secs(4);
+use crate::tuning::tuning;
+
 /// The pause after a rate limited request without a `Retry-After`.
 pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that is honored.
@@ -28,7 +26,7 @@ pub(super) struct Longest {
 pub(super) struct Backoff {
     failures: u32,
     until: Moment,
-    /// Exponential, and no longer than [`MAX_PAUSE_WITHOUT_LEASE`] since the request was sent.
+    /// Exponential, and no longer than `max_pause_without_lease` since the request was sent.
     until_if_missing: Moment,
 }
 
@@ -48,21 +46,22 @@ impl Backoff {
         if now < self.until(true) {
             return;
         }
+        let first = tuning().first_pause;
         let mut pause_end = |ceiling: Duration, longest: Duration| {
-            let longest = longest.max(FIRST_PAUSE);
+            let longest = longest.max(first);
             let least = retry_after.unwrap_or_default().min(longest / 2);
-            let ceiling = ceiling.max(least).max(FIRST_PAUSE).min(longest - least);
+            let ceiling = ceiling.max(least).max(first).min(longest - least);
             let pause = least + ceiling.mul_f64(rng.f64());
             now.after(pause).min(sent.after(longest))
         };
-        let exponential = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
+        let exponential = first.saturating_mul(1 << self.failures.min(16));
         let missing = pause_end(exponential, longest.missing);
         if self.until <= now {
             self.until = longest
                 .leased
                 .map_or(missing, |leased| pause_end(leased, leased));
         }
-        self.until_if_missing = missing.min(sent.after(MAX_PAUSE_WITHOUT_LEASE));
+        self.until_if_missing = missing.min(sent.after(tuning().max_pause_without_lease));
         self.failures = self.failures.saturating_add(1);
     }
 
@@ -87,18 +86,19 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuning::Tuning;
 
     const LONG: Duration = Duration::from_secs(60);
 
     const MISSING: Longest = Longest {
         leased: None,
-        missing: MAX_PAUSE_WITHOUT_LEASE,
+        missing: Tuning::DEFAULT.max_pause_without_lease,
     };
 
     fn leased(longest: Duration) -> Longest {
         Longest {
             leased: Some(longest),
-            missing: MAX_PAUSE_WITHOUT_LEASE,
+            missing: Tuning::DEFAULT.max_pause_without_lease,
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
     fn time_waited_for_hanging_server_is_part_of_pause() {
         let mut rng = fastrand::Rng::with_seed(1);
         let sent = Moment::from_nanos(1);
-        let now = sent.after(MAX_PAUSE_WITHOUT_LEASE);
+        let now = sent.after(Tuning::DEFAULT.max_pause_without_lease);
         let mut backoff = Backoff::default();
         backoff.record_failure(None, MISSING, sent, now, &mut rng);
         assert_eq!(backoff.until(true), now);

@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, Epoch, HintsResponse, Moment, NodeId, Reason,
-    ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq, Unit,
+    Capacity, CapacityRequest, CapacityResponse, ClientBand, Epoch, HintsResponse, Moment, NodeId,
+    Reason, ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq, Unit,
 };
 
 use crate::limiter::Sharing;
 
 /// The process's demand for a resource and its use so far.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Demand {
     /// The demand, in the resource's own unit.
     pub wants: Capacity,
@@ -18,9 +18,15 @@ pub struct Demand {
     pub outstanding: Capacity,
     /// The running total of cost admitted since the resource was first requested.
     pub used: Capacity,
-    /// The priority: higher is more important.
+    /// The priority: higher is more important. The highest of `bands`, if there are some.
     pub priority: i32,
+    /// The demand by priority, if there are several.
+    pub bands: Option<Arc<DemandBands>>,
 }
+
+/// A demand by priority, the highest first. The sum is the whole demand.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DemandBands(pub Vec<ClientBand>);
 
 /// Input of the state machine.
 #[derive(Debug, Clone, PartialEq)]

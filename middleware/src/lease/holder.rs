@@ -26,11 +26,11 @@ use self::{
 };
 use super::{
     Demand, Effect, Event, Failure, FirstAnswer, Holding,
-    backoff::{Backoff, MAX_PAUSE_WITHOUT_LEASE},
+    backoff::Backoff,
     index::{Names, OwnNames, ResourceIndex},
     servers::{Endpoints, MasterTracker},
 };
-use crate::{limiter::LimiterTable, log_throttle::LogThrottle};
+use crate::{limiter::LimiterTable, log_throttle::LogThrottle, tuning::tuning};
 
 /// Until a response says how often to refresh.
 const DEFAULT_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
@@ -300,7 +300,7 @@ impl Holder {
         match self.in_flight.values().map(|request| request.sent).max() {
             None => Moment::ORIGIN,
             Some(_) if self.backoff.is_idle() => Moment::ORIGIN,
-            Some(sent) if self.without_lease() > 0 => sent.after(MAX_PAUSE_WITHOUT_LEASE),
+            Some(sent) if self.without_lease() > 0 => sent.after(tuning().max_pause_without_lease),
             Some(_) => Moment::NEVER,
         }
     }
@@ -311,7 +311,7 @@ impl Holder {
 
     fn set_demand(&mut self, id: &ResourceId, demand: Demand, now: Moment) {
         let index = self.resources.find(id);
-        if index.is_some_and(|index| self.update_demand(index, demand, now)) {
+        if index.is_some_and(|index| self.update_demand(index, &demand, now)) {
             return;
         }
         self.releases.remove(id);
@@ -333,7 +333,7 @@ impl Holder {
     pub(super) fn update_demand(
         &mut self,
         index: ResourceIndex,
-        demand: Demand,
+        demand: &Demand,
         now: Moment,
     ) -> bool {
         let update = |resource: &mut Resource| resource.set_demand(demand, now);
@@ -431,7 +431,7 @@ impl Holder {
         if self.backoff.is_idle() {
             timeout
         } else {
-            timeout.min(MAX_PAUSE_WITHOUT_LEASE)
+            timeout.min(tuning().max_pause_without_lease)
         }
     }
 

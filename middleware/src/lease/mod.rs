@@ -2,6 +2,7 @@
 //!
 //! [`Holder`] is the protocol as a pure state machine without IO, which a simulator can run.
 //! [`Worker`] is the task around it: it keeps the time, sends requests and publishes leases.
+//! [`SimulatedLayer`] stands for both in simulated time.
 
 mod backoff;
 mod client;
@@ -22,12 +23,13 @@ pub use self::transport::HttpTransport;
 pub use self::{
     client::{Transport, TransportError},
     event::{
-        ActiveLease, Demand, Effect, Event, Failure, FirstAnswer, Holding, ResourceTerms, Warning,
+        ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, Holding,
+        ResourceTerms, Warning,
     },
     hint_poller::{HintPoller, WAIT},
     holder::{Holder, HolderSettings},
     parent::{Hints, ParentClient},
-    worker::Worker,
+    worker::{SimulatedLayer, Worker},
 };
 pub use crate::limiter::{SharedBalance, Sharing};
 
@@ -35,5 +37,5 @@ pub use crate::limiter::{SharedBalance, Sharing};
 pub(crate) use self::transport::{Certificates, Pem};
 pub(crate) use self::{
     client::ControlPlaneClient,
-    worker::{Command, WorkerParts},
+    worker::{Command, IDLE_AFTER, WorkerParts},
 };

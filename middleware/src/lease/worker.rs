@@ -1,9 +1,11 @@
 //! The task around the state machine: it keeps the time, sends requests and updates the limiters.
 
+mod bands;
 mod hints;
 mod leases;
 mod limiters;
 mod rules;
+mod simulated;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +29,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+pub use self::simulated::SimulatedLayer;
 use self::{
     leases::RequestFailure,
     limiters::{Limiters, TrackedLimiter},
@@ -54,6 +57,8 @@ type DefaultTransport = super::HttpTransport;
 #[cfg(not(feature = "reqwest"))]
 type DefaultTransport = std::convert::Infallible;
 
+/// How long a key is kept without requests, by default.
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(60);
 /// The time to release all leases, so that a process that ends is not held up.
 const SHUTDOWN_TIME: Duration = Duration::from_millis(500);
 /// The longest sleep: timers stand still while the machine is suspended, but leases expire.

@@ -100,6 +100,8 @@ pub(crate) enum Shortage {
     RunningLow = 1,
     /// A request was rejected, or waits.
     Denied = 2,
+    /// The same of a request of which others have a lower priority.
+    HigherDenied = 3,
 }
 
 /// The most urgent [`Shortage`] reported to the worker since it last looked, 0 for none; and

@@ -404,10 +404,24 @@ impl TokenRange {
         }
     }
 
+    /// Whether a full bucket is left, or it is available and leaves a reserve.
+    #[inline]
+    fn leaves(self, reserve: f64, issued: f64, bucket: f64) -> bool {
+        self.start <= issued - bucket || self.cost < bucket && self.end() + reserve <= issued
+    }
+
     /// Within a bucket of credit, of which a first request may cost more.
     #[inline]
     fn is_on_credit(self, issued: f64, bucket: f64) -> bool {
         self.is_available(issued + bucket, bucket)
+    }
+
+    /// The range that is available when this one leaves a reserve in the bucket, or finds it full.
+    fn with_reserve(self, reserve: f64, bucket: f64) -> Self {
+        Self {
+            start: self.start + reserve.min(bucket - self.cost).max(0.0),
+            cost: self.cost,
+        }
     }
 
     /// The tokens that a release returns: those that have not overflowed meanwhile.
@@ -434,6 +448,54 @@ impl BucketView {
             Refill::PerSecond(rate) => range.is_available(self.issued, self.burst.tokens(rate)),
             Refill::Units(units) => range.end() <= units,
         }
+    }
+
+    /// Whether a range is available and leaves a reserve, or finds everything unused.
+    pub(crate) fn admits_beside(&self, range: TokenRange, reserve: f64) -> bool {
+        match self.refill {
+            Refill::Blocked => false,
+            Refill::Unlimited => true,
+            Refill::Credit(rate) => {
+                let bucket = self.burst.tokens(rate);
+                range.leaves(reserve, self.issued + bucket, bucket)
+            }
+            Refill::PerSecond(rate) => range.leaves(reserve, self.issued, self.burst.tokens(rate)),
+            Refill::Units(units) => {
+                let needed = if range.start > 0.0 { reserve } else { 0.0 };
+                range.end() + needed <= units
+            }
+        }
+    }
+
+    /// The range that is available when this one is admitted beside a reserve.
+    pub(crate) fn with_reserve(&self, range: TokenRange, reserve: f64) -> TokenRange {
+        match self.refill {
+            Refill::Blocked | Refill::Unlimited => range,
+            Refill::Credit(rate) | Refill::PerSecond(rate) => {
+                range.with_reserve(reserve, self.burst.tokens(rate))
+            }
+            Refill::Units(units) => range.with_reserve(reserve, units),
+        }
+    }
+
+    /// When a range becomes available to a lower band if so many tokens a second are spent by
+    /// others, after waiting requests that cost `ahead`; `None` if never, or without a rate.
+    pub(crate) fn reach_beside(
+        &self,
+        range: TokenRange,
+        ahead: f64,
+        others: f64,
+        now: Moment,
+    ) -> Option<Moment> {
+        let Refill::PerSecond(rate) = self.refill else {
+            return None;
+        };
+        let missing = range.start + ahead + range.cost.min(self.burst.tokens(rate)) - self.issued;
+        let free = rate - others;
+        if missing <= 0.0 {
+            return Some(now);
+        }
+        (free > 0.0).then(|| now.after_seconds(missing / free))
     }
 
     /// Whether a request of a gauge is admitted once others have given back enough units.

@@ -6,7 +6,7 @@
 use doorman_openapi::Unit;
 
 use super::{
-    Limiter, LimiterHandle, Shortage, bucket::BucketView, store::QueueGuard,
+    Limiter, LimiterHandle, Shortage, bands::RequestBand, bucket::BucketView, store::QueueGuard,
     wait_queue::unlock_and_wake,
 };
 use crate::{Cost, clock};
@@ -15,6 +15,8 @@ use crate::{Cost, clock};
 #[derive(Debug)]
 pub(crate) struct OpenCharge {
     limiter: LimiterHandle,
+    /// Among requests of other priorities.
+    band: Option<RequestBand>,
     first: Part,
     /// The part that was charged later, and is refunded first.
     late: Option<Part>,
@@ -29,7 +31,12 @@ struct Part {
 
 impl Limiter<'_> {
     /// `end` is that of the tokens of the request.
-    pub(super) fn open_charge(self, end: f64, cost: Cost) -> Option<OpenCharge> {
+    pub(super) fn open_charge(
+        self,
+        end: f64,
+        cost: Cost,
+        band: Option<RequestBand>,
+    ) -> Option<OpenCharge> {
         let mut queue = self.queue();
         if !self.is_current() || self.unit() == Unit::Gauge {
             return None;
@@ -38,6 +45,7 @@ impl Limiter<'_> {
         let taken = spent - queue.cost();
         Some(OpenCharge {
             limiter: self.handle(),
+            band,
             first: Part {
                 number: queue.charges().open(end, taken, view.floor),
                 tokens: cost.get(),
@@ -108,6 +116,9 @@ impl OpenCharge {
         let more = cost - self.cost();
         if more == 0.0 {
             return None;
+        }
+        if let Some(band) = &self.band {
+            band.get().count(more);
         }
         let limiter = self.limiter.get();
         // This total may fall: the worker reports its maximum.

@@ -7,7 +7,7 @@ use doorman_openapi::{Moment, Unit};
 use super::{
     Limiter, Reading, RegisteredSettings, Shortage, View,
     bucket::{TokenRange, runs_low},
-    record::Lease,
+    record::{Lease, is_banded},
 };
 use crate::{Cost, clock::COARSE_SLACK_NANOS};
 
@@ -55,17 +55,18 @@ impl FirstLease {
 impl Limiter<'_> {
     /// Takes tokens that are available by the [coarse clock](crate::clock::coarse_now). `None`
     /// leaves the decision to the slow path, which reads the precise clock and gives permits.
-    /// `settings` are those of the limit that asks.
+    /// `settings` are those of the limit that asks, and `priority` that of the request.
     pub(crate) fn try_acquire(
         self,
         settings: &RegisteredSettings,
+        priority: i32,
         cost: Cost,
         first_lease: FirstLease,
         recent: Moment,
     ) -> Option<Acquired> {
         match self.lease(settings, recent) {
             Some(lease) => self.acquire_of(&lease, settings, cost, recent),
-            None => self.acquire_otherwise(cost, first_lease, recent),
+            None => self.acquire_otherwise(priority, cost, first_lease, recent),
         }
     }
 
@@ -86,7 +87,8 @@ impl Limiter<'_> {
         self.acquire_of(&lease, settings, cost, recent)
     }
 
-    /// A lease with a rate that does not end soon, of a limiter with these settings.
+    /// A lease with a rate that does not end soon, of a limiter with these settings. No request has
+    /// a higher priority than those of the limit that asks.
     #[expect(
         clippy::inline_always,
         reason = "measured: copies of its result cost more"
@@ -132,11 +134,13 @@ impl Limiter<'_> {
         })
     }
 
-    /// Takes tokens without a lease, of a limit with other settings, or of an unusual lease.
+    /// Takes tokens without a lease, of a limit with other settings or of a lower priority, or of
+    /// an unusual lease.
     #[cold]
     #[inline(never)]
     fn acquire_otherwise(
         self,
+        priority: i32,
         cost: Cost,
         first_lease: FirstLease,
         recent: Moment,
@@ -156,15 +160,25 @@ impl Limiter<'_> {
         if !self.is_of(head) || about_to_end || awaits_lease || !is_usual {
             return None;
         }
+        let mut reserve = 0.0;
+        if is_banded(head) {
+            let kept = self.with_band(priority, |band| {
+                (!band.is_behind_others()).then(|| band.reserve(unit, 0.0))
+            });
+            reserve = kept.unwrap_or(Some(0.0))?;
+        }
         let range = self.take(head, self.record.spent.load(), |spent| {
             let range = view.next(spent, cost.get());
-            view.admits(range).then_some(range)
+            view.admits_beside(range, reserve).then_some(range)
         })?;
+        if is_banded(head) {
+            self.with_band(priority, |band| band.count(cost.get()));
+        }
         let end = range.end();
         Some(Acquired {
             range,
             runs_low: view.runs_low(end),
-            left: view.left(end),
+            left: view.left(end) - reserve,
             rate: view.rate().unwrap_or(f64::INFINITY),
             changes_at: published.changes_at(&view),
             is_fallback: !view.leased,
@@ -208,7 +222,8 @@ impl Limiter<'_> {
             .update(|total| total + acquired.range.cost);
     }
 
-    pub(crate) fn undo(self, acquired: &Acquired, now: Moment) {
+    pub(crate) fn undo(self, acquired: &Acquired, priority: i32, now: Moment) {
+        self.with_band(priority, |band| band.count(-acquired.range.cost));
         // Available ranges come before all queued ones, so all of the queue is behind.
         self.take_back(acquired.range, self.queue(), None, now);
     }

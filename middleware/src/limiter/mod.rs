@@ -2,6 +2,7 @@
 
 mod arena;
 mod atomics;
+mod bands;
 mod bucket;
 mod charge;
 mod fast_path;
@@ -32,6 +33,7 @@ use doorman_openapi::{Moment, ResourceId, Unit};
 pub use self::lease_state::{SharedBalance, Sharing};
 pub(crate) use self::{
     atomics::Shortage,
+    bands::Bands,
     charge::OpenCharge,
     fast_path::{Acquired, FirstLease},
     lease_state::{LeaseState, Policy, SafeRate},
@@ -41,12 +43,13 @@ pub(crate) use self::{
     reservation::{Reservation, WaitPolicy},
     settings::{Burst, LimiterSettings, SettingsConflict},
     store::{LimiterTable, RegisteredSettings},
+    units::TakenUnits,
 };
 use self::{
     bucket::{BucketView, Refill, RefillSchedule},
     lease_state::{ALWAYS, LimiterUpdate, first_refill},
     published::Published,
-    record::{Record, generation_of, is_in_use, settings_of},
+    record::{Record, generation_of, is_banded, is_in_use, settings_of},
     store::{QueueGuard, Store, Writer},
     sync::Notify,
     wait_queue::unlock_and_wake,
@@ -156,12 +159,14 @@ pub(crate) struct Allowance {
     pub(crate) ends: Moment,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LimiterSnapshot {
     pub(crate) tally: Tally,
     pub(crate) waiting: u32,
     /// In the resource's own unit.
     pub(crate) wants: f64,
+    /// The priorities and their parts of it; empty if all requests have one priority.
+    pub(crate) bands: Vec<(i32, f64)>,
     /// `None` when the fallback applies.
     pub(crate) lease: Option<LeasedRate>,
     pub(crate) policy: Option<Policy>,
@@ -243,7 +248,12 @@ impl<'s> Limiter<'s> {
         if number == settings.number && number < u16::MAX {
             return Ok(());
         }
-        self.with_settings(|own| own.attach(&settings.settings))
+        let attached = self.with_settings(|own| own.attach(&settings.settings));
+        let priority = &settings.settings.priority;
+        if !priority.is_withdrawn() {
+            self.add_band(priority.own());
+        }
+        attached
     }
 
     /// Logs that the settings of a limit, which attached to this limiter, do not apply.
@@ -447,13 +457,29 @@ impl<'s> Limiter<'s> {
         self.view(now).view.is_full(self.record.spent.load())
     }
 
+    #[cfg(test)]
     pub(crate) fn reading(self, now: Moment) -> Reading {
+        self.reading_of(i32::MAX, now)
+    }
+
+    /// The values for a request of this priority.
+    pub(crate) fn reading_of(self, priority: i32, now: Moment) -> Reading {
         let View {
-            published, view, ..
+            published,
+            view,
+            unit,
+            head,
+            ..
         } = self.view(now);
+        let spent = self.record.spent.load();
+        let mut left = view.left(spent);
+        if is_banded(head) {
+            let reserve = self.with_band(priority, |band| band.reserve(unit, spent));
+            left -= reserve.unwrap_or_default();
+        }
         Reading {
             policy: published.policy,
-            left: view.left(self.record.spent.load()),
+            left,
             rate: view.rate(),
             changes_at: published.changes_at(&view),
         }
@@ -535,6 +561,7 @@ impl<'s> Limiter<'s> {
             tally: self.tally(),
             waiting: self.waiting(),
             wants: self.store.extra(self.number).wants(),
+            bands: self.wants_by_priority(),
             lease: (now < schedule.ends).then_some(LeasedRate {
                 rate: match schedule.refill {
                     Refill::Blocked => Some(0.0),

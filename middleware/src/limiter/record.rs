@@ -106,6 +106,10 @@ const SUPPRESSED: u64 = 2 << FLAGS_SHIFT;
 const EVER_LEASED: u64 = 4 << FLAGS_SHIFT;
 const ON_CREDIT: u64 = 8 << FLAGS_SHIFT;
 const MAY_GROW: u64 = 16 << FLAGS_SHIFT;
+/// Requests have several priorities.
+const BANDED: u64 = 32 << FLAGS_SHIFT;
+/// Requests of another limit have a higher priority than those of these settings.
+const OUTRANKED: u64 = 64 << FLAGS_SHIFT;
 
 /// The resource has another unit than its limits.
 const UNIT_MISMATCH: u8 = 1;
@@ -185,9 +189,24 @@ pub(super) fn is_in_use(head: u64) -> bool {
     head & IN_USE != 0
 }
 
+/// Whether requests have several priorities.
+#[inline]
+pub(super) fn is_banded(head: u64) -> bool {
+    head & BANDED != 0
+}
+
+/// The priority of the settings of a record, beside those of other limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rank {
+    Only,
+    Highest,
+    Outranked,
+}
+
 impl Record {
     /// The words of a lease with a rate, of a resource without suppression; `None` when there is
-    /// none, they are just being written, or the record is not of this generation and settings.
+    /// none, they are just being written, or the record is not of this generation and settings, or
+    /// there is a higher priority.
     #[expect(
         clippy::inline_always,
         reason = "measured: copies of its result cost more"
@@ -209,7 +228,7 @@ impl Record {
             | EVER_LEASED
             | (u64::from(generation) << GENERATION_SHIFT)
             | (u64::from(settings) << SETTINGS_SHIFT);
-        let looked_at = IN_USE | EVER_LEASED | SUPPRESSED | GENERATION | SETTINGS;
+        let looked_at = IN_USE | EVER_LEASED | SUPPRESSED | OUTRANKED | GENERATION | SETTINGS;
         // Neither infinite nor negative, which are other refills.
         let is_rate = refill < f64::INFINITY.to_bits();
         let is_plain = head & looked_at == wanted && is_rate;
@@ -294,11 +313,11 @@ impl Record {
         created_at: Option<Moment>,
         change: impl FnOnce(),
     ) {
-        let keep = |head| head & (GENERATION | SETTINGS | IN_USE);
+        let keep = |head| head & (GENERATION | SETTINGS | IN_USE | BANDED | OUTRANKED);
         self.write_as(keep, extra, published, terms, created_at, change);
     }
 
-    /// The same; `owner` gives the generation, the number of the settings and whether it is in use.
+    /// The same; `owner` gives what does not depend on the state.
     fn write_as(
         &self,
         owner: impl FnOnce(u64) -> u64,
@@ -376,6 +395,24 @@ impl Record {
     /// The record is no longer in use. For the holder of the store's lock.
     pub(super) fn end(&self) {
         self.head.write(|head| head & !IN_USE);
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        match self.head.load() {
+            head if head & OUTRANKED != 0 => Rank::Outranked,
+            head if is_banded(head) => Rank::Highest,
+            _ => Rank::Only,
+        }
+    }
+
+    /// For the holder of the store's lock.
+    pub(super) fn set_rank(&self, rank: Rank) {
+        let flags = match rank {
+            Rank::Only => 0,
+            Rank::Highest => BANDED,
+            Rank::Outranked => BANDED | OUTRANKED,
+        };
+        self.head.write(|head| head & !(BANDED | OUTRANKED) | flags);
     }
 
     pub(super) fn set_unit_mismatch(&self, mismatch: bool) {

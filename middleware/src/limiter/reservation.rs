@@ -1,16 +1,25 @@
 //! Reservation of tokens for one request: taken, queued, or waiting for a larger lease.
 
-use std::{future::Future, mem, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    mem,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use doorman_openapi::{Moment, Unit};
 
 use super::{
     Limiter, LimiterHandle, Rejected, Shortage, View,
-    bucket::TokenRange,
+    bands::{BandRef, RequestBand},
+    bucket::{Refill, TokenRange},
     charge::OpenCharge,
+    record::is_banded,
     store::QueueGuard,
     sync::Notify,
-    wait_queue::{Ticket, unlock_and_wake},
+    units::TakenUnits,
+    wait_queue::{HeldBackTicket, Ticket, unlock_and_wake},
 };
 use crate::{Cost, RefusalReason, clock};
 
@@ -73,14 +82,17 @@ pub(crate) struct Reservation {
     limiter: LimiterHandle,
     cost: Cost,
     unit: Unit,
+    priority: i32,
+    /// Among requests of other priorities, when it last reserved.
+    band: Option<RequestBand>,
     /// Whether the cost is part of the queue's pending cost.
     pending: bool,
     state: State,
 }
 
-/// `Idle` → `Taken` | `Queued` | `AwaitingLargerLease`;
-/// `AwaitingLargerLease` → `Taken` | `Queued` | `Idle`;
-/// `Taken`, `Queued` → `Committed` | `Idle`.
+/// `Idle` → `Taken` | `Queued` | `HeldBack` | `AwaitingLargerLease`;
+/// `AwaitingLargerLease` → `Taken` | `Queued` | `HeldBack` | `Idle`;
+/// `HeldBack` → `Taken` | `Idle`; `Taken`, `Queued` → `Committed` | `Idle`.
 #[derive(Debug)]
 enum State {
     Idle,
@@ -93,6 +105,12 @@ enum State {
     /// Tokens are taken ahead of their turn.
     Queued {
         ticket: Ticket,
+        deadline: Moment,
+        _slot: WaitSlot,
+    },
+    /// Waits until tokens are available, behind requests of higher priorities.
+    HeldBack {
+        ticket: HeldBackTicket,
         deadline: Moment,
         _slot: WaitSlot,
     },
@@ -117,8 +135,15 @@ struct Awaited {
     turn: Option<Arc<Notify>>,
 }
 
+/// What a request that is held back waits for.
+struct HeldBackUntil {
+    /// Its tokens, if it is the first one.
+    first: Option<(TokenRange, View)>,
+    turn: Arc<Notify>,
+}
+
 impl Reservation {
-    pub(crate) fn new(limiter: LimiterHandle, cost: Cost) -> Self {
+    pub(crate) fn new(limiter: LimiterHandle, priority: i32, cost: Cost) -> Self {
         let unit = limiter.get().unit();
         Self {
             cost: match unit {
@@ -127,9 +152,53 @@ impl Reservation {
             },
             unit,
             limiter,
+            priority,
+            band: None,
             pending: false,
             state: State::Idle,
         }
+    }
+
+    fn band(&self) -> Option<BandRef<'_>> {
+        self.band.as_ref().map(RequestBand::get)
+    }
+
+    /// The band, if there are higher ones.
+    fn lower_band(&self) -> Option<BandRef<'_>> {
+        self.band().filter(|band| band.is_lower())
+    }
+
+    fn count_attempt(&self, cost: f64) {
+        if let Some(band) = self.band() {
+            band.count(cost);
+        }
+    }
+
+    fn raise_peak(&self, wanted: f64, spent: f64) {
+        if self.unit == Unit::Gauge
+            && let Some(band) = self.band()
+        {
+            band.raise_peak(wanted, spent);
+        }
+    }
+
+    /// Counts units of a gauge in their band.
+    fn use_units(&self, units: f64) {
+        if self.unit == Unit::Gauge
+            && let Some(band) = self.band()
+        {
+            band.use_units(units);
+        }
+    }
+
+    /// Rejects the request, and counts it.
+    fn reject(&self, range: TokenRange, at: &View, now: Moment) -> Rejected {
+        let limiter = self.limiter.get();
+        if self.band.is_some() {
+            self.count_attempt(range.cost);
+            self.raise_peak(range.cost, limiter.record.spent.load());
+        }
+        limiter.reject(range, at, now)
     }
 
     #[inline]
@@ -174,9 +243,13 @@ impl Reservation {
         if woken {
             at = limiter.view(now);
         }
+        if is_banded(at.head) {
+            self.band = limiter.band(self.priority);
+        }
         let mut spent = limiter.record.spent.load();
         if at.view.leased && !at.published.draw() {
             let range = at.view.next(spent, self.cost.get());
+            self.count_attempt(range.cost);
             return Err(limiter.suppress(range, &at, now));
         }
         // Locked before tokens are taken ahead, so that the queue has the order of the tokens.
@@ -195,21 +268,32 @@ impl Reservation {
                 continue;
             }
             let range = at.view.next(spent, self.cost.get());
-            let deadline = if at.view.admits(range) {
+            let (reserve, is_behind) = match self.lower_band() {
+                Some(band) => (band.reserve(self.unit, spent), band.is_behind_others()),
+                None => (0.0, false),
+            };
+            let deadline = if !is_behind && at.view.admits_beside(range, reserve) {
                 None
             } else {
-                let reach = at.reach(range, now);
+                let needed = match reserve {
+                    0.0 => range,
+                    _ => at.view.with_reserve(range, reserve),
+                };
+                let reach = match self.lower_band() {
+                    Some(band) => limiter.reach_beside(band, needed, &at, now),
+                    None => at.reach(range, now),
+                };
                 let awaits_returns = at.awaits_returns(range.cost);
                 let may_grow_until = at.published.may_grow_until(now);
                 let Some(wait) = policy.wait(reach, awaits_returns, may_grow_until, now) else {
-                    return Err(limiter.reject(range, &at, now));
+                    return Err(self.reject(needed, &at, now));
                 };
                 // The queue is not locked before there is a slot.
                 let joined = slot
                     .take()
-                    .or_else(|| WaitSlot::acquire(&self.limiter, policy.queue()));
+                    .or_else(|| WaitSlot::acquire(&self.limiter, policy.queue(), self.priority));
                 let Some(joined) = joined else {
-                    let rejected = limiter.reject(range, &at, now);
+                    let rejected = self.reject(needed, &at, now);
                     return Err(limiter.rejection(RefusalReason::QueueFull, rejected.retry_at));
                 };
                 let deadline = match wait {
@@ -225,6 +309,20 @@ impl Reservation {
                         return Ok(());
                     }
                 };
+                if let Some(band) = self.lower_band() {
+                    // A request of a lower band never has the queue here.
+                    drop(queue);
+                    let ticket = limiter.queue().hold_back(band.priority(), range.cost);
+                    band.begin_to_hold_back();
+                    self.raise_peak(range.cost, spent);
+                    self.state = State::HeldBack {
+                        ticket,
+                        deadline,
+                        _slot: joined,
+                    };
+                    self.mark_pending();
+                    return Ok(());
+                }
                 slot = Some(joined);
                 if queue.is_none() {
                     queue = Some(limiter.queue());
@@ -248,12 +346,16 @@ impl Reservation {
             if at.is_gauge() {
                 if deadline.is_none() && !limiter.is_unchanged_since(&at) {
                     drop(queue.take());
-                    limiter.give_back(range.cost);
+                    limiter.give_back_units(range.cost);
                     at = limiter.view(now);
                     spent = limiter.record.spent.load();
                     continue;
                 }
                 limiter.raise_peak(range.end());
+                if deadline.is_none() {
+                    self.use_units(range.cost);
+                }
+                self.raise_peak(0.0, range.end());
             }
             let ticket = deadline.and_then(|_| Some(queue.as_mut()?.push(range)));
             // A slot locks the queue when it is dropped.
@@ -293,7 +395,7 @@ impl Reservation {
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(
             self.state,
-            State::Queued { .. } | State::AwaitingLargerLease { .. }
+            State::Queued { .. } | State::HeldBack { .. } | State::AwaitingLargerLease { .. }
         )
     }
 
@@ -306,15 +408,19 @@ impl Reservation {
     pub(crate) fn shortage(&self) -> Option<Shortage> {
         match self.state {
             State::Taken { runs_low, .. } => runs_low.then_some(Shortage::RunningLow),
-            State::Queued { .. } | State::AwaitingLargerLease { .. } | State::Idle => {
-                Some(Shortage::Denied)
-            }
+            State::Queued { .. }
+            | State::HeldBack { .. }
+            | State::AwaitingLargerLease { .. }
+            | State::Idle => Some(match self.band() {
+                Some(band) if band.is_higher() => Shortage::HigherDenied,
+                Some(_) | None => Shortage::Denied,
+            }),
             State::Committed { .. } => None,
         }
     }
 
     /// Counts the request as admitted. Returns the units that it uses of a gauge.
-    pub(crate) fn commit(&mut self) -> Option<f64> {
+    pub(crate) fn commit(&mut self) -> Option<TakenUnits> {
         let end = match mem::replace(&mut self.state, State::Idle) {
             State::Taken { range, .. } => Some(range.end()),
             State::Queued { ticket, .. } => {
@@ -322,6 +428,10 @@ impl Reservation {
                 range.map(TokenRange::end)
             }
             State::Committed { end } => end,
+            State::HeldBack { ticket, .. } => {
+                self.end_held_back(ticket);
+                None
+            }
             State::Idle | State::AwaitingLargerLease { .. } => None,
         };
         self.state = State::Committed { end };
@@ -330,8 +440,12 @@ impl Reservation {
             let admitted = &limiter.record.admitted;
             admitted.update(|total| total + self.cost.get());
         }
+        self.count_attempt(self.cost.get());
         self.clear_pending();
-        (self.unit == Unit::Gauge && end.is_some()).then(|| self.cost.get())
+        (self.unit == Unit::Gauge && end.is_some()).then(|| TakenUnits {
+            units: self.cost.get(),
+            band: self.band.clone(),
+        })
     }
 
     /// Lets this part of the cost be corrected, of a request that was admitted. `None` if it took
@@ -340,7 +454,9 @@ impl Reservation {
         let State::Committed { end } = self.state else {
             return None;
         };
-        self.limiter.get().open_charge(end?, cost)
+        self.limiter
+            .get()
+            .open_charge(end?, cost, self.band.clone())
     }
 
     /// Adds the cost to the demand while the request waits, here or at another limit. The limiter
@@ -348,12 +464,14 @@ impl Reservation {
     pub(crate) fn mark_pending(&mut self) {
         if !mem::replace(&mut self.pending, true) {
             self.limiter.get().queue().add_pending(self.cost.get());
+            self.count_attempt(self.cost.get());
         }
     }
 
     fn clear_pending(&mut self) {
         if mem::take(&mut self.pending) {
             self.limiter.get().queue().remove_pending(self.cost.get());
+            self.count_attempt(-self.cost.get());
         }
     }
 
@@ -361,8 +479,12 @@ impl Reservation {
     pub(crate) fn retry_at(&self, now: Moment) -> Option<Moment> {
         let limiter = self.limiter.get();
         let at = limiter.view(now);
-        let range = at.view.next(limiter.record.spent.load(), self.cost.get());
-        at.retry_at(range, at.reach(range, now), now)
+        let spent = limiter.record.spent.load();
+        let range = at.view.next(spent, self.cost.get());
+        let band = self.lower_band();
+        let reserve = band.map_or(0.0, |band| band.reserve(self.unit, spent));
+        let needed = at.view.with_reserve(range, reserve);
+        at.retry_at(needed, at.reach(needed, now), now)
     }
 
     /// Returns the tokens, first to the requests queued behind.
@@ -370,7 +492,9 @@ impl Reservation {
         match mem::replace(&mut self.state, State::Idle) {
             State::Idle | State::AwaitingLargerLease { .. } => {}
             State::Committed { end } => self.state = State::Committed { end },
+            State::HeldBack { ticket, .. } => self.end_held_back(ticket),
             State::Taken { range, .. } => {
+                self.use_units(-range.cost);
                 // Available ranges come before all queued ones, so all of the queue is behind.
                 let limiter = self.limiter.get();
                 limiter.take_back(range, limiter.queue(), None, now);
@@ -396,13 +520,13 @@ impl Reservation {
         no_lease_can_come: impl Future<Output = ()>,
     ) -> Result<(), Rejected> {
         self.wait_larger_lease().await?;
+        let mut no_lease_can_come = pin!(no_lease_can_come);
         let State::Queued {
             ticket, deadline, ..
         } = self.state
         else {
-            return Ok(());
+            return self.wait_held_back(no_lease_can_come).await;
         };
-        let mut no_lease_can_come = pin!(no_lease_can_come);
         let changes = self.limiter.get().queue().changes();
         loop {
             let mut changed = pin!(changes.notified());
@@ -426,7 +550,7 @@ impl Reservation {
                     () = tokio::time::sleep(again.since(now)), if again < Moment::NEVER => continue,
                     () = &mut no_lease_can_come, if needs_lease => {}
                 }
-                let rejected = self.limiter.get().reject(range, &at, now);
+                let rejected = self.reject(range, &at, now);
                 self.clear_pending();
                 return Err(rejected);
             }
@@ -447,7 +571,7 @@ impl Reservation {
                 }
                 Some(_) | None => {}
             }
-            let rejected = self.limiter.get().reject(range, &at, now);
+            let rejected = self.reject(range, &at, now);
             self.clear_pending();
             return Err(rejected);
         }
@@ -470,12 +594,103 @@ impl Reservation {
         }
         // A slot locks the queue when it is dropped.
         drop(queue);
+        self.use_units(range.cost);
         self.state = State::Taken {
             range,
             runs_low: true,
             delayed: true,
         };
         None
+    }
+
+    /// Waits for the tokens of a request that is held back, as [`Self::wait_turn`].
+    async fn wait_held_back(
+        &mut self,
+        mut no_lease_can_come: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<(), Rejected> {
+        let State::HeldBack {
+            ticket, deadline, ..
+        } = self.state
+        else {
+            return Ok(());
+        };
+        let changes = self.limiter.get().queue().changes();
+        loop {
+            let mut changed = pin!(changes.notified());
+            // No publication after this is missed.
+            changed.as_mut().enable();
+            let now = clock::now();
+            let Some(HeldBackUntil { first, turn }) = self.take_held_back(ticket, now) else {
+                return Ok(());
+            };
+            let (mut again, mut needs_lease) = (deadline, false);
+            if let Some((range, at)) = &first {
+                let reach = at.reach(*range, now);
+                needs_lease = reach.is_none() && !at.awaits_returns(range.cost);
+                let reach = reach.filter(|&moment| now < moment);
+                again = deadline.min(reach.unwrap_or(Moment::NEVER));
+            }
+            if now < deadline {
+                tokio::select! {
+                    biased;
+                    () = changed => continue,
+                    () = turn.notified() => continue,
+                    () = tokio::time::sleep(again.since(now)), if again < Moment::NEVER => continue,
+                    () = &mut no_lease_can_come, if needs_lease => {}
+                }
+            }
+            return Err(self.give_up(now));
+        }
+    }
+
+    /// Takes the tokens of a request that is held back, if it is the first one and they are
+    /// available; `None` if it waits no longer.
+    fn take_held_back(&mut self, ticket: HeldBackTicket, now: Moment) -> Option<HeldBackUntil> {
+        let limiter = self.limiter.get();
+        let mut queue = limiter.queue();
+        let (turn, is_first) = queue.held_back_turn(ticket)?;
+        if !is_first {
+            return Some(HeldBackUntil { first: None, turn });
+        }
+        // A thread that gives units back sees that there is a queue, or these units are seen here.
+        limiter.record.spent.update(|spent| spent);
+        // No lease is published while the queue is locked.
+        let at = limiter.view(now);
+        let mut spent = limiter.record.spent.load();
+        let range = loop {
+            let range = at.view.next(spent, self.cost.get());
+            let band = self.lower_band();
+            let reserve = band.map_or(0.0, |band| band.reserve(self.unit, spent));
+            if !at.view.admits_beside(range, reserve) {
+                let first = Some((at.view.with_reserve(range, reserve), at));
+                return Some(HeldBackUntil { first, turn });
+            }
+            match limiter.record.spent.replace(spent, range.end()) {
+                Ok(()) => break range,
+                Err(actual) => spent = actual,
+            }
+        };
+        self.use_units(range.cost);
+        queue.end_held_back(ticket);
+        // A slot locks the queue when it is dropped.
+        drop(queue);
+        if let Some(band) = self.band() {
+            band.end_to_hold_back();
+        }
+        self.state = State::Taken {
+            range,
+            runs_low: at.view.runs_low(range.end()),
+            delayed: true,
+        };
+        None
+    }
+
+    /// The request is no longer held back.
+    fn end_held_back(&self, ticket: HeldBackTicket) {
+        self.limiter.get().queue().end_held_back(ticket);
+        if let Some(band) = self.band() {
+            band.end_to_hold_back();
+        }
     }
 
     /// Rejects a request that has waited long enough, and returns its tokens.
@@ -486,12 +701,18 @@ impl Reservation {
             State::Queued { ticket, .. } => limiter.queue().range(ticket),
             State::Idle
             | State::Taken { .. }
+            | State::HeldBack { .. }
             | State::AwaitingLargerLease { .. }
             | State::Committed { .. } => None,
         };
         let spent = limiter.record.spent.load();
-        let range = queued.unwrap_or_else(|| at.view.next(spent, self.cost.get()));
-        let rejected = limiter.reject(range, &at, now);
+        let range = queued.unwrap_or_else(|| {
+            let band = self.lower_band();
+            let reserve = band.map_or(0.0, |band| band.reserve(self.unit, spent));
+            let range = at.view.next(spent, self.cost.get());
+            at.view.with_reserve(range, reserve)
+        });
+        let rejected = self.reject(range, &at, now);
         self.clear_pending();
         self.release(now);
         rejected
@@ -520,7 +741,7 @@ impl Reservation {
     /// Waits for the first lease, until `timeout` after the limiter was created, unless `queue`
     /// requests wait already. Cancel safe: it takes nothing.
     pub(crate) async fn wait_first_lease(&self, timeout: Duration, queue: u32) {
-        let Some(_slot) = WaitSlot::acquire(&self.limiter, queue) else {
+        let Some(_slot) = WaitSlot::acquire(&self.limiter, queue, self.priority) else {
             return;
         };
         let changes = self.limiter.get().queue().changes();
@@ -548,7 +769,10 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if matches!(self.state, State::Queued { .. } | State::Taken { .. }) {
+        if matches!(
+            self.state,
+            State::Queued { .. } | State::HeldBack { .. } | State::Taken { .. }
+        ) {
             self.release(clock::now());
         }
         if self.pending {
@@ -558,6 +782,26 @@ impl Drop for Reservation {
 }
 
 impl Limiter<'_> {
+    /// When a request of a lower band may have its tokens, if the higher ones spend what was
+    /// measured; `None` if never.
+    fn reach_beside(
+        self,
+        band: BandRef<'_>,
+        needed: TokenRange,
+        at: &View,
+        now: Moment,
+    ) -> Option<Moment> {
+        if !matches!(at.view.refill, Refill::PerSecond(_)) {
+            return at.reach(needed, now);
+        }
+        let ahead = match self.record.has_queue() {
+            true => self.queue().held_back_before(band.priority()),
+            false => 0.0,
+        };
+        at.view
+            .reach_beside(needed, ahead, band.demand_above(), now)
+    }
+
     /// Returns the tokens that have not overflowed, and moves the requests queued behind forward.
     pub(super) fn take_back(
         self,
@@ -575,6 +819,7 @@ impl Limiter<'_> {
         }
         let returned = range.returnable(&self.view(now).view);
         self.record.spent.update(|spent| spent - returned);
+        queue.wake_first_held_back();
         let moved = queue.advance(removed, returned);
         let taken = self.record.spent.load() - queue.cost();
         if let Some(charges) = queue.open_charges() {
@@ -591,8 +836,8 @@ struct WaitSlot(LimiterHandle);
 
 impl WaitSlot {
     /// `None` when `max` requests wait already.
-    fn acquire(limiter: &LimiterHandle, max: u32) -> Option<Self> {
-        let acquired = limiter.get().queue().acquire_slot(max);
+    fn acquire(limiter: &LimiterHandle, max: u32, priority: i32) -> Option<Self> {
+        let acquired = limiter.get().queue().acquire_slot(max, priority);
         acquired.then(|| Self(limiter.clone()))
     }
 }

@@ -1,6 +1,7 @@
 //! Settings of a limiter: unit, burst, fallback, stated demand and priority.
 
 use std::{
+    cmp::Reverse,
     fmt,
     marker::PhantomData,
     sync::{
@@ -12,6 +13,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use doorman_openapi::{Capacity, Unit};
+use smallvec::SmallVec;
 
 use crate::Fallback;
 
@@ -34,20 +36,15 @@ pub(crate) struct LimiterSettings {
 pub(crate) struct SettingsConflict;
 
 impl LimiterSettings {
-    /// Lets a later limit share a limiter of these settings. Its priority, if higher, applies while
-    /// it exists. [`SettingsConflict`] when anything but the priority differs.
+    /// Lets a later limit share a limiter of these settings. Its priority is one of the limiter's
+    /// [bands](super::bands) while it exists. Fails as [`Self::compare`] does.
     pub(crate) fn attach(&self, other: &Self) -> Result<(), SettingsConflict> {
         self.priority.attach(&other.priority);
         self.compare(other)
     }
 
-    /// Merges the settings of a second rule on the same resource. Fails as [`Self::attach`] does.
-    pub(crate) fn merge(&self, other: &Self) -> Result<(), SettingsConflict> {
-        self.priority.raise(&other.priority);
-        self.compare(other)
-    }
-
-    fn compare(&self, other: &Self) -> Result<(), SettingsConflict> {
+    /// [`SettingsConflict`] when anything but the priority differs.
+    pub(crate) fn compare(&self, other: &Self) -> Result<(), SettingsConflict> {
         let same = self.unit == other.unit
             && self.burst.get() == other.burst.get()
             && self.fallback.get() == other.fallback.get()
@@ -55,7 +52,8 @@ impl LimiterSettings {
         same.then_some(()).ok_or(SettingsConflict)
     }
 
-    /// Takes over the settings of a newer rule on the same resource. Existing limiters follow.
+    /// Takes over the settings of a newer rule on the same resource. Existing limiters follow; their
+    /// bands do with the next measurement.
     pub(crate) fn update(&self, other: &Self) {
         self.burst.set(other.burst.get());
         self.fallback.set(other.fallback.get());
@@ -82,6 +80,11 @@ impl Burst {
     #[inline]
     pub(crate) fn tokens(self, rate: f64) -> f64 {
         (rate * self.0).max(1.0)
+    }
+
+    /// The tokens that a demand spends in this time, or in so many seconds, if that is shorter.
+    pub(crate) fn spent_in(self, seconds: f64, per_second: f64) -> f64 {
+        per_second * self.0.min(seconds)
     }
 
     /// The rate whose bucket holds this many tokens; 0 if none does, because none is saved up.
@@ -130,25 +133,43 @@ impl Priority {
         self.0.own.set(other.own.get());
     }
 
-    fn raise(&self, Self(other): &Self) {
-        self.0.own.set(self.0.own.get().max(other.own.get()));
-    }
-
     fn withdraw(&self) {
         self.0.withdrawn.store(true, Ordering::Relaxed);
     }
 
-    /// The highest priority that is not withdrawn, or the own one if all are.
+    /// The priority of the limit's own requests.
+    #[inline]
+    pub(crate) fn own(&self) -> i32 {
+        self.0.own.get()
+    }
+
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.0.is_withdrawn()
+    }
+
+    /// The highest of the priorities [in force](Self::in_force).
     pub(super) fn highest(&self) -> i32 {
-        let own = self.0.own.get();
+        self.in_force().first().copied().unwrap_or(self.own())
+    }
+
+    /// The priorities that are not withdrawn, or the own one if all are; the highest first.
+    pub(super) fn in_force(&self) -> SmallVec<[i32; 4]> {
         let others = self.0.others.load();
         let others = others.iter().filter_map(Weak::upgrade);
-        let in_force = others.filter(|it| !it.withdrawn.load(Ordering::Relaxed));
-        match in_force.map(|it| it.own.get()).max() {
-            Some(highest) if self.0.withdrawn.load(Ordering::Relaxed) => highest,
-            Some(highest) => highest.max(own),
-            None => own,
+        let others = others.filter(|it| !it.is_withdrawn());
+        let mut all: SmallVec<[i32; 4]> = others.map(|it| it.own.get()).collect();
+        if all.is_empty() || !self.is_withdrawn() {
+            all.push(self.own());
         }
+        all.sort_unstable_by_key(|priority| Reverse(*priority));
+        all.dedup();
+        all
+    }
+}
+
+impl Stated {
+    fn is_withdrawn(&self) -> bool {
+        self.withdrawn.load(Ordering::Relaxed)
     }
 }
 

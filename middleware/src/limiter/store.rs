@@ -22,6 +22,7 @@ use foldhash::fast::RandomState;
 use super::{
     Limiter, LimiterSettings, Policy,
     arena::Arena,
+    bands::Bands,
     index::{Absent, Index},
     name::{
         NAME_WORDS, Name, NamePrefix, REST_WORDS, Rest, Words, continued, rest_number, to_text,
@@ -54,6 +55,8 @@ pub(crate) struct Store {
     settings: Arena<ArcSwapOption<LimiterSettings>>,
     /// By the numbers of the records.
     extras: Arena<Extra>,
+    /// Of the few limiters with several priorities, by the numbers of the records.
+    bands: Arena<ArcSwapOption<Bands>>,
     /// Of the few limiters with waiting requests.
     queues: [Mutex<Queues>; QUEUE_SHARDS],
     writer: Mutex<Writer>,
@@ -131,6 +134,12 @@ pub(crate) struct RegisteredSettings {
 }
 
 impl RegisteredSettings {
+    /// The priority of the requests of the limit.
+    #[inline]
+    pub(crate) fn priority(&self) -> i32 {
+        self.settings.priority.own()
+    }
+
     /// States the demand, for all limiters of the settings.
     pub(crate) fn set_wants(&self, wants: Capacity) {
         self.settings.wants.set(Some(wants));
@@ -148,6 +157,7 @@ impl Store {
             terms: Arena::default(),
             settings: Arena::default(),
             extras: Arena::with_near(resources.saturating_add(2 * REUSE_DELAY)),
+            bands: Arena::default(),
             queues: from_fn(|_| Mutex::default()),
             writer: Mutex::default(),
         });
@@ -427,6 +437,9 @@ impl Store {
     fn free(&self, writer: &mut Writer, limiter: Limiter<'_>) {
         let words = limiter.record.words();
         limiter.record.end();
+        if let Some(bands) = self.bands(limiter.number) {
+            bands.store(None);
+        }
         writer.records.take_back(limiter.number, REUSE_DELAY);
         if let Some(rest) = rest_number(words) {
             writer.rests.take_back(rest, REUSE_DELAY);
@@ -530,6 +543,14 @@ impl Store {
 
     pub(super) fn extra(&self, number: u32) -> &Extra {
         self.extras.at(number)
+    }
+
+    pub(super) fn bands(&self, number: u32) -> Option<&ArcSwapOption<Bands>> {
+        self.bands.get(number)
+    }
+
+    pub(super) fn bands_or_allocate(&self, number: u32) -> Option<&ArcSwapOption<Bands>> {
+        self.bands.get_or_allocate(number)
     }
 
     /// All limiters, in the order of their numbers.

@@ -1,4 +1,5 @@
 mod atomics;
+mod bands;
 mod fast_path;
 mod index;
 mod reuse;
@@ -33,14 +34,14 @@ fn with_settings(settings: &Arc<LimiterSettings>) -> Limiter<'static> {
 }
 
 fn reserve(limiter: Limiter<'_>, now: Moment) -> Result<Reservation, Rejected> {
-    let mut reservation = Reservation::new(limiter.handle(), Cost::ONE);
+    let mut reservation = Reservation::new(limiter.handle(), 0, Cost::ONE);
     reservation.reserve(WaitPolicy::Never, now)?;
     Ok(reservation)
 }
 
 /// A reservation that waits for its turn.
 fn queued(limiter: Limiter<'_>) -> Reservation {
-    let mut reservation = Reservation::new(limiter.handle(), Cost::ONE);
+    let mut reservation = Reservation::new(limiter.handle(), 0, Cost::ONE);
     reservation
         .reserve(WaitPolicy::Forever, clock::now())
         .unwrap();

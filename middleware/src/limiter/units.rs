@@ -14,6 +14,7 @@ use doorman_openapi::Unit;
 
 use super::{
     Limiter, View,
+    bands::RequestBand,
     bucket::Refill,
     store::QueueGuard,
     wait_queue::{Ticket, WaitQueue},
@@ -28,6 +29,14 @@ pub(crate) struct UnitsInUse {
     pub(crate) in_use: f64,
     /// The units for which requests wait, in the queue, for a larger lease or for the first one.
     pub(crate) waiting: f64,
+}
+
+/// Units that a request has taken.
+#[derive(Debug)]
+pub(crate) struct TakenUnits {
+    pub(crate) units: f64,
+    /// Among requests of other priorities.
+    pub(super) band: Option<RequestBand>,
 }
 
 impl View {
@@ -82,7 +91,15 @@ impl Limiter<'_> {
 
     /// Gives units back and wakes the request that waits for them. Returns whether more was in use
     /// than the lease allows, so that the worker should report less.
-    pub(crate) fn give_back(self, units: f64) -> bool {
+    pub(crate) fn give_back(self, taken: &TakenUnits) -> bool {
+        if let Some(band) = &taken.band {
+            band.get().use_units(-taken.units);
+        }
+        self.give_back_units(taken.units)
+    }
+
+    /// Gives units back that are not counted in a band.
+    pub(super) fn give_back_units(self, units: f64) -> bool {
         let mut before = self.subtract(units);
         // A request sets this flag before it adds its cost. So it sees these units, or this thread
         // sees the flag.

@@ -1,6 +1,11 @@
 //! Requests that wait for tokens of one limiter, in order.
+//!
+//! Those of the highest priority have reservations: their tokens are taken ahead of their turn.
+//! Others are held back: they take their tokens when they are available, in the order of their
+//! priorities.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     ops::{Bound, Deref},
     sync::Arc,
@@ -17,6 +22,8 @@ struct Waiting {
     reservations: BTreeMap<Ticket, Queued>,
     /// Their cost. Exact for whole numbers, and 0 without reservations.
     cost: f64,
+    /// By priority, the highest first.
+    held_back: BTreeMap<Reverse<i32>, HeldBackBand>,
     /// Requests that wait, with or without a reservation.
     slots: u32,
     /// Requests that wait here or at another limit, and their cost.
@@ -39,17 +46,42 @@ struct Queued {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
+/// The requests of one priority that are held back, in order.
+#[derive(Debug, Default)]
+struct HeldBackBand {
+    requests: BTreeMap<u64, HeldBack>,
+    cost: f64,
+}
+
+#[derive(Debug)]
+struct HeldBack {
+    cost: f64,
+    turn: Arc<Notify>,
+}
+
+/// A position among the requests that are held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HeldBackTicket {
+    priority: i32,
+    number: u64,
+}
+
 impl WaitQueue {
     /// Notifies of a new lease or a better position. Subscribe before looking for changes.
     pub(super) fn changes(&mut self) -> Arc<Notify> {
         Arc::clone(&self.0.get_or_insert_default().changed)
     }
 
-    /// False when `max` requests wait already.
-    pub(super) fn acquire_slot(&mut self, max: u32) -> bool {
-        let acquired = self.slots() < max;
+    /// False when `max` requests wait already. Those that are held back behind this priority do not
+    /// count.
+    pub(super) fn acquire_slot(&mut self, max: u32, priority: i32) -> bool {
+        let waiting = self.0.get_or_insert_default();
+        let behind = (Bound::Excluded(Reverse(priority)), Bound::Unbounded);
+        let behind = waiting.held_back.range(behind);
+        let behind = behind.fold(0, |sum, (_, band)| band.requests.len().saturating_add(sum));
+        let behind = u32::try_from(behind).unwrap_or(u32::MAX);
+        let acquired = waiting.slots.saturating_sub(behind) < max;
         if acquired {
-            let waiting = self.0.get_or_insert_default();
             waiting.slots = waiting.slots.saturating_add(1);
         }
         acquired
@@ -112,6 +144,7 @@ impl WaitQueue {
     pub(super) fn is_unused(&self) -> bool {
         self.0.as_ref().is_none_or(|waiting| {
             waiting.reservations.is_empty()
+                && waiting.held_back.is_empty()
                 && waiting.slots == 0
                 && waiting.requests == 0
                 && waiting.canceled == 0.0
@@ -147,8 +180,65 @@ impl WaitQueue {
         (*first == ticket).then_some(queued.range.cost)
     }
 
-    /// Wakes the first reservation at a gauge. One that does not wait yet is not missed.
+    /// Holds a request back, behind those of its priority and of higher ones.
+    pub(super) fn hold_back(&mut self, priority: i32, cost: f64) -> HeldBackTicket {
+        let waiting = self.0.get_or_insert_default();
+        let band = waiting.held_back.entry(Reverse(priority)).or_default();
+        let last = band.requests.last_key_value();
+        let number = last.map_or(0, |(last, _)| last.saturating_add(1));
+        let turn = Arc::default();
+        band.requests.insert(number, HeldBack { cost, turn });
+        band.cost += cost;
+        HeldBackTicket { priority, number }
+    }
+
+    /// The cost of the requests that a newcomer of this priority is held back behind.
+    pub(super) fn held_back_before(&self, priority: i32) -> f64 {
+        let Some(waiting) = &self.0 else {
+            return 0.0;
+        };
+        let ahead = waiting.held_back.range(..=Reverse(priority));
+        ahead.map(|(_, band)| band.cost).sum()
+    }
+
+    /// The turn of a request that is held back, and whether it is the first one; `None` after it
+    /// was removed.
+    pub(super) fn held_back_turn(&self, ticket: HeldBackTicket) -> Option<(Arc<Notify>, bool)> {
+        let held_back = &self.0.as_ref()?.held_back;
+        let band = held_back.get(&Reverse(ticket.priority))?;
+        let request = band.requests.get(&ticket.number)?;
+        let is_first = held_back.first_key_value()?.0.0 == ticket.priority
+            && *band.requests.first_key_value()?.0 == ticket.number;
+        Some((Arc::clone(&request.turn), is_first))
+    }
+
+    /// The request is no longer held back. The next one may have its turn.
+    pub(super) fn end_held_back(&mut self, ticket: HeldBackTicket) {
+        if let Some(waiting) = &mut self.0
+            && let Some(band) = waiting.held_back.get_mut(&Reverse(ticket.priority))
+            && let Some(ended) = band.requests.remove(&ticket.number)
+        {
+            band.cost -= ended.cost;
+            if band.requests.is_empty() {
+                waiting.held_back.remove(&Reverse(ticket.priority));
+            }
+        }
+        self.wake_first_held_back();
+    }
+
+    /// Wakes the first request that is held back. One that does not wait yet is not missed.
+    pub(super) fn wake_first_held_back(&self) {
+        let bands = self.0.as_ref().map(|waiting| &waiting.held_back);
+        let first = bands.and_then(|bands| bands.first_key_value());
+        if let Some((_, first)) = first.and_then(|(_, band)| band.requests.first_key_value()) {
+            first.turn.notify_one();
+        }
+    }
+
+    /// Wakes the first reservation at a gauge, and the first request that is held back. One that
+    /// does not wait yet is not missed.
     pub(super) fn wake_first(&self) {
+        self.wake_first_held_back();
         let waiting = self.0.as_ref();
         let first = waiting.and_then(|waiting| waiting.reservations.first_key_value());
         if let Some((

@@ -1,15 +1,12 @@
 //! Compiled rules with their limiters, and the transition from one set to the next.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use doorman_openapi::Unit;
 
 use super::compile::RuleLimit;
 use crate::{
-    NotApplied,
+    Limit, NotApplied,
     admission::CompiledLimit,
     limiter::{LimiterHandle, LimiterSettings, Registry},
 };
@@ -18,8 +15,9 @@ use crate::{
 pub(super) struct RuleSet {
     /// In the order in which they apply.
     pub(super) limits: Vec<Arc<CompiledLimit>>,
-    /// By key template. The limiters share them, so that a changed rule reaches existing limiters.
-    settings: HashMap<Arc<str>, Arc<LimiterSettings>>,
+    /// By key template, those of each priority in the order of the rules. The limiters share them,
+    /// so that a changed rule reaches existing limiters.
+    settings: HashMap<Arc<str>, Vec<Arc<LimiterSettings>>>,
     /// Limiters that are retained as long as this set is active.
     retained: Vec<LimiterHandle>,
     pub(super) not_applied: Vec<NotApplied>,
@@ -38,29 +36,10 @@ impl RuleSet {
             not_applied: Vec::new(),
         };
         for RuleLimit { scope, limit } in limits {
-            let settings = match set.settings.entry(Arc::clone(limit.key.text())) {
-                Entry::Occupied(first) => {
-                    let first = Arc::clone(first.get());
-                    if first.merge(&limit.settings).is_err() {
-                        tracing::warn!(
-                            rule = &*limit.name,
-                            "an earlier rule has the same resource; its burst and fallback apply"
-                        );
-                    }
-                    first
-                }
-                Entry::Vacant(vacant) => {
-                    let known = previous.and_then(|it| it.settings.get(vacant.key()));
-                    let settings = match known {
-                        Some(known) if known.unit == limit.settings.unit => {
-                            known.update(&limit.settings);
-                            Arc::clone(known)
-                        }
-                        Some(_) | None => Arc::new(limit.settings.clone()),
-                    };
-                    Arc::clone(vacant.insert(settings))
-                }
-            };
+            let known = previous.and_then(|it| it.settings.get(limit.key.text()));
+            let known = known.map_or(&[][..], Vec::as_slice);
+            let settings = set.settings.entry(Arc::clone(limit.key.text()));
+            let settings = settings_of(settings.or_default(), known, &limit);
             let rule = Arc::clone(&limit.name);
             let unit = limit.settings.unit;
             let limit = CompiledLimit::for_rule(registry, limit, &settings, scope);
@@ -97,11 +76,50 @@ impl RuleSet {
             }
         }
         for (key, settings) in &self.settings {
-            if !next.settings.contains_key(key) {
-                settings.withdraw();
+            let kept = next.settings.get(key);
+            let is_kept = |it: &Arc<LimiterSettings>| {
+                kept.is_some_and(|kept| kept.iter().any(|next| Arc::ptr_eq(next, it)))
+            };
+            for removed in settings.iter().filter(|it| !is_kept(it)) {
+                removed.withdraw();
             }
         }
     }
+}
+
+/// The settings of a rule, of which `earlier` are those of the rules before it on the same
+/// resource, and `known` those of the previous set.
+fn settings_of(
+    earlier: &mut Vec<Arc<LimiterSettings>>,
+    known: &[Arc<LimiterSettings>],
+    limit: &Limit,
+) -> Arc<LimiterSettings> {
+    let mut own = limit.settings.clone();
+    if let Some(first) = earlier.first() {
+        if first.compare(&own).is_err() {
+            tracing::warn!(
+                rule = &*limit.name,
+                "an earlier rule has the same resource; its burst and fallback apply"
+            );
+        }
+        let priority = own.priority.own();
+        if let Some(same) = earlier.iter().find(|it| it.priority.own() == priority) {
+            return Arc::clone(same);
+        }
+        own = LimiterSettings {
+            priority: priority.into(),
+            ..LimiterSettings::clone(first)
+        };
+    }
+    let settings = match known.get(earlier.len()) {
+        Some(known) if known.unit == own.unit => {
+            known.update(&own);
+            Arc::clone(known)
+        }
+        Some(_) | None => Arc::new(own),
+    };
+    earlier.push(Arc::clone(&settings));
+    settings
 }
 
 fn name(unit: Unit) -> &'static str {

@@ -434,6 +434,51 @@ impl GaugeWords {
     }
 }
 
+impl GaugeWords {
+    /// As a reservation that is held back behind higher priorities.
+    fn wait_held_back(&self, priority: i32) {
+        let mut queue = self.queue.lock().unwrap();
+        self.has_queue.store(true, Ordering::Release);
+        let ticket = queue.hold_back(priority, 1.0);
+        let (turn, _) = queue.held_back_turn(ticket).unwrap();
+        drop(queue);
+        loop {
+            let has_turn = turn.notified();
+            let mut queue = self.queue.lock().unwrap();
+            let (_, is_first) = queue.held_back_turn(ticket).unwrap();
+            self.spent.update(|spent| spent);
+            if is_first && self.spent.replace(0.0, 1.0).is_ok() {
+                queue.end_held_back(ticket);
+                return;
+            }
+            drop(queue);
+            has_turn.wait();
+        }
+    }
+}
+
+#[test]
+fn returned_unit_is_not_missed_by_requests_held_back() {
+    in_every_order(|| {
+        let gauge = GaugeWords::new();
+        gauge.spent.update(|_| 1.0);
+        let waiting = |priority| {
+            let gauge = Arc::clone(&gauge);
+            thread::spawn(move || {
+                gauge.wait_held_back(priority);
+                gauge.give_back();
+            })
+        };
+        let waiting = [waiting(1), waiting(2)];
+        gauge.give_back();
+        // A missed wake-up would deadlock.
+        for waiting in waiting {
+            waiting.join().unwrap();
+        }
+        assert_eq!(gauge.spent.load(), 0.0);
+    });
+}
+
 #[test]
 fn unit_that_is_given_back_is_not_missed_by_the_next() {
     in_every_order(|| {

@@ -11,6 +11,8 @@ use std::{
 use doorman_config::LoadError;
 use reqwest::StatusCode;
 
+use super::output;
+
 #[derive(Debug)]
 pub(super) struct Failure {
     /// One line; more only for the errors of a document.
@@ -20,6 +22,8 @@ pub(super) struct Failure {
     status: Option<StatusCode>,
     /// Whether a server cannot have received the request.
     is_not_sent: bool,
+    /// For standard output: a result that is bad.
+    output: String,
 }
 
 impl Failure {
@@ -29,6 +33,7 @@ impl Failure {
             exit_code: 1,
             status: None,
             is_not_sent: false,
+            output: String::new(),
         }
     }
 
@@ -80,6 +85,12 @@ impl Failure {
         self
     }
 
+    /// Adds a result, which is printed before the message.
+    #[must_use]
+    pub(super) fn with_output(self, output: String) -> Self {
+        Self { output, ..self }
+    }
+
     /// Adds the ID of the rejected request in the server's log.
     #[must_use]
     pub(super) fn with_request_id(mut self, id: Option<&str>) -> Self {
@@ -123,7 +134,14 @@ impl Failure {
         self.exit_code
     }
 
+    #[cfg(test)]
+    pub(super) fn output(&self) -> &str {
+        &self.output
+    }
+
     pub(super) fn report(&self) -> ExitCode {
+        // A reader that has gone is no other failure.
+        drop(output::print(&self.output));
         // If standard error is closed, the exit code still reports the failure.
         drop(writeln!(io::stderr(), "{self}"));
         ExitCode::from(self.exit_code)

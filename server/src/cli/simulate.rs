@@ -15,7 +15,9 @@ use std::{
     thread,
 };
 
-use doorman_server::simulation::{Run, RunReport, Scenario, Summary, Violation, run_scenario};
+use doorman_server::simulation::{
+    Amounts, Run, RunReport, Scenario, Summary, Violation, run_scenario, trace_scenario,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -35,7 +37,7 @@ const MAX_FILE_BYTES: u64 = doorman_config::MAX_DOCUMENT_BYTES as u64;
     Examples:\n  doorman simulate examples/scenarios/scenario-two.yaml\n  \
     doorman simulate scenario.yaml --config limits.yaml\n  \
     doorman simulate scenario.yaml --seeds 1000 --json\n  \
-    doorman simulate scenario.yaml --seed 7 --svg run.svg --csv run.csv"
+    doorman simulate scenario.yaml --seed 7 --svg run.svg --csv run.csv --trace run.txt"
 )]
 pub(super) struct SimulateArguments {
     /// The scenario, in YAML; docs/SIMULATION.md has the format
@@ -55,11 +57,14 @@ pub(super) struct SimulateArguments {
     /// Draw the same run
     #[arg(long, env = "DOORMAN_SVG", value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write the messages and faults of the same run, the last 100,000
+    #[arg(long, env = "DOORMAN_TRACE", value_name = "FILE")]
+    trace: Option<PathBuf>,
     #[command(flatten)]
     output: JsonFlag,
 }
 
-/// Returns the text for standard output, or prints it and fails if a capacity was exceeded.
+/// Returns the text for standard output. A failure has it too, if a capacity was exceeded.
 pub(super) fn run(
     arguments: &SimulateArguments,
     stderr: &mut impl Write,
@@ -72,15 +77,23 @@ pub(super) fn run(
     let count = seeds.end - seeds.start;
     let reports = run_all(&scenario, seeds).map_err(|violation| Failure::new(&*violation))?;
     let summary = Summary::new(reports).ok_or_else(|| Failure::new("no seed to run"))?;
-    if arguments.csv.is_some() || arguments.svg.is_some() {
+    if arguments.csv.is_some() || arguments.svg.is_some() || arguments.trace.is_some() {
         let shown = summary.first_failed.as_ref().unwrap_or(&summary.worst);
-        let run = run_scenario(&scenario, shown.seed).map_err(|it| Failure::new(&*it))?;
+        let run = match &arguments.trace {
+            None => run_scenario(&scenario, shown.seed),
+            Some(_) => trace_scenario(&scenario, shown.seed),
+        };
+        let run = run.map_err(|it| Failure::new(&*it))?;
+        if let Some(path) = &arguments.trace {
+            write_file(path, &(run.trace.join("\n") + "\n"))?;
+        }
         if let Some(path) = &arguments.csv {
             write_file(path, &csv(&scenario, &run))?;
         }
         if let Some(path) = &arguments.svg {
-            let title = format!("{}, seed {}", name(&arguments.file), shown.seed);
-            write_file(path, &chart::draw(&scenario, &run, &title)?)?;
+            let name = name(&arguments.file);
+            let title = scenario.title().unwrap_or(&name);
+            write_file(path, &chart::draw(&scenario, &run, title)?)?;
         }
     }
     let text = if arguments.output.json {
@@ -91,8 +104,7 @@ pub(super) fn run(
     let Some(failed) = &summary.first_failed else {
         return Ok(text);
     };
-    output::print(&text)?;
-    Err(exceeded(arguments, failed))
+    Err(exceeded(arguments, failed).with_output(text))
 }
 
 fn load(arguments: &SimulateArguments, stderr: &mut impl Write) -> Result<Scenario, Failure> {
@@ -190,6 +202,8 @@ fn to_json(name: &str, seeds: u64, summary: &Summary) -> serde_json::Value {
         "held_share_worst": summary.worst.held_share,
         "worst_seed": summary.worst.seed,
         "unmet_share_median": summary.unmet_share_median,
+        "rejected_share_median": summary.rejected_share_median,
+        "admitted_peak_share": summary.admitted_peak_share,
         "overshoot_episodes": summary.overshoot_episodes,
         "peak_share": summary.peak_share,
         "failed_seed": summary.first_failed.as_ref().map(|it| it.seed),
@@ -213,7 +227,12 @@ fn table(name: &str, seeds: u64, scenario: &Scenario, summary: &Summary) -> Stri
         ),
         row("held, worst second of it", percent(worst.least_share)),
         row("unmet, median", percent(summary.unmet_share_median)),
+        row("rejected, median", percent(summary.rejected_share_median)),
         row("peak of the capacity", percent(summary.peak_share)),
+        row(
+            "peak of admitted requests",
+            summary.admitted_peak_share.map_or("-".to_owned(), percent),
+        ),
         row("overshoots", summary.overshoot_episodes.to_string()),
         row("requests of the worst seed", worst.requests.to_string()),
         row("masters of the worst seed", worst.masterships.to_string()),
@@ -223,26 +242,29 @@ fn table(name: &str, seeds: u64, scenario: &Scenario, summary: &Summary) -> Stri
 
 /// A line for each resource and each client at each second.
 fn csv(scenario: &Scenario, run: &Run) -> String {
-    let mut text = "second,resource,client,wants,held,capacity\n".to_owned();
+    let mut text = "second,resource,client,wants,held,used,rejected,capacity\n".to_owned();
+    let ids = scenario.resources().iter();
+    let ids: Vec<_> = ids.map(|it| csv_field(it.id.as_str())).collect();
+    let holders: Vec<_> = scenario.holders().collect();
     for sample in &run.samples {
-        let second = sample.second;
-        for (sum, resource) in sample.resources.iter().zip(scenario.resources()) {
-            let (id, capacity) = (csv_field(resource.id.as_str()), resource.capacity);
+        let sums = sample.resources.iter().enumerate();
+        let sums = sums.map(|(resource, sum)| (resource, String::new(), sum));
+        let clients = holders.iter().zip(&sample.holders);
+        let clients = clients.map(|(it, amounts)| (it.resource, it.client.to_string(), amounts));
+        for (resource, client, amounts) in sums.chain(clients) {
+            let id = ids.get(resource).map_or("", String::as_str);
+            let capacity = sample.capacities.get(resource).copied().unwrap_or_default();
+            let Amounts {
+                wants,
+                held,
+                used,
+                rejected,
+            } = amounts;
             // Writing to a string cannot fail.
-            let _infallible =
-                writeln!(text, "{second},{id},,{},{},{capacity}", sum.wants, sum.held);
-        }
-        for (client, (amounts, resource)) in sample
-            .clients
-            .iter()
-            .zip(scenario.client_resources())
-            .enumerate()
-        {
-            let (id, capacity) = (csv_field(resource.id.as_str()), resource.capacity);
             let _infallible = writeln!(
                 text,
-                "{second},{id},{client},{},{},{capacity}",
-                amounts.wants, amounts.held
+                "{},{id},{client},{wants},{held},{used},{rejected},{capacity}",
+                sample.second
             );
         }
     }

@@ -244,7 +244,7 @@ impl Comparison<'_> {
 }
 
 /// The fields of a template, as text.
-fn fields(template: &Template) -> [(&'static str, String); 12] {
+fn fields(template: &Template) -> [(&'static str, String); 13] {
     let algorithm = template.algorithm();
     let safe_capacity = match template.safe_capacity() {
         SafeCapacityRule::Dynamic => "an equal part".to_owned(),
@@ -271,6 +271,7 @@ fn fields(template: &Template) -> [(&'static str, String); 12] {
         ("algorithm.learning_mode_duration", learning),
         ("surplus", template.surplus().to_string()),
         ("granularity", template.granularity().to_string()),
+        ("floor", template.floor().to_string()),
     ]
 }
 

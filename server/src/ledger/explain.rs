@@ -6,7 +6,7 @@ use doorman_openapi::{
 };
 
 use super::{
-    algorithm::{PriorityLimit, ShareRule},
+    algorithm::{BandShares, PriorityLimit, ShareRule},
     decision::{GrantInput, TOLERANCE, reaches},
     entry::Entry,
     feedback::Feedback,
@@ -25,6 +25,8 @@ pub(super) struct CurrentTerms<'a> {
     pub(super) terms: &'a ResourceTerms,
     pub(super) learning_until: Moment,
     pub(super) feedback: Feedback,
+    /// For all holders that are shown.
+    pub(super) bands: BandShares,
     pub(super) now: Moment,
 }
 
@@ -176,15 +178,18 @@ impl Resource {
         &self,
         entry: &Entry,
         holder: &HolderId,
-        current: &CurrentTerms<'_>,
+        current: &mut CurrentTerms<'_>,
     ) -> HolderStatus {
-        let &CurrentTerms { terms, now, .. } = current;
+        let &mut CurrentTerms { terms, now, .. } = current;
         let bands = entry.bands();
         let lease = entry.booking.lease(now);
         let others = self.booked.total_except(entry.slot.index());
         let available = terms.available_beside(others);
         let rule = self.rule_of(terms);
-        let priority_limit = rule.priority_limit(&self.demands, entry.demands());
+        let bands_of_all = &mut current.bands;
+        let priority_limit = rule.priority_limit(bands_of_all, &self.demands, entry.demands());
+        let unrounded_share =
+            rule.unrounded_share(bands_of_all, &self.demands, entry.demands(), entry.polls);
         let is_below_others = priority_limit.is_some_and(|limit| {
             let higher = entry.demands().filter(|it| it.band() > limit.priority);
             let own: f64 = higher.map(|it| it.demand().wants).sum();
@@ -192,7 +197,7 @@ impl Resource {
         });
         let position = HolderPosition {
             wants: bands.iter().map(|band| band.wants.get()).sum(),
-            share: self.share_of(entry, terms, available, now),
+            share: self.share_of(entry, current, available),
             has: lease.map_or(0.0, |lease| lease.amount),
             outstanding: entry.outstanding.get(),
             booked: entry.booking.amount(now),
@@ -206,7 +211,7 @@ impl Resource {
             booked: position.booked,
             kind: holder.kind(),
             share: position.share,
-            unrounded_share: rule.unrounded_share(&self.demands, entry.demands(), entry.polls),
+            unrounded_share,
             priority_limit,
             has: position.has,
             next_grant: position.next_grant(terms.rule()),
@@ -229,14 +234,19 @@ impl Resource {
     }
 
     /// The share at the next refresh with the same claims.
-    fn share_of(&self, entry: &Entry, terms: &ResourceTerms, available: f64, now: Moment) -> f64 {
-        let rule = self.rule_of(terms);
-        let share = rule.share(&self.demands, entry.demands(), entry.polls);
+    fn share_of(&self, entry: &Entry, current: &mut CurrentTerms<'_>, available: f64) -> f64 {
+        let rule = self.rule_of(current.terms);
+        let (bands, demands) = (&mut current.bands, entry.demands());
+        let share = rule.share_with(bands, &self.demands, demands, entry.polls);
         let hints = self.hints.as_ref();
         if hints.is_some_and(|hints| hints.may_keep_surplus(entry)) {
-            let lease = entry.booking.lease(now).map_or(0.0, |lease| lease.amount);
+            let lease = entry
+                .booking
+                .lease(current.now)
+                .map_or(0.0, |lease| lease.amount);
             let held = lease.max(entry.outstanding.get());
-            rule.keep_surplus(share, entry.wants(), held, available)
+            let tolerance = current.terms.tuning().surplus_tolerance;
+            rule.keep_surplus(share, entry.wants(), held, available, tolerance)
         } else {
             share
         }

@@ -33,14 +33,8 @@ const MIN_SERVED: f64 = 0.125;
 /// More than this part of the capacity is not left free for long.
 const FREE_WORTH: f64 = 0.01;
 
-/// The most holders per round of probes.
-const MAX_PROBES: usize = 8;
-
 /// Candidates that are examined per round of probes.
 const MAX_PROBE_CANDIDATES: usize = 64;
-
-/// Seconds until the second round of probes, and the age of a report that is not doubted.
-const PROBE_GAP: f64 = 0.1;
 
 /// Rounds of probes begin anew when the excess demand grows by this factor.
 const PROBE_RESTART: f64 = 1.2;
@@ -50,6 +44,9 @@ const FEEDBACK_CHANGE: f64 = 0.1;
 
 /// Seconds between two looks at a demand that may be suppressed.
 const FEEDBACK_CHECK: f64 = 0.25;
+
+/// Seconds between the first two rounds of hints about a feedback.
+const FEEDBACK_GAP: f64 = 0.1;
 
 /// Slots that are examined per step of a round.
 const ROUND_STEP: usize = 256;
@@ -212,7 +209,9 @@ impl Resource {
         let free = self.terms.available_beside(self.booked.total());
         let others = self.booked.total_except(entry.slot.index());
         let available = self.terms.available_beside(others);
-        let gains = share > wants && rule.keep_surplus(share, wants, booked, available) > booked;
+        let tolerance = self.terms.tuning().surplus_tolerance;
+        let gains =
+            share > wants && rule.keep_surplus(share, wants, booked, available, tolerance) > booked;
         if rule.divides() && !learning && gains && free > 0.0 {
             state.call(entry, booked, 0.0, 0.0);
             return true;
@@ -387,7 +386,8 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         let capacity = self.resource.terms.capacity();
         let excess = self.resource.sum_wants() - capacity;
         let interval = self.resource.terms.refresh_interval(false).get();
-        let longest = interval.max(PROBE_GAP);
+        let first_gap = self.resource.terms.tuning().probe_gap;
+        let longest = interval.max(first_gap);
         if excess <= 0.0 {
             let probe = &mut self.state.probe;
             if now >= probe.since.after_seconds(longest) {
@@ -402,7 +402,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         let known = probe.first_excess;
         let has_grown = excess > (known * PROBE_RESTART).max(known + capacity * EXCESS_CHANGE);
         if has_grown || probe.gap == 0.0 {
-            (probe.since, probe.next, probe.gap) = (now, now, PROBE_GAP);
+            (probe.since, probe.next, probe.gap) = (now, now, first_gap);
             (probe.first_excess, probe.last_excess) = (excess, f64::INFINITY);
         }
         if now < probe.next {
@@ -414,7 +414,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         }
         let is_shrinking = excess < probe.last_excess * (1.0 - EXCESS_CHANGE);
         probe.gap = if is_shrinking {
-            PROBE_GAP
+            first_gap
         } else {
             (2.0 * probe.gap).min(longest)
         };
@@ -433,11 +433,12 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
 
     /// One round of probes, until the leases of the hinted holders cover `excess`.
     fn hint_oldest(&mut self, mut excess: f64, since: Moment) -> usize {
+        let tuning = self.resource.terms.tuning();
         let before = self.chosen.len();
         let mut aside = SmallVec::<[EntrySlot; 8]>::new();
         for _ in 0..MAX_PROBE_CANDIDATES {
             let hinted = self.chosen.len().saturating_sub(before);
-            if excess <= 0.0 || hinted >= MAX_PROBES {
+            if excess <= 0.0 || hinted >= tuning.probes {
                 break;
             }
             let Some(slot) = self.first(Order::Booked) else {
@@ -446,9 +447,9 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             let Some(entry) = self.resource.entries.at(slot) else {
                 break;
             };
-            let is_old = entry
-                .last_decision
-                .is_none_or(|last| last.at < since && last.at.after_seconds(PROBE_GAP) <= self.now);
+            let is_old = entry.last_decision.is_none_or(|last| {
+                last.at < since && last.at.after_seconds(tuning.probe_gap) <= self.now
+            });
             let booked = entry.booking.amount(self.now);
             if !is_old {
                 self.state.set_aside(Order::Booked, slot.index());
@@ -478,7 +479,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
                 let recovers_in = -balance.get() / self.resource.terms.rate();
                 let is_spent = balance.get() <= 0.0 && recovers_in.is_finite();
                 // A moment later it is above 0.
-                let check_at = is_spent.then(|| now.after_seconds(recovers_in + PROBE_GAP));
+                let check_at = is_spent.then(|| now.after_seconds(recovers_in + FEEDBACK_GAP));
                 (f64::from(u8::from(balance.get() > 0.0)), check_at)
             }
         };
@@ -489,9 +490,9 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             if now >= feedback.next {
                 feedback.told = Some(value);
                 feedback.gap = if now >= feedback.next.after_seconds(longest) {
-                    PROBE_GAP
+                    FEEDBACK_GAP
                 } else {
-                    (2.0 * feedback.gap).clamp(PROBE_GAP, longest.max(PROBE_GAP))
+                    (2.0 * feedback.gap).clamp(FEEDBACK_GAP, longest.max(FEEDBACK_GAP))
                 };
                 feedback.next = now.after_seconds(feedback.gap);
                 feedback.round = Some(Round {
@@ -510,7 +511,10 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             self.state.feedback.round = self.advance(round, ROUND_STEP, true);
             if self.state.feedback.round.is_some() && self.state.next_at.is_none_or(|at| at > now) {
                 // The next step, or the end of the window.
-                let window_end = self.state.window_end().filter(|end| *end > now);
+                let window_end = self
+                    .state
+                    .window_end(self.resource.terms.tuning())
+                    .filter(|end| *end > now);
                 self.state.wake_at(window_end.unwrap_or(now));
             }
         }
@@ -520,6 +524,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
     fn advance(&mut self, round: Round, budget: usize, is_paced: bool) -> Option<Round> {
         let mut due = SmallVec::<[EntrySlot; 8]>::new();
         let mut rest = None;
+        let tuning = self.resource.terms.tuning();
         let entries = self.resource.entries.slots_from(round.next_slot);
         for (examined, (slot, entry)) in entries.enumerate() {
             let is_due = entry.is_some_and(|entry| {
@@ -529,7 +534,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             });
             if examined >= ROUND_STEP
                 || is_due && due.len() >= budget
-                || is_due && is_paced && !self.state.has_room(false, self.now)
+                || is_due && is_paced && !self.state.has_room(false, tuning, self.now)
             {
                 rest = Some(Round {
                     next_slot: slot,
@@ -575,7 +580,8 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
 
     /// Hints a holder, if the resource may have another hint now.
     fn hint(&mut self, slot: EntrySlot, recalled: f64, promised: f64) -> bool {
-        let has_room = self.state.has_room(promised > 0.0, self.now);
+        let tuning = self.resource.terms.tuning();
+        let has_room = self.state.has_room(promised > 0.0, tuning, self.now);
         if has_room {
             self.call(slot, recalled, promised);
         }

@@ -9,12 +9,10 @@ use super::{
     keys::{CallSlot, EntrySlot},
     max_tree::MaxTree,
     sum_tree::SumTree,
+    tuning::Tuning,
 };
 
-/// The most hints of a resource per [`WINDOW`], beside those for changed terms.
-const MAX_HINTS: u32 = 64;
-
-/// Those of them that only waiting holders get.
+/// One in so many hints of a window is for waiting holders only.
 const RESERVED: u32 = 8;
 
 /// In seconds.
@@ -107,6 +105,10 @@ pub(super) struct FeedbackRounds {
 /// settled by the regular refreshes.
 pub(super) fn is_worth_a_hint(lacks: f64, share: f64, capacity: f64) -> bool {
     lacks > share * MISSING_OF_SHARE || lacks > capacity * MISSING_OF_CAPACITY
+}
+
+fn unreserved(tuning: &Tuning) -> u32 {
+    tuning.hints_per_window - tuning.hints_per_window / RESERVED
 }
 
 impl HintState {
@@ -209,11 +211,11 @@ impl HintState {
 
     /// Whether another hint is allowed now. If not, sets when to plan again. Some hints are
     /// reserved for waiting holders.
-    pub(super) fn has_room(&mut self, is_waiting: bool, now: Moment) -> bool {
+    pub(super) fn has_room(&mut self, is_waiting: bool, tuning: &Tuning, now: Moment) -> bool {
         let most = if is_waiting {
-            MAX_HINTS
+            tuning.hints_per_window
         } else {
-            MAX_HINTS - RESERVED
+            unreserved(tuning)
         };
         let end = self.window.after_seconds(WINDOW);
         if now >= end {
@@ -227,8 +229,8 @@ impl HintState {
     }
 
     /// The end of a window without room.
-    pub(super) fn window_end(&self) -> Option<Moment> {
-        (self.in_window >= MAX_HINTS - RESERVED).then(|| self.window.after_seconds(WINDOW))
+    pub(super) fn window_end(&self, tuning: &Tuning) -> Option<Moment> {
+        (self.in_window >= unreserved(tuning)).then(|| self.window.after_seconds(WINDOW))
     }
 
     pub(super) fn wake_at(&mut self, at: Moment) {

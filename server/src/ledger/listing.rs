@@ -6,6 +6,7 @@ use doorman_openapi::{ClientId, GlobSet, Moment, NodeId, ResourceId, ResourceVie
 
 use super::{
     Ledger, LiveResource,
+    algorithm::BandShares,
     entry::Entry,
     explain::{CurrentTerms, HolderStatus},
     feedback::Feedback,
@@ -273,21 +274,23 @@ impl Ledger {
         &self,
         live: &LiveResource,
         now: Moment,
-        read: impl FnOnce(&CurrentTerms<'_>) -> T,
+        read: impl FnOnce(&mut CurrentTerms<'_>) -> T,
     ) -> T {
         let resource = &live.resource;
         match self.newer_terms(live) {
-            None => read(&CurrentTerms {
+            None => read(&mut CurrentTerms {
                 terms: &resource.terms,
                 learning_until: resource.learning_until,
                 feedback: resource.current_feedback(now),
+                bands: BandShares::default(),
                 now,
             }),
-            Some((terms, learning_until)) => read(&CurrentTerms {
+            Some((terms, learning_until)) => read(&mut CurrentTerms {
                 terms: &terms,
                 learning_until,
                 // Follows with the next refresh.
                 feedback: Feedback::None,
+                bands: BandShares::default(),
                 now,
             }),
         }

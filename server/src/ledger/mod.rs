@@ -54,6 +54,7 @@ mod stats;
 mod sum_tree;
 mod survey;
 mod terms;
+mod tuning;
 
 #[cfg(test)]
 mod tests;
@@ -77,6 +78,7 @@ pub use self::{
     },
     stats::{LedgerEvent, LedgerEvents, LedgerStats},
     survey::Survey,
+    tuning::Tuning,
 };
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -113,6 +115,7 @@ pub struct Ledger {
     /// turn comes if its holders poll.
     generation: u64,
     settings: Settings,
+    tuning: &'static Tuning,
     started: Moment,
     /// Live resources in listing order.
     by_id: BTreeMap<ResourceId, ResourceKey>,
@@ -210,6 +213,7 @@ impl Ledger {
             document,
             generation: 0,
             settings,
+            tuning: &Tuning::DEFAULT,
             started: now,
             by_id: BTreeMap::new(),
             keys: LinearHashMap::default(),
@@ -225,6 +229,12 @@ impl Ledger {
         };
         ledger.set_learning_until();
         ledger
+    }
+
+    /// With other constants, for simulations. Before the first request.
+    #[must_use]
+    pub fn with_tuning(self, tuning: &'static Tuning) -> Self {
+        Self { tuning, ..self }
     }
 
     /// Frees expired leases and works on hints, in at most `budget` steps, so that no request waits
@@ -503,6 +513,7 @@ impl Ledger {
                 ResourceTerms::of,
             ),
         };
+        let terms = terms.with_tuning(self.tuning);
         let learning_until = self
             .outstanding_until()
             .map_or(self.started, |outstanding| {

@@ -6,12 +6,6 @@ use doorman_openapi::{HolderKind, Moment};
 
 use super::keys::ResourceKey;
 
-/// The time until the next hint of a client, in seconds: the first, and the most. It doubles.
-const SPACING: (f64, f64) = (0.05, 0.25);
-
-/// The same for a node. There are few, and each level of a tree adds its time.
-const SPACING_OF_NODES: (f64, f64) = (0.02, 0.05);
-
 /// After so many seconds without a hint the spacing is the first one again.
 const QUIET: f64 = 1.0;
 
@@ -46,8 +40,7 @@ pub(super) struct Poll {
     overdue_from: Moment,
     next_batch_at: Moment,
     spacing: f64,
-    /// The least and the most of it.
-    spacings: (f64, f64),
+    kind: HolderKind,
     /// Where the poll lies in the queues of all polls.
     pub(super) position: Position,
 }
@@ -86,10 +79,6 @@ pub(super) struct OverdueHint {
 
 impl Poll {
     pub(super) fn new(kind: HolderKind) -> Self {
-        let spacings = match kind {
-            HolderKind::Client => SPACING,
-            HolderKind::Node => SPACING_OF_NODES,
-        };
         Self {
             open: None,
             ends: Moment::NEVER,
@@ -99,10 +88,14 @@ impl Poll {
             queued: BTreeSet::new(),
             overdue_from: Moment::NEVER,
             next_batch_at: Moment::ORIGIN,
-            spacing: spacings.0,
-            spacings,
+            spacing: 0.0,
+            kind,
             position: Position::default(),
         }
+    }
+
+    pub(super) fn kind(&self) -> HolderKind {
+        self.kind
     }
 
     /// Returns the earlier poll, which ends.
@@ -172,8 +165,13 @@ impl Poll {
     }
 
     /// Ends the poll with its next batch. Without a further poll the holder counts as polling until
-    /// `ends`.
-    pub(super) fn take_batch(&mut self, now: Moment, ends: Moment) -> Option<Batch> {
+    /// `ends`. `spacing` is the time until the following one: the first, and the most.
+    pub(super) fn take_batch(
+        &mut self,
+        spacing: (f64, f64),
+        now: Moment,
+        ends: Moment,
+    ) -> Option<Batch> {
         if self.queued.is_empty() || now < self.next_batch_at {
             return None;
         }
@@ -187,9 +185,9 @@ impl Poll {
         }
         self.overdue_from = self.overdue_from.min(now.after_seconds(PATIENCE));
         self.spacing = if now >= self.next_batch_at.after_seconds(QUIET) {
-            self.spacings.0
+            spacing.0
         } else {
-            (2.0 * self.spacing).min(self.spacings.1)
+            (2.0 * self.spacing).max(spacing.0).min(spacing.1)
         };
         self.next_batch_at = now.after_seconds(self.spacing);
         self.ends = ends;

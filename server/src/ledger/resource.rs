@@ -411,14 +411,15 @@ impl Resource {
             UsageBaseline::Zero
         };
         let used = entry.report_used(ask.used, baseline, terms.rate());
-        feedback.charge(used, terms, now);
         if let Some(parent) = parent {
             parent.add_used(used);
         }
         let wanted_before = entry.wants();
         entry.set_demand(ask.bands, demands);
         let has_jumped = entry.wants() > JUMP * wanted_before;
+        // Before the charge, which the demand may explain.
         feedback.set_demand(demands.total().wants, terms, now);
+        feedback.charge(used, terms, now);
 
         let booked_before = entry.booking.amount(now);
         let others = booked.total_except(entry.slot.index());
@@ -503,7 +504,8 @@ impl Resource {
                         share = share.max(held.min(usual));
                     }
                 } else if hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry)) {
-                    share = rule.keep_surplus(share, wants, held, available);
+                    let tolerance = terms.tuning().surplus_tolerance;
+                    share = rule.keep_surplus(share, wants, held, available, tolerance);
                 }
                 let input = GrantInput {
                     wants,

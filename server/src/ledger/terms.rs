@@ -7,7 +7,7 @@ use doorman_openapi::{
     Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds, ServerResourceResponse, Unit,
 };
 
-use super::{algorithm::ShareRule, settings::UnmatchedPolicy};
+use super::{algorithm::ShareRule, settings::UnmatchedPolicy, tuning::Tuning};
 
 /// The settings of the matching template, or those of an unmatched resource.
 #[derive(Debug, Clone)]
@@ -15,6 +15,7 @@ pub(super) struct ResourceTerms {
     template: Option<Arc<Template>>,
     algorithm: Algorithm,
     rule: ShareRule,
+    tuning: &'static Tuning,
     /// Present if a parent node leases the capacity.
     of_parent: Option<OfParent>,
 }
@@ -41,6 +42,7 @@ impl ResourceTerms {
             algorithm: template.algorithm().clone(),
             rule,
             of_parent: None,
+            tuning: &Tuning::DEFAULT,
         }
     }
 
@@ -64,6 +66,7 @@ impl ResourceTerms {
                 floor: 0.0,
                 equal_share: 0.0,
             },
+            tuning: &Tuning::DEFAULT,
             of_parent: None,
         }
     }
@@ -106,6 +109,14 @@ impl ResourceTerms {
         if self.of_parent.is_some() && self.rule.divides() {
             self.rule.capacity = capacity;
         }
+    }
+
+    pub(super) fn with_tuning(self, tuning: &'static Tuning) -> Self {
+        Self { tuning, ..self }
+    }
+
+    pub(super) fn tuning(&self) -> &'static Tuning {
+        self.tuning
     }
 
     /// Whether holders should know at once.
@@ -177,9 +188,13 @@ impl ResourceTerms {
         self.algorithm.lease_length.get()
     }
 
-    pub(super) fn refresh_interval(&self, pending: bool) -> Seconds {
+    pub(super) fn refresh_interval(&self, awaited: bool) -> Seconds {
         let interval = self.algorithm.refresh_interval.get();
-        Seconds::saturating(if pending { interval.min(1.0) } else { interval })
+        Seconds::saturating(if awaited {
+            interval.min(self.tuning.awaited_interval)
+        } else {
+            interval
+        })
     }
 
     /// The refresh interval of a lease that may be shorter than usual; not for one that ends now.

@@ -1,9 +1,14 @@
 //! A client process: the real client state machine, with crashes, pauses and restarts.
 
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+use std::{cmp::Reverse, collections::VecDeque, ops::Range, sync::Arc};
 
-use doorman_openapi::{Capacity, ClientId, Epoch, Moment, Reason, ResourceId, Seconds, Seq};
-use tower_doorman::lease::{Demand, Effect, Event, Holder, HolderSettings};
+use doorman_openapi::{
+    Capacity, ClientBand, ClientId, Epoch, Moment, Reason, ResourceId, Seconds, Seq,
+};
+use tower_doorman::{
+    Cost,
+    lease::{Demand, DemandBands, Effect, Event, Holder, HolderSettings, SimulatedLayer},
+};
 
 use super::{
     ablation::Rule,
@@ -26,7 +31,29 @@ pub(super) struct LastHint {
     pub(super) at: Moment,
 }
 
-#[derive(Debug)]
+/// Requests to a client since its beginning, by resource.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct RequestCounts {
+    pub(super) admitted: f64,
+    pub(super) rejected: f64,
+}
+
+/// The leasing side of a client.
+enum Leasing {
+    /// Its demand is stated.
+    Stated(Box<Holder>),
+    /// Its layer measures the demand by requests.
+    Measured(Box<SimulatedLayer>),
+}
+
+/// A limit of a client that sends requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClientLimit {
+    /// The index of the resource.
+    pub(super) resource: usize,
+    pub(super) priority: i32,
+}
+
 pub(super) struct Client {
     pub(super) clock: Clock,
     /// Counts restarts. Each incarnation has its own client id.
@@ -54,7 +81,14 @@ pub(super) struct Client {
     pub(super) requests: u64,
     /// When a server last hinted this client.
     pub(super) last_hint: Option<LastHint>,
-    holder: Holder,
+    /// Whether it has stopped and does not start again.
+    pub(super) has_left: bool,
+    /// The demands of each resource by priority, where these are stated.
+    pub(super) bands: Vec<Vec<(i32, f64)>>,
+    pub(super) counts: Vec<RequestCounts>,
+    /// Of a client that sends requests.
+    limits: Vec<ClientLimit>,
+    leasing: Leasing,
     resources: Arc<[ResourceId]>,
     seed: u64,
     index: usize,
@@ -90,7 +124,16 @@ impl Client {
             newest: Seq::ZERO,
             requests: 0,
             last_hint: None,
-            holder: new_holder(index, 0, servers.len(), 0),
+            has_left: false,
+            bands: vec![Vec::new(); count],
+            counts: vec![RequestCounts::default(); count],
+            limits: Vec::new(),
+            leasing: Leasing::Stated(Box::new(Holder::new(holder_settings(
+                index,
+                0,
+                servers.len(),
+                0,
+            )))),
             resources,
             seed: 0,
             index,
@@ -100,25 +143,12 @@ impl Client {
         }
     }
 
-    /// A client that has not started yet, with other random numbers.
-    pub(super) fn with_seed(self, seed: u64) -> Self {
-        let holder = new_holder(self.index, self.incarnation, self.servers.len(), seed);
-        Self {
-            seed,
-            holder,
-            ..self
-        }
-    }
-
     /// A client that has not started yet, of a node with these servers.
-    pub(super) fn with_servers(self, servers: Range<usize>) -> Self {
-        let holder = new_holder(self.index, self.incarnation, servers.len(), self.seed);
-        Self {
-            is_lower: servers.start > 0,
-            servers,
-            holder,
-            ..self
-        }
+    pub(super) fn with_servers(mut self, servers: Range<usize>) -> Self {
+        self.is_lower = servers.start > 0;
+        self.servers = servers;
+        self.leasing = self.new_leasing();
+        self
     }
 
     /// The server of the last request.
@@ -126,10 +156,49 @@ impl Client {
         self.servers.start + self.endpoint
     }
 
-    /// With a priority for all resources.
-    pub(super) fn with_priority(mut self, priority: i32) -> Self {
-        self.priorities.fill(priority);
+    /// A client of a scenario, which has not started yet.
+    pub(super) fn with_seed(mut self, seed: u64, limits: Vec<ClientLimit>) -> Self {
+        self.seed = seed;
+        self.limits = limits;
+        self.leasing = self.new_leasing();
         self
+    }
+
+    fn new_leasing(&self) -> Leasing {
+        let settings = holder_settings(self.index, self.incarnation, self.servers.len(), self.seed);
+        if self.limits.is_empty() {
+            Leasing::Stated(Box::new(Holder::new(settings)))
+        } else {
+            Leasing::Measured(Box::new(SimulatedLayer::new(settings)))
+        }
+    }
+
+    /// Whether it sends requests, instead of stating its demand.
+    pub(super) fn sends_requests(&self) -> bool {
+        !self.limits.is_empty()
+    }
+
+    /// Begins an incarnation that sends requests.
+    pub(super) fn begin_requests(&mut self, time: Moment) {
+        let now = self.clock.local(time);
+        if let Leasing::Measured(layer) = &mut self.leasing {
+            for limit in &self.limits {
+                layer.add_limit(&self.resources[limit.resource], limit.priority, now);
+            }
+        }
+    }
+
+    /// Decides a request at one of its limits.
+    pub(super) fn request(&mut self, limit: usize, time: Moment) {
+        let now = self.clock.local(time);
+        if let Leasing::Measured(layer) = &mut self.leasing {
+            let counts = &mut self.counts[self.limits[limit].resource];
+            if layer.admit(limit, Cost::ONE, now) {
+                counts.admitted += 1.0;
+            } else {
+                counts.rejected += 1.0;
+            }
+        }
     }
 
     /// The index of a resource of this client.
@@ -151,21 +220,35 @@ impl Client {
         self.wake = Moment::NEVER;
         self.newest = Seq::ZERO;
         self.last_hint = None;
-        let servers = self.servers.len();
-        self.holder = new_holder(self.index, self.incarnation, servers, self.seed);
+        self.leasing = self.new_leasing();
     }
 
     /// The simulated time at which the state machine needs a tick.
     pub(super) fn wake_at(&self) -> Moment {
-        self.clock.time(self.holder.wake_at())
+        self.clock.time(match &self.leasing {
+            Leasing::Stated(holder) => holder.wake_at(),
+            Leasing::Measured(layer) => layer.wake_at(),
+        })
     }
 
     /// With the priority that was set.
     pub(super) fn set_demand(&mut self, resource: usize, wants: f64, time: Moment) -> Vec<Effect> {
         self.wants[resource] = Some(wants);
+        if self.sends_requests() {
+            return Vec::new();
+        }
+        let bands = self.bands[resource]
+            .iter()
+            .map(|(priority, wants)| ClientBand {
+                priority: *priority,
+                wants: Capacity::saturating(*wants),
+            });
+        let mut bands: Vec<_> = bands.collect();
+        bands.sort_unstable_by_key(|it| Reverse(it.priority));
         let demand = Demand {
             wants: Capacity::saturating(wants),
             priority: self.priorities[resource],
+            bands: (bands.len() > 1).then(|| Arc::new(DemandBands(bands))),
             ..Demand::default()
         };
         let resource = self.resources[resource].clone();
@@ -232,7 +315,12 @@ impl Client {
     }
 
     pub(super) fn handle(&mut self, event: Event, time: Moment) -> Vec<Effect> {
-        let effects = self.holder.handle(event, self.clock.local(time));
+        let now = self.clock.local(time);
+        let effects = match &mut self.leasing {
+            Leasing::Stated(holder) => holder.handle(event, now),
+            Leasing::Measured(layer) if event == Event::Tick => layer.tick(now),
+            Leasing::Measured(layer) => layer.handle(event, now),
+        };
         for effect in &effects {
             if let Effect::Changed { resource, holding } = effect
                 && let Some(index) = self.resource_index(resource)
@@ -250,12 +338,12 @@ impl Client {
     }
 }
 
-fn new_holder(index: usize, incarnation: u32, endpoints: usize, seed: u64) -> Holder {
-    Holder::new(HolderSettings {
+fn holder_settings(index: usize, incarnation: u32, endpoints: usize, seed: u64) -> HolderSettings {
+    HolderSettings {
         client_id: client_id(index, incarnation),
         endpoints,
         seed: seed.wrapping_add(u64::from(incarnation) * 100 + index as u64),
-    })
+    }
 }
 
 fn client_id(index: usize, incarnation: u32) -> ClientId {

@@ -21,14 +21,14 @@ use self::{
 };
 use super::{
     ablation::Rule,
-    client::Client,
+    client::{Client, ClientLimit},
     clock::Clock,
     etcd::Etcd,
     event_queue::{Event, EventQueue},
     limits::{self, Limit, Priorities, RESOURCES, resource_ids},
     network::{Network, Process},
     report::{Plan, Stats, Violation},
-    scenario::Scenario,
+    scenario::{Change, Scenario},
     server::{Participation, Server},
     tree::{self, ELECTION_LEASE, Node},
 };
@@ -37,6 +37,8 @@ use super::{
 const SERVERS: usize = 3;
 /// The number of events in a trace.
 const TRACE_LENGTH: usize = 400;
+/// The number of events in the trace of a scenario.
+const SCENARIO_TRACE_LENGTH: usize = 100_000;
 
 pub(super) struct Simulation {
     seed: u64,
@@ -62,6 +64,8 @@ pub(super) struct Simulation {
     allows_cuts: bool,
     capacity_check: CapacityCheck,
     script: Option<Script>,
+    /// Of the scenario.
+    changes: Vec<Change>,
     /// Whether a client has another lease since this was cleared.
     pub(super) has_lease_changed: bool,
     pub(super) stats: Stats,
@@ -150,24 +154,29 @@ impl Simulation {
     }
 
     /// A run of a scenario, which has begun.
-    pub(super) fn of_scenario(seed: u64, scenario: &Scenario) -> Self {
+    pub(super) fn of_scenario(seed: u64, scenario: &Scenario, trace: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let plan = Plan {
             seconds: scenario.seconds,
             without: None,
-            trace: false,
+            trace,
         };
         let clocks =
             (0..scenario.servers).map(|_| Clock::with_drift(scenario.clock_drift, &mut rng));
         let clocks: Vec<_> = clocks.collect();
         let groups = scenario.groups.iter();
         let members = groups.flat_map(|group| std::iter::repeat_n(group, group.count));
-        let clients = members.clone().enumerate().map(|(index, group)| {
+        let clients = members.enumerate().map(|(index, group)| {
             let clock = Clock::with_drift(scenario.clock_drift, &mut rng);
-            let resource = scenario.resources()[group.resource].id.clone();
-            Client::new(index, clock, 0..scenario.servers, [resource].into(), None)
-                .with_seed(rng.u64(..))
-                .with_priority(group.priority)
+            let resources = group.resources.iter();
+            let resources = resources.map(|it| scenario.resources()[*it].id.clone());
+            let uses = group.uses.iter().filter(|_| group.requests.is_some());
+            let limits = uses.map(|it| ClientLimit {
+                resource: it.slot,
+                priority: it.priority,
+            });
+            Client::new(index, clock, 0..scenario.servers, resources.collect(), None)
+                .with_seed(rng.u64(..), limits.collect())
         });
         let clients: Vec<_> = clients.collect();
         let etcd = (scenario.servers > 1)
@@ -177,12 +186,6 @@ impl Simulation {
         } else {
             PollMode::Off
         };
-        let script = Script::new(
-            seed,
-            members.map(|group| group.demand),
-            scenario.faults.clone(),
-            scenario.random_faults.clone(),
-        );
         let participation = Participation {
             ttl: etcd.is_some().then_some(scenario.election_lease),
             is_first: true,
@@ -196,7 +199,8 @@ impl Simulation {
             network: Network::scripted(scenario.network),
             polls: Polls::new(polls, seed),
             longest_lease: scenario.document.longest_lease().get(),
-            script: Some(script),
+            script: Some(Script::new(seed, scenario)),
+            changes: scenario.changes.clone(),
             ..Self::empty(seed, plan, rng, Arc::clone(&scenario.document), Vec::new())
         };
         simulation.begin_script();
@@ -223,6 +227,7 @@ impl Simulation {
             allows_cuts: false,
             capacity_check: CapacityCheck::default(),
             script: None,
+            changes: Vec::new(),
             has_lease_changed: false,
             stats: Stats::default(),
             broken: None,
@@ -254,7 +259,7 @@ impl Simulation {
             at: self.time.seconds_since(Moment::ORIGIN),
             invariant,
             detail,
-            trace: std::mem::take(&mut self.trace).into(),
+            trace: self.take_trace(),
         }))
     }
 
@@ -287,12 +292,20 @@ impl Simulation {
 
     fn record(&mut self, event: impl FnOnce() -> String) {
         if self.plan.trace {
-            if self.trace.len() >= TRACE_LENGTH {
+            let most = match self.script {
+                Some(_) => SCENARIO_TRACE_LENGTH,
+                None => TRACE_LENGTH,
+            };
+            if self.trace.len() >= most {
                 self.trace.pop_front();
             }
             let at = self.time.seconds_since(Moment::ORIGIN);
             self.trace.push_back(format!("{at:10.3} {}", event()));
         }
+    }
+
+    pub(super) fn take_trace(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.trace).into()
     }
 
     fn handle(&mut self, event: Event) -> Result<(), BrokenInvariant> {
@@ -319,7 +332,11 @@ impl Simulation {
                 call,
             } => self.end_poll(server, ticket, call),
             Event::InventHints { client, left } => self.invent_hints(client, left),
-            Event::ScriptedDemand(client) => self.change_scripted_demand(client, false),
+            Event::ScriptedDemand(demand) => self.change_scripted_demand(demand, false),
+            Event::Request { user, plan } => self.send_request(user as usize, plan),
+            Event::Leave(client) => self.leave(client),
+            Event::Replace(client) => self.replace(client),
+            Event::ScriptedChange(index) => self.change_document(index),
             Event::ScriptedFault(index) => self.inject_scripted_fault(index),
             Event::RandomFault => self.inject_random_fault(),
             Event::ChangeDemand => {

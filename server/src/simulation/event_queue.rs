@@ -56,8 +56,19 @@ pub(super) enum Event {
         client: usize,
         left: usize,
     },
-    /// The demand of a client changes, by the scenario.
+    /// A demand changes, by the scenario.
     ScriptedDemand(usize),
+    /// A client sends a request for one of its uses, unless the plan has changed since.
+    Request {
+        user: u32,
+        plan: u32,
+    },
+    /// A client stops for good.
+    Leave(usize),
+    /// A client stops, and another takes its place.
+    Replace(usize),
+    /// A document of the scenario becomes active.
+    ScriptedChange(usize),
     /// A fault of the scenario, by its number.
     ScriptedFault(usize),
     /// A random fault of the scenario.
@@ -104,6 +115,8 @@ impl Ord for Scheduled {
 pub(super) struct EventQueue {
     heap: BinaryHeap<Reverse<Scheduled>>,
     serial: u64,
+    /// Requests apart, because they are many: time, user and plan.
+    requests: BinaryHeap<Reverse<(Moment, u32, u32)>>,
 }
 
 impl EventQueue {
@@ -113,8 +126,19 @@ impl EventQueue {
         self.heap.push(Reverse(Scheduled { at, serial, event }));
     }
 
+    pub(super) fn push_request(&mut self, at: Moment, user: u32, plan: u32) {
+        self.requests.push(Reverse((at, user, plan)));
+    }
+
     /// The next event, unless it is later than `until`.
     pub(super) fn pop_until(&mut self, until: Moment) -> Option<(Moment, Event)> {
+        if let Some(Reverse((at, user, plan))) = self.requests.peek().copied()
+            && at <= until
+            && self.heap.peek().is_none_or(|Reverse(it)| at < it.at)
+        {
+            self.requests.pop();
+            return Some((at, Event::Request { user, plan }));
+        }
         let Reverse(next) = self
             .heap
             .peek_mut()

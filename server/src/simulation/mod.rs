@@ -42,8 +42,8 @@ pub use self::{
     event_loop::PollMode,
     fleet::{Fleet, FleetPlan},
     report::{Invariant, Plan, Stats, Violation},
-    run::{Amounts, Overshoot, Run, RunReport, Sample, Summary, run_scenario},
-    scenario::{InvalidScenario, Resource, Scenario},
+    run::{Amounts, Overshoot, Run, RunReport, Sample, Summary, run_scenario, trace_scenario},
+    scenario::{InvalidScenario, Resource, Scenario, ScenarioHolder},
 };
 
 /// Runs one simulation. The same seed and plan always give the same result.

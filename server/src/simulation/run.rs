@@ -1,8 +1,11 @@
 //! Runs a scenario, and samples every second what clients want and hold.
 
+use std::ops::AddAssign;
+
 use doorman_openapi::Moment;
 
 use super::{
+    client::RequestCounts,
     event_loop::Simulation,
     report::Violation,
     scenario::{Resource, Scenario},
@@ -18,6 +21,8 @@ pub struct Run {
     pub report: RunReport,
     /// One a second, from the beginning on.
     pub samples: Vec<Sample>,
+    /// The last events; empty unless they were [asked for](trace_scenario).
+    pub trace: Vec<String>,
 }
 
 /// Amounts at one second.
@@ -27,8 +32,10 @@ pub struct Sample {
     pub second: f64,
     /// Sums of each resource, in the order of [`Scenario::resources`].
     pub resources: Vec<Amounts>,
-    /// The amounts of each client.
-    pub clients: Vec<Amounts>,
+    /// The capacity of each resource.
+    pub capacities: Vec<f64>,
+    /// The amounts of each client and resource, in the order of [`Scenario::holders`].
+    pub holders: Vec<Amounts>,
     /// Whether a running server is master.
     pub has_master: bool,
 }
@@ -38,10 +45,21 @@ pub struct Sample {
 pub struct Amounts {
     /// The demand.
     pub wants: f64,
-    /// The amount that leases allow.
+    /// The amount that leases allow; `used` where each lease is the whole capacity.
     pub held: f64,
-    /// The part of `held` that is wanted.
+    /// The requests admitted in the last second; of a stated demand the part that is held.
     pub used: f64,
+    /// The requests rejected in the last second; of a stated demand the part that is not held.
+    pub rejected: f64,
+}
+
+impl AddAssign for Amounts {
+    fn add_assign(&mut self, other: Self) {
+        self.wants += other.wants;
+        self.held += other.held;
+        self.used += other.used;
+        self.rejected += other.rejected;
+    }
 }
 
 /// Figures of one run.
@@ -49,16 +67,21 @@ pub struct Amounts {
 pub struct RunReport {
     /// The seed.
     pub seed: u64,
-    /// The share of min(sum of wants, capacity) that clients hold: the mean of all samples since
+    /// The share of min(sum of wants, capacity) that clients hold, or get of a capacity that is
+    /// leased whole: the mean of all samples since
     /// [`Scenario::measure_from`].
     pub held_share: f64,
     /// The least share of a sample since then.
     pub least_share: f64,
-    /// The share of min(sum of wants, capacity) that clients want and do not hold, in the mean.
+    /// The share of min(sum of wants, capacity) that clients want and do not get, in the mean.
     pub unmet_share: f64,
+    /// The share of the demand that is rejected.
+    pub rejected_share: f64,
     /// The largest sum of leases as a share of the capacity, at any time.
     pub peak_share: f64,
-    /// How often the sum of leases rose above the capacity.
+    /// The most requests admitted in a second as a share of the capacity; `None` without requests.
+    pub admitted_peak_share: Option<f64>,
+    /// How often the sum of leases rose above a capacity that is divided.
     pub overshoot_episodes: u64,
     /// The first of them.
     pub first_overshoot: Option<Overshoot>,
@@ -88,8 +111,12 @@ pub struct Summary {
     pub worst: RunReport,
     /// The median of [`RunReport::unmet_share`].
     pub unmet_share_median: f64,
+    /// The median of [`RunReport::rejected_share`].
+    pub rejected_share_median: f64,
     /// The largest [`RunReport::peak_share`].
     pub peak_share: f64,
+    /// The largest [`RunReport::admitted_peak_share`].
+    pub admitted_peak_share: Option<f64>,
     /// The sum over all runs.
     pub overshoot_episodes: u64,
     /// The first run, by seed, that exceeded a capacity.
@@ -108,6 +135,8 @@ impl Summary {
             held_share_median: median(reports.iter().map(|it| it.held_share)),
             worst,
             unmet_share_median: median(reports.iter().map(|it| it.unmet_share)),
+            rejected_share_median: median(reports.iter().map(|it| it.rejected_share)),
+            admitted_peak_share: largest(reports.iter().filter_map(|it| it.admitted_peak_share)),
             peak_share: reports.iter().map(|it| it.peak_share).fold(0.0, f64::max),
             overshoot_episodes: reports.iter().map(|it| it.overshoot_episodes).sum(),
             first_failed: failed.cloned(),
@@ -126,28 +155,45 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
+fn largest(values: impl Iterator<Item = f64>) -> Option<f64> {
+    values.max_by(f64::total_cmp)
+}
+
 /// Runs a scenario. The same seed always gives the same result.
 ///
 /// # Errors
 /// [`Violation`] if a server sends hints that it must not send.
 pub fn run_scenario(scenario: &Scenario, seed: u64) -> Result<Run, Box<Violation>> {
-    let mut runner = Runner::new(scenario, seed);
+    run(Runner::new(scenario, seed, false))
+}
+
+/// As [`run_scenario`], and records the events.
+///
+/// # Errors
+/// As [`run_scenario`].
+pub fn trace_scenario(scenario: &Scenario, seed: u64) -> Result<Run, Box<Violation>> {
+    run(Runner::new(scenario, seed, true))
+}
+
+fn run(mut runner: Runner<'_>) -> Result<Run, Box<Violation>> {
     let mut samples = Vec::new();
-    for second in 0..=scenario.seconds as u64 {
+    for second in 0..=runner.scenario.seconds as u64 {
         runner.run_until(Moment::ORIGIN.after_seconds(second as f64))?;
         samples.push(runner.sample(second as f64));
     }
+    let trace = runner.simulation.take_trace();
     Ok(Run {
-        report: runner.report(seed, &samples),
+        report: runner.report(&samples),
         samples,
+        trace,
     })
 }
 
 struct Runner<'a> {
     scenario: &'a Scenario,
+    seed: u64,
     simulation: Simulation,
-    /// The resource of each client.
-    resource_of: Vec<usize>,
+    holders: Vec<Holder>,
     /// Whether more of a resource is leased than there is.
     is_above: Vec<bool>,
     peak_share: f64,
@@ -155,14 +201,33 @@ struct Runner<'a> {
     first_overshoot: Option<Overshoot>,
 }
 
+/// A resource of a client.
+struct Holder {
+    client: usize,
+    /// The position among the client's resources.
+    slot: usize,
+    resource: usize,
+    /// The requests up to the last sample.
+    counts: RequestCounts,
+}
+
 impl<'a> Runner<'a> {
-    fn new(scenario: &'a Scenario, seed: u64) -> Self {
-        let groups = scenario.groups.iter();
-        let members = groups.flat_map(|it| std::iter::repeat_n(it.resource, it.count));
+    fn new(scenario: &'a Scenario, seed: u64, trace: bool) -> Self {
+        let mut holders: Vec<Holder> = Vec::new();
+        for it in scenario.holders() {
+            let before = holders.last().filter(|last| last.client == it.client);
+            holders.push(Holder {
+                client: it.client,
+                slot: before.map_or(0, |last| last.slot + 1),
+                resource: it.resource,
+                counts: RequestCounts::default(),
+            });
+        }
         Self {
             scenario,
-            simulation: Simulation::of_scenario(seed, scenario),
-            resource_of: members.collect(),
+            seed,
+            simulation: Simulation::of_scenario(seed, scenario, trace),
+            holders,
             is_above: vec![false; scenario.resources().len()],
             peak_share: 0.0,
             overshoot_episodes: 0,
@@ -180,27 +245,34 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn held(&self, client: usize) -> f64 {
-        self.simulation.clients[client].usable[0].at(self.simulation.time)
+    fn held(&self, holder: &Holder) -> f64 {
+        self.simulation.clients[holder.client].usable[holder.slot].at(self.simulation.time)
     }
 
     fn check_capacity(&mut self) {
+        let second = self.simulation.time.seconds_since(Moment::ORIGIN);
         let mut sums = vec![0.0; self.is_above.len()];
-        for (client, resource) in self.resource_of.iter().enumerate() {
-            sums[*resource] += self.held(client);
+        for holder in &self.holders {
+            sums[holder.resource] += self.held(holder);
         }
         for (index, held) in sums.into_iter().enumerate() {
             let resource = &self.scenario.resources()[index];
-            if resource.capacity > 0.0 {
-                self.peak_share = self.peak_share.max(held / resource.capacity);
+            if resource.is_leased_whole() {
+                continue;
             }
-            let is_above = held > resource.capacity * (1.0 + TOLERANCE);
+            let capacity = self.scenario.leasable(index, second);
+            if capacity > 0.0 {
+                self.peak_share = self.peak_share.max(held / capacity);
+            }
+            let is_above = resource.is_divided() && held > capacity * (1.0 + TOLERANCE);
             if is_above && !self.is_above[index] {
                 self.overshoot_episodes += 1;
-                let time = self.simulation.time;
                 self.first_overshoot.get_or_insert_with(|| Overshoot {
-                    second: time.seconds_since(Moment::ORIGIN),
-                    resource: resource.clone(),
+                    second,
+                    resource: Resource {
+                        capacity,
+                        ..resource.clone()
+                    },
                     held,
                 });
             }
@@ -208,41 +280,88 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn sample(&self, second: f64) -> Sample {
+    fn sample(&mut self, second: f64) -> Sample {
         let mut resources = vec![Amounts::default(); self.is_above.len()];
-        let mut clients = Vec::with_capacity(self.resource_of.len());
-        for (client, resource) in self.resource_of.iter().enumerate() {
-            let wants = self.simulation.scripted_demand(client);
-            let held = self.held(client);
-            let used = wants.min(held);
-            clients.push(Amounts { wants, held, used });
-            let sum = &mut resources[*resource];
-            sum.wants += wants;
-            sum.held += held;
-            sum.used += used;
+        let mut holders = Vec::with_capacity(self.holders.len());
+        for index in 0..self.holders.len() {
+            let holder = &self.holders[index];
+            let resource = &self.scenario.resources()[holder.resource];
+            let client = &self.simulation.clients[holder.client];
+            let wants = self.simulation.scripted_demand(holder.client, holder.slot);
+            let mut held = self.held(holder);
+            let (used, rejected) = if client.sends_requests() {
+                let counts = client.counts[holder.slot];
+                let before = std::mem::replace(&mut self.holders[index].counts, counts);
+                let in_unit = |now: f64, before: f64| (now - before) * resource.per;
+                (
+                    in_unit(counts.admitted, before.admitted),
+                    in_unit(counts.rejected, before.rejected),
+                )
+            } else {
+                (wants.min(held), (wants - held).max(0.0))
+            };
+            if resource.is_leased_whole() {
+                held = used;
+            }
+            let amounts = Amounts {
+                wants,
+                held,
+                used,
+                rejected,
+            };
+            resources[self.holders[index].resource] += amounts;
+            holders.push(amounts);
         }
         Sample {
             second,
             resources,
-            clients,
+            capacities: self.scenario.capacities(second).to_vec(),
+            holders,
             has_master: self.simulation.master().is_some(),
         }
     }
 
-    fn report(self, seed: u64, samples: &[Sample]) -> RunReport {
+    fn report(self, samples: &[Sample]) -> RunReport {
         let from = self.scenario.measure_from;
-        let measured = samples.iter().filter(|it| it.second >= from);
-        let shares = measured.map(|sample| self.shares(sample));
-        let shares: Vec<_> = shares.collect();
+        let measured = || samples.iter().filter(|it| it.second >= from);
+        let shares: Vec<_> = measured().map(|sample| self.shares(sample)).collect();
         let mean = |of: fn(&(f64, f64)) -> f64| {
             shares.iter().map(of).sum::<f64>() / shares.len().max(1) as f64
         };
+        let sums = measured().flat_map(|it| &it.resources);
+        let (mut used, mut rejected) = (0.0, 0.0);
+        for sum in sums {
+            used += sum.used;
+            rejected += sum.rejected;
+        }
+        let offered: f64 = used + rejected;
+        let mut peak_share = self.peak_share;
+        let mut admitted_peak_share = None;
+        for (index, resource) in self.scenario.resources().iter().enumerate() {
+            let admitted = measured().filter_map(|it| {
+                let capacity = it.capacities[index];
+                (capacity > 0.0).then(|| it.resources[index].used / capacity)
+            });
+            let admitted = largest(admitted).unwrap_or_default();
+            if resource.is_leased_whole() {
+                peak_share = peak_share.max(admitted);
+            }
+            if self.sends_requests(index) {
+                admitted_peak_share = largest(admitted_peak_share.into_iter().chain([admitted]));
+            }
+        }
         RunReport {
-            seed,
+            seed: self.seed,
             held_share: mean(|it| it.0),
             least_share: shares.iter().map(|it| it.0).fold(1.0, f64::min),
             unmet_share: mean(|it| it.1),
-            peak_share: self.peak_share,
+            rejected_share: if offered > 0.0 {
+                rejected / offered
+            } else {
+                0.0
+            },
+            peak_share,
+            admitted_peak_share,
             overshoot_episodes: self.overshoot_episodes,
             first_overshoot: self.first_overshoot,
             requests: self.simulation.stats.requests,
@@ -250,11 +369,16 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The shares of min(sum of wants, capacity) that are held, and that are wanted and not held.
+    fn sends_requests(&self, resource: usize) -> bool {
+        let mut holders = self.holders.iter().filter(|it| it.resource == resource);
+        holders.any(|it| self.simulation.clients[it.client].sends_requests())
+    }
+
+    /// The shares of min(demand, capacity) that are held, and that are wanted and rejected.
     fn shares(&self, sample: &Sample) -> (f64, f64) {
         let (mut target, mut held, mut used) = (0.0, 0.0, 0.0);
-        for (sum, resource) in sample.resources.iter().zip(self.scenario.resources()) {
-            let most = sum.wants.min(resource.capacity);
+        for (sum, capacity) in sample.resources.iter().zip(&sample.capacities) {
+            let most = (sum.used + sum.rejected).min(*capacity);
             target += most;
             held += sum.held.min(most);
             used += sum.used.min(most);

@@ -3,26 +3,37 @@
 //! Everything that the format accepts has an effect. An unknown key, a value out of its range, and
 //! a field that does not apply are errors that name the field.
 
-use std::{collections::BTreeSet, fmt, ops::RangeInclusive, sync::Arc};
+mod changes;
+mod clients;
+mod demand;
+mod faults;
+
+use std::{fmt, ops::RangeInclusive, sync::Arc};
 
 use doorman_config::Document;
-use doorman_openapi::{AlgorithmKind, ResourceId};
 use serde::Deserialize;
 
-/// The most clients of a scenario.
-const MAX_CLIENTS: usize = 5_000;
+pub use self::clients::Resource;
+pub(super) use self::{
+    changes::Change,
+    clients::{ClientGroup, DemandSource, Load, Requests, Window},
+    demand::{DemandPattern, MAX_WANTS},
+    faults::{Fault, FaultKind, RandomFaults},
+};
+use self::{
+    changes::{FileChange, check_changes},
+    clients::{Context, FileClients, check_clients, check_loads},
+};
+
 /// The longest run, in seconds.
 const MAX_SECONDS: f64 = 86_400.0;
-/// The most seconds times clients: what all samples of a run hold.
+/// The most seconds times resources of clients: what all samples of a run hold.
 const MAX_SAMPLES: f64 = 5e6;
-/// The largest demand.
-pub(super) const MAX_WANTS: f64 = 1e15;
-/// The most arrivals that a Poisson demand counts at once.
-const MAX_ARRIVALS: f64 = 1e5;
 
 /// A valid scenario.
 #[derive(Debug, Clone)]
 pub struct Scenario {
+    title: Option<String>,
     pub(super) seconds: f64,
     pub(super) measure_from: f64,
     pub(super) servers: usize,
@@ -31,64 +42,27 @@ pub struct Scenario {
     pub(super) clock_drift: f64,
     pub(super) network: NetworkQuality,
     pub(super) groups: Vec<ClientGroup>,
+    pub(super) loads: Vec<Load>,
+    pub(super) changes: Vec<Change>,
     pub(super) faults: Vec<Fault>,
     pub(super) random_faults: Option<RandomFaults>,
     pub(super) document: Arc<Document>,
     resources: Vec<Resource>,
+    /// At the beginning.
+    capacities: Vec<f64>,
 }
 
-/// A resource that clients of the scenario want.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Resource {
-    /// Its id.
-    pub id: ResourceId,
-    /// Its capacity in the document.
-    pub capacity: f64,
-}
-
-/// Clients with the same pattern of demand. Each has its own random numbers.
-#[derive(Debug, Clone)]
-pub(super) struct ClientGroup {
-    /// For charts.
-    name: Option<String>,
-    pub(super) count: usize,
-    /// The index of the resource.
-    pub(super) resource: usize,
-    pub(super) priority: i32,
-    pub(super) demand: DemandPattern,
-}
-
-/// A demand over time. Times are in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum DemandPattern {
-    Constant {
-        wants: f64,
-    },
-    /// Changes every so often by up to a part of itself.
-    RandomWalk {
-        start: f64,
-        step: f64,
-        every: f64,
-    },
-    Sine {
-        mean: f64,
-        amplitude: f64,
-        period: f64,
-    },
-    /// A base demand with peaks at random moments, so many seconds apart on average.
-    Spikes {
-        base: f64,
-        peak: f64,
-        every: f64,
-        #[serde(rename = "for")]
-        length: f64,
-    },
-    /// The rate of random arrivals, counted over such a time.
-    Poisson {
-        mean: f64,
-        every: f64,
-    },
+/// A resource of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioHolder {
+    /// The number of the client, from 0 on.
+    pub client: usize,
+    /// The name of its group, with a number if there are several.
+    pub name: String,
+    /// The position in [`Scenario::resources`].
+    pub resource: usize,
+    /// Whether it sends requests, instead of stating its demand.
+    pub sends_requests: bool,
 }
 
 /// How messages travel.
@@ -116,80 +90,11 @@ impl Default for NetworkQuality {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum FaultKind {
-    /// The master crashes, and no server can be elected before the end.
-    LoseMaster,
-    /// A server crashes, and starts again at the end.
-    CrashServer,
-    /// A server stops cleanly, and starts again at the end.
-    StopServer,
-    /// A server does nothing until the end.
-    PauseServer,
-    /// A server does not reach etcd.
-    PartitionServer,
-    /// etcd answers nothing.
-    StopEtcd,
-    /// Clients crash, and start again at the end.
-    CrashClients,
-    /// Clients do nothing until the end.
-    PauseClients,
-    /// Clients reach no server.
-    PartitionClients,
-}
-
-impl FaultKind {
-    fn is_of_one_server(self) -> bool {
-        matches!(
-            self,
-            Self::CrashServer | Self::StopServer | Self::PauseServer | Self::PartitionServer
-        )
-    }
-
-    pub(super) fn is_of_clients(self) -> bool {
-        matches!(
-            self,
-            Self::CrashClients | Self::PauseClients | Self::PartitionClients
-        )
-    }
-
-    /// Whether it has no effect without an election.
-    fn needs_etcd(self) -> bool {
-        matches!(self, Self::PartitionServer | Self::StopEtcd)
-    }
-}
-
-/// A fault at a given time.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Fault {
-    pub(super) kind: FaultKind,
-    pub(super) at: f64,
-    #[serde(rename = "for")]
-    pub(super) seconds: f64,
-    /// The number of the server; the master by default.
-    pub(super) server: Option<usize>,
-    /// How many clients, chosen at random; all by default.
-    pub(super) clients: Option<usize>,
-}
-
-/// Faults at random times, of random servers and single clients.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RandomFaults {
-    pub(super) kinds: Vec<FaultKind>,
-    /// The mean time between two faults, in seconds.
-    pub(super) every: f64,
-    /// The longest fault, in seconds.
-    #[serde(rename = "for")]
-    pub(super) longest: f64,
-}
-
 /// The format of a file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    title: Option<String>,
     seconds: f64,
     #[serde(default)]
     measure_from: f64,
@@ -197,6 +102,10 @@ struct File {
     servers: FileServers,
     document: Option<serde_json::Value>,
     clients: Vec<FileClients>,
+    #[serde(default)]
+    loads: Vec<Load>,
+    #[serde(default)]
+    changes: Vec<FileChange>,
     #[serde(default)]
     network: NetworkQuality,
     #[serde(default)]
@@ -221,16 +130,6 @@ impl Default for FileServers {
             election_lease: None,
         }
     }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileClients {
-    name: Option<String>,
-    count: usize,
-    resource: String,
-    priority: Option<i32>,
-    demand: DemandPattern,
 }
 
 /// An invalid scenario: the field, and what it must be.
@@ -281,10 +180,37 @@ impl Scenario {
         file.check(document)
     }
 
-    /// The resources that clients want.
+    /// For charts.
+    #[must_use]
+    pub fn title(&self) -> Option<&str> {
+        self.title.as_deref()
+    }
+
+    /// The resources that clients use.
     #[must_use]
     pub fn resources(&self) -> &[Resource] {
         &self.resources
+    }
+
+    /// The capacities of the resources in force at a second.
+    #[must_use]
+    pub fn capacities(&self, second: f64) -> &[f64] {
+        let past = self.changes.iter().take_while(|it| it.at <= second);
+        past.last().map_or(&self.capacities, |it| &it.capacities)
+    }
+
+    /// The most that may be leased of a resource at a second: leases from before a cut may last.
+    pub(super) fn leasable(&self, resource: usize, second: f64) -> f64 {
+        // A server that crashes after a cut learns for one lease, and lets clients keep their
+        // capacity for another.
+        let lease = self.document.longest_lease().get();
+        let elections = f64::from(self.election_lease);
+        let earliest = second - 4.0 * (lease + elections);
+        let before = self.capacities(earliest)[resource];
+        let changes = self.changes.iter();
+        let since = changes.filter(|it| it.at > earliest && it.at <= second);
+        let since = since.map(|it| it.capacities[resource]);
+        since.fold(before, f64::max)
     }
 
     /// The length of a run in seconds.
@@ -299,19 +225,22 @@ impl Scenario {
         self.measure_from
     }
 
-    /// The resource of each client.
-    pub fn client_resources(&self) -> impl Iterator<Item = &Resource> {
-        let groups = self.groups.iter();
-        groups.flat_map(|it| std::iter::repeat_n(&self.resources[it.resource], it.count))
-    }
-
-    /// A name for each client: that of its group, with a number if there are several.
-    pub fn client_names(&self) -> impl Iterator<Item = String> {
-        self.groups.iter().flat_map(|group| {
+    /// Each resource of each client, in the order of [`Sample::holders`](super::Sample::holders).
+    pub fn holders(&self) -> impl Iterator<Item = ScenarioHolder> {
+        let members = self.groups.iter().flat_map(|group| {
             let name = group.name.as_deref().unwrap_or("client");
             (0..group.count).map(move |number| match group.count {
-                1 => name.to_owned(),
-                _ => format!("{name} {number}"),
+                1 => (group, name.to_owned()),
+                _ => (group, format!("{name} {number}")),
+            })
+        });
+        members.enumerate().flat_map(|(client, (group, name))| {
+            let resources = group.resources.iter();
+            resources.map(move |resource| ScenarioHolder {
+                client,
+                name: name.clone(),
+                resource: *resource,
+                sends_requests: group.requests.is_some(),
             })
         })
     }
@@ -326,7 +255,9 @@ impl Scenario {
 impl File {
     fn check(self, document: Option<Document>) -> Result<Scenario, InvalidScenario> {
         check("seconds", self.seconds, 1.0..=MAX_SECONDS)?;
-        check("measure_from", self.measure_from, 0.0..=self.seconds)?;
+        // There is a sample at each whole second.
+        let last_sample = self.seconds.floor();
+        check("measure_from", self.measure_from, 0.0..=last_sample)?;
         check("clock_drift", self.clock_drift, 0.0..=0.05)?;
         self.network.check()?;
         let servers = self.servers.count;
@@ -342,13 +273,18 @@ impl File {
             Some(document) => document,
             None => own_document(self.document.as_ref())?,
         };
-        let (groups, resources) = check_clients(&self.clients, &document)?;
+        check_loads(&self.loads)?;
+        let context = Context {
+            document: &document,
+            loads: &self.loads,
+            seconds: self.seconds,
+        };
+        let (groups, resources) = check_clients(&self.clients, &context)?;
         let clients = groups.iter().map(|group| group.count).sum();
-        check(
-            "seconds",
-            self.seconds,
-            1.0..=(MAX_SAMPLES / clients as f64).floor(),
-        )?;
+        let holders = groups.iter().map(|it| it.count * it.resources.len());
+        let most = (MAX_SAMPLES / holders.sum::<usize>() as f64).floor();
+        check("seconds", self.seconds, 1.0..=most)?;
+        let changes = check_changes(&self.changes, &document, &resources, self.seconds)?;
         for (index, fault) in self.faults.iter().enumerate() {
             fault.check(&format!("faults[{index}]"), servers, clients, self.seconds)?;
         }
@@ -356,6 +292,7 @@ impl File {
             random.check(servers)?;
         }
         Ok(Scenario {
+            title: self.title,
             seconds: self.seconds,
             measure_from: self.measure_from,
             servers,
@@ -364,9 +301,12 @@ impl File {
             clock_drift: self.clock_drift,
             network: self.network,
             groups,
+            loads: self.loads,
+            changes,
             faults: self.faults,
             random_faults: self.random_faults,
             document: Arc::new(document),
+            capacities: resources.iter().map(|it| it.capacity).collect(),
             resources,
         })
     }
@@ -384,177 +324,12 @@ fn own_document(value: Option<&serde_json::Value>) -> Result<Document, InvalidSc
     })
 }
 
-fn check_clients(
-    clients: &[FileClients],
-    document: &Document,
-) -> Result<(Vec<ClientGroup>, Vec<Resource>), InvalidScenario> {
-    let mut resources: Vec<Resource> = Vec::new();
-    let mut groups = Vec::new();
-    let mut total = 0_usize;
-    for (index, group) in clients.iter().enumerate() {
-        let field = |name: &str| format!("clients[{index}].{name}");
-        check(
-            &field("count"),
-            group.count as f64,
-            1.0..=MAX_CLIENTS as f64,
-        )?;
-        total = total.saturating_add(group.count);
-        group.demand.check(&field("demand"))?;
-        let id = ResourceId::new(&*group.resource)
-            .map_err(|error| invalid(&field("resource"), error))?;
-        let known = resources.iter().position(|it| it.id == id);
-        let resource = match known {
-            Some(known) => known,
-            None => {
-                let capacity = simulated_capacity(document, &id)
-                    .map_err(|message| invalid(&field("resource"), message))?;
-                resources.push(Resource { id, capacity });
-                resources.len() - 1
-            }
-        };
-        let template = document.lookup(&resources[resource].id);
-        let kind = template.map(|it| it.algorithm().kind);
-        if group.priority.is_some() && kind != Some(AlgorithmKind::PriorityShare) {
-            let message = "does not apply: the algorithm of the resource is not PRIORITY_SHARE";
-            return Err(invalid(&field("priority"), message));
-        }
-        groups.push(ClientGroup {
-            name: group.name.clone(),
-            count: group.count,
-            resource,
-            priority: group.priority.unwrap_or(0),
-            demand: group.demand,
-        });
-    }
-    if !(1..=MAX_CLIENTS).contains(&total) {
-        let message = format!("must be 1 to {MAX_CLIENTS} clients together, not {total}");
-        return Err(invalid("clients", message));
-    }
-    Ok((groups, resources))
-}
-
-/// The capacity of a resource whose algorithm divides it.
-fn simulated_capacity(document: &Document, id: &ResourceId) -> Result<f64, String> {
-    let Some(template) = document.lookup(id) else {
-        return Err(format!("no template of the document matches {id:?}"));
-    };
-    match template.algorithm().kind {
-        AlgorithmKind::FairShare
-        | AlgorithmKind::ProportionalShare
-        | AlgorithmKind::PriorityShare => Ok(template.capacity().get()),
-        _ => Err(format!(
-            "the algorithm of {:?} must be FAIR_SHARE, PROPORTIONAL_SHARE or PRIORITY_SHARE, \
-             which divide the capacity",
-            template.identifier_glob()
-        )),
-    }
-}
-
 impl NetworkQuality {
     fn check(&self) -> Result<(), InvalidScenario> {
         check("network.delay", self.delay, 0.0..=10.0)?;
         check("network.jitter", self.jitter, 0.0..=10.0)?;
         check("network.loss", self.loss, 0.0..=0.5)?;
         check("network.duplication", self.duplication, 0.0..=0.5)
-    }
-}
-
-impl DemandPattern {
-    fn check(&self, field: &str) -> Result<(), InvalidScenario> {
-        let wants = |name: &str, value| check(&format!("{field}.{name}"), value, 0.0..=MAX_WANTS);
-        let seconds = |name: &str, value| check_seconds(&format!("{field}.{name}"), value);
-        match *self {
-            Self::Constant { wants: value } => wants("constant.wants", value),
-            Self::RandomWalk { start, step, every } => {
-                wants("random_walk.start", start)?;
-                check(&format!("{field}.random_walk.step"), step, 0.0..=1.0)?;
-                seconds("random_walk.every", every)
-            }
-            Self::Sine {
-                mean,
-                amplitude,
-                period,
-            } => {
-                wants("sine.mean", mean)?;
-                check(&format!("{field}.sine.amplitude"), amplitude, 0.0..=mean)?;
-                seconds("sine.period", period)
-            }
-            Self::Spikes {
-                base,
-                peak,
-                every,
-                length,
-            } => {
-                wants("spikes.base", base)?;
-                wants("spikes.peak", peak)?;
-                seconds("spikes.every", every)?;
-                seconds("spikes.for", length)
-            }
-            Self::Poisson { mean, every } => {
-                seconds("poisson.every", every)?;
-                let most = MAX_ARRIVALS / every;
-                check(&format!("{field}.poisson.mean"), mean, 0.0..=most)
-            }
-        }
-    }
-}
-
-impl Fault {
-    fn check(
-        &self,
-        field: &str,
-        servers: usize,
-        clients: usize,
-        length: f64,
-    ) -> Result<(), InvalidScenario> {
-        let name = |name: &str| format!("{field}.{name}");
-        check(&name("at"), self.at, 0.0..=length)?;
-        check_seconds(&name("for"), self.seconds)?;
-        self.kind.check(&name("kind"), servers)?;
-        if let Some(server) = self.server {
-            if !self.kind.is_of_one_server() {
-                let message = "does not apply: the fault is not one of a server";
-                return Err(invalid(&name("server"), message));
-            }
-            check(&name("server"), server as f64, 0.0..=(servers - 1) as f64)?;
-        }
-        if let Some(count) = self.clients {
-            if !self.kind.is_of_clients() {
-                let message = "does not apply: the fault is not one of clients";
-                return Err(invalid(&name("clients"), message));
-            }
-            check(&name("clients"), count as f64, 1.0..=clients as f64)?;
-        }
-        Ok(())
-    }
-}
-
-impl FaultKind {
-    fn check(self, field: &str, servers: usize) -> Result<(), InvalidScenario> {
-        if servers == 1 && self.needs_etcd() {
-            let message = "has no effect: a single server needs no etcd";
-            return Err(invalid(field, message));
-        }
-        Ok(())
-    }
-}
-
-impl RandomFaults {
-    fn check(&self, servers: usize) -> Result<(), InvalidScenario> {
-        check_seconds("random_faults.every", self.every)?;
-        check_seconds("random_faults.for", self.longest)?;
-        if self.kinds.is_empty() {
-            return Err(invalid("random_faults.kinds", "must name at least one"));
-        }
-        let mut seen = BTreeSet::new();
-        for (index, kind) in self.kinds.iter().enumerate() {
-            let field = format!("random_faults.kinds[{index}]");
-            kind.check(&field, servers)?;
-            if !seen.insert(*kind as u8) {
-                return Err(invalid(&field, "is named twice"));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -83,7 +83,7 @@ fn capacity_holds_under_all_faults_together() {
 clock_drift: 0.05
 random_faults:
   kinds: [lose_master, crash_server, stop_server, pause_server, partition_server, stop_etcd,
-          crash_clients, pause_clients, partition_clients]
+          crash_clients, pause_clients, partition_clients, restart_clients]
   every: 5
   for: 10",
     );
@@ -105,6 +105,7 @@ fn every_fault_has_an_effect() {
         "crash_clients",
         "pause_clients",
         "partition_clients",
+        "restart_clients",
     ] {
         let faults = format!("faults: [{{kind: {kind}, at: 40, for: 45}}]");
         let run = run_scenario(&four_clients(&faults), 1).unwrap();
@@ -203,12 +204,140 @@ clients:
   - {count: 1, resource: db, demand: {constant: {wants: 80}}}",
     );
     let run = run_scenario(&scenario, 1).unwrap();
-    let held = run.samples[59].clients.iter().map(|it| it.held);
+    let held = run.samples[59].holders.iter().map(|it| it.held);
     let held: Vec<f64> = held.collect();
     assert!(
         (held[0] - 80.0).abs() < 1e-6 && (held[1] - 20.0).abs() < 1e-6,
         "{held:?}"
     );
+}
+
+/// A resource with a capacity of 100, and these clients.
+fn with_clients(kind: &str, clients: &str) -> Scenario {
+    parse(&format!(
+        "
+seconds: 60
+document: {{resources: [{{identifier_glob: '*', capacity: 100,
+  algorithm: {{kind: {kind}, lease_length: 20, refresh_interval: 2}}}}]}}
+clients:
+{clients}"
+    ))
+}
+
+/// The leases of each client and resource at a second.
+fn held_at(run: &Run, second: usize) -> Vec<f64> {
+    let holders = run.samples.get(second).map(|it| &it.holders);
+    holders.into_iter().flatten().map(|it| it.held).collect()
+}
+
+#[track_caller]
+fn assert_close(found: &[f64], expected: &[f64]) {
+    let are_close = |(found, expected): (&f64, &f64)| (found - expected).abs() < 1e-6;
+    let is_close = found.len() == expected.len() && found.iter().zip(expected).all(are_close);
+    assert!(is_close, "{found:?}, not {expected:?}");
+}
+
+#[test]
+fn client_uses_several_resources() {
+    let scenario = with_clients(
+        "FAIR_SHARE",
+        "
+  - count: 1
+    uses:
+      - {resource: db, demand: {constant: {wants: 200}}}
+      - {resource: api, demand: {constant: {wants: 200}}}
+  - {count: 1, resource: api, demand: {constant: {wants: 200}}}",
+    );
+    let run = run_scenario(&scenario, 1).unwrap();
+    assert_close(&held_at(&run, 40), &[100.0, 50.0, 50.0]);
+}
+
+#[test]
+fn demands_of_one_client_have_priorities() {
+    let scenario = with_clients(
+        "PRIORITY_SHARE",
+        "
+  - count: 1
+    uses:
+      - {resource: db, priority: 2, demand: {constant: {wants: 30}}}
+      - {resource: db, priority: 0, demand: {constant: {wants: 90}}}
+  - {count: 1, resource: db, priority: 1, demand: {constant: {wants: 60}}}",
+    );
+    let run = run_scenario(&scenario, 1).unwrap();
+    assert_close(&held_at(&run, 40), &[40.0, 60.0]);
+}
+
+#[test]
+fn load_is_spread_over_running_clients() {
+    let scenario = with_clients(
+        "FAIR_SHARE",
+        "
+  - {count: 1, resource: db, load: front, start: {at: 0}}
+  - {count: 3, resource: db, load: front, start: {at: 10}, stop: {at: 30}}
+loads: [{name: front, demand: {constant: {wants: 120}}}]
+faults: [{kind: pause_clients, at: 40, for: 5, clients: 1}]",
+    );
+    let run = run_scenario(&scenario, 1).unwrap();
+    let wants = |second: usize| {
+        let wants = run.samples[second].holders.iter().map(|it| it.wants);
+        wants.collect::<Vec<f64>>()
+    };
+    assert_close(&wants(5), &[120.0, 0.0, 0.0, 0.0]);
+    assert_close(&wants(20), &[30.0; 4]);
+    assert_close(&wants(35), &[120.0, 0.0, 0.0, 0.0]);
+    // Leases are released.
+    assert_close(&held_at(&run, 35), &[100.0, 0.0, 0.0, 0.0]);
+}
+
+#[test]
+fn changed_capacity_applies_from_its_second_on() {
+    let scenario = with_clients(
+        "FAIR_SHARE",
+        "
+  - {count: 4, resource: db, demand: {constant: {wants: 200}}}
+changes:
+  - {at: 20, template: '*', capacity: 40}
+  - {at: 40, template: '*', capacity: 300}",
+    );
+    let run = run_scenario(&scenario, 1).unwrap();
+    let at = |second: usize| {
+        let sample = &run.samples[second];
+        (sample.capacities[0], sample.resources[0].held.round())
+    };
+    assert_eq!(
+        (at(19), at(30), at(50)),
+        ((100.0, 100.0), (40.0, 40.0), (300.0, 300.0))
+    );
+    assert_eq!(run.report.overshoot_episodes, 0);
+}
+
+#[test]
+fn each_scheme_limits_requests_in_its_way() {
+    let admitted = |kind: &str| {
+        let clients = "
+  - {count: 1, resource: db, demand: {constant: {wants: 50}}, requests: even}
+  - {count: 1, resource: db, demand: {constant: {wants: 150}}, requests: even}";
+        let run = run_scenario(&with_clients(kind, clients), 1).unwrap();
+        assert_eq!(run.report.overshoot_episodes, 0);
+        let sum = |client: usize| {
+            let samples = run.samples[30..60].iter();
+            samples.map(|it| it.holders[client].used).sum::<f64>() / 30.0
+        };
+        (sum(0), sum(1))
+    };
+    #[track_caller]
+    fn assert_near((small, large): (f64, f64), expected: (f64, f64), tolerance: f64) {
+        let is_near =
+            (small - expected.0).abs() < tolerance && (large - expected.1).abs() < tolerance;
+        assert!(is_near, "{small} and {large}, not {expected:?}");
+    }
+    assert_near(admitted("FAIR_SHARE"), (50.0, 50.0), 2.0);
+    assert_near(admitted("PROPORTIONAL_SHARE"), (50.0, 50.0), 2.0);
+    assert_near(admitted("SUPPRESSION"), (25.0, 75.0), 5.0);
+    assert_near(admitted("STATIC"), (50.0, 100.0), 2.0);
+    assert_near(admitted("NO_ALGORITHM"), (50.0, 150.0), 2.0);
+    let (small, large) = admitted("SHARED_BUCKET");
+    assert!((90.0..=105.0).contains(&(small + large)), "{small} {large}");
 }
 
 /// Learning mode is a safety rule, and a document can disable it.

@@ -3,6 +3,7 @@
 mod alone;
 mod failover;
 mod limits;
+mod priorities;
 mod shares;
 mod shifts;
 
@@ -121,6 +122,11 @@ pub const SITUATIONS: &[Situation] = &[
         name: "overload-1s",
         about: "the same, refreshed every second",
         measure: |programs| shares::overload(programs, (1.0, 20.0)),
+    },
+    Situation {
+        name: "priorities",
+        about: "700/s of a high priority join a low one, PRIORITY_SHARE",
+        measure: priorities::high_joins_low,
     },
     Situation {
         name: "changed-limit",

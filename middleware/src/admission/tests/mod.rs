@@ -3,6 +3,7 @@ mod delayed;
 mod first_lease;
 mod keys;
 mod local;
+mod priorities;
 mod retry_after;
 mod several_limits;
 mod shadow;

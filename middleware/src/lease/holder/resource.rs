@@ -9,10 +9,9 @@ use doorman_openapi::{
 
 use crate::{
     demand::FOLLOW_UP_INTERVAL,
-    lease::{
-        ActiveLease, Demand, FirstAnswer, Holding, ResourceTerms, backoff::MAX_PAUSE_WITHOUT_LEASE,
-    },
+    lease::{ActiveLease, Demand, DemandBands, FirstAnswer, Holding, ResourceTerms},
     limiter::{SharedBalance, Sharing},
+    tuning::tuning,
 };
 
 /// A new resource waits this long for others, so that a burst of new keys shares one request.
@@ -24,25 +23,12 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A resource that is due within this part of its interval joins a request that is sent now.
 const JOIN_FRACTION: f64 = 0.1;
-/// Refreshes come early by up to this part of the interval, so that a fleet is not in step.
-const JITTER: f64 = 0.05;
-/// The same for refreshes that a new master asks for sooner.
-const SPREAD: f64 = 0.5;
-/// When a grown demand is reported again if the lease covers it without a surplus.
-const CONFIRM_RISE_AFTER: Duration = Duration::from_secs(1);
-/// Growth of a demand beyond the noise of a measured rate, as a factor.
-const GROWTH: f64 = 1.2;
-/// The pause between a regular request and an early one.
-const MIN_EARLY_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause before an early request, unless a quarter of the interval is shorter.
 const MAX_EARLY_PAUSE: Duration = Duration::from_millis(1250);
 /// Early requests leave at common moments this far apart, which bounds their number.
 const EARLY_REQUEST_GRID: Duration = Duration::from_millis(10);
 /// How many times a jump of demand is reported again under SUPPRESSION.
 const FOLLOW_UPS: u8 = 10;
-/// Less of the whole limit than this, given up for lack of demand, need not be reported before the
-/// next refresh.
-const NOTABLE: f64 = 0.05;
 /// Capacities that differ by less than this part are equal: the server's sums are not exact.
 const TOLERANCE: f64 = 1e-9;
 
@@ -52,6 +38,7 @@ pub(super) struct Resource {
     outstanding: Capacity,
     used: Capacity,
     priority: i32,
+    bands: Option<Arc<DemandBands>>,
     /// The demand in the newest request.
     requested: Capacity,
     /// The use reported in the newest request.
@@ -103,6 +90,7 @@ impl Resource {
             outstanding: demand.outstanding,
             used: demand.used,
             priority: demand.priority,
+            bands: demand.bands,
             requested: Capacity::ZERO,
             reported: Capacity::ZERO,
             ends: Moment::ORIGIN,
@@ -204,7 +192,7 @@ impl Resource {
         let timeout = (self.interval() / 2).max(MIN_TIMEOUT);
         match self.lease_end() {
             Some(ends) if now < ends => timeout.min(ends.since(now)).max(MIN_INTERVAL),
-            Some(_) | None => timeout.min(MAX_PAUSE_WITHOUT_LEASE),
+            Some(_) | None => timeout.min(tuning().max_pause_without_lease),
         }
     }
 
@@ -226,24 +214,19 @@ impl Resource {
             resource_id,
             wants: self.wants,
             priority: (self.priority != 0).then_some(self.priority),
-            bands: None,
+            bands: self.bands.as_ref().map(|bands| bands.0.clone()),
             has: has.map(|capacity| HeldLease { capacity }),
             outstanding: self.outstanding,
             used: Some(self.used),
         }
     }
 
-    pub(super) fn set_demand(&mut self, demand: Demand, now: Moment) {
-        let Demand {
-            wants,
-            outstanding,
-            used,
-            priority,
-        } = demand;
-        self.wants = wants;
-        self.outstanding = outstanding;
-        self.used = used;
-        self.priority = priority;
+    pub(super) fn set_demand(&mut self, demand: &Demand, now: Moment) {
+        self.wants = demand.wants;
+        self.outstanding = demand.outstanding;
+        self.used = demand.used;
+        self.priority = demand.priority;
+        self.bands.clone_from(&demand.bands);
         self.advance_due(now);
     }
 
@@ -259,19 +242,19 @@ impl Resource {
         let requested = self.requested.get();
         let grown = if self.is_suppressed() {
             let wants = self.without_noise(wants, now.seconds_since(sent));
-            wants > requested * GROWTH && self.is_notable(wants - requested)
+            wants > requested * tuning().early_growth && self.is_notable(wants - requested)
         } else if self.is_gauge() {
             // It is counted, not measured.
             wants > held && wants > requested
         } else {
-            wants > held && wants > requested * GROWTH
+            wants > held && wants > requested * tuning().early_growth
         };
         if self.rejected || !grown {
             return;
         }
         let longest = (self.interval() / 4).clamp(MIN_INTERVAL, MAX_EARLY_PAUSE);
         let pause = match self.pause_step {
-            0 => MIN_EARLY_PAUSE,
+            0 => tuning().min_early_pause,
             step => MIN_INTERVAL.saturating_mul(1 << (step - 1).min(4)),
         };
         let early = next_on_grid(sent.after(pause.min(longest)).max(now));
@@ -309,7 +292,11 @@ impl Resource {
         // The whole fleet confirms its claims at a new master, or waits until others have. Nobody
         // is the worse for it if that takes one interval as before, and no second brings all.
         let is_awaited = is_new_master && interval < self.interval() && self.lease_end().is_some();
-        let jitter = if is_awaited { SPREAD } else { JITTER };
+        let jitter = if is_awaited {
+            tuning().new_master_jitter
+        } else {
+            tuning().jitter
+        };
         if !is_awaited {
             self.interval = interval.into();
         }
@@ -349,7 +336,7 @@ impl Resource {
                     && response.gets.capacity <= self.requested;
                 let due = self.next_refresh(sent, jitter, now, rng);
                 if is_confirmed_soon {
-                    due.min(sent.after(CONFIRM_RISE_AFTER))
+                    due.min(sent.after(tuning().confirm_rise_after))
                 } else {
                     due
                 }
@@ -366,7 +353,7 @@ impl Resource {
 
     /// Reports that units of a gauge were given back: the first at once, later ones together.
     pub(super) fn report_returned(&mut self, now: Moment) {
-        self.refresh_by(self.sent.after(MIN_EARLY_PAUSE).max(now));
+        self.refresh_by(self.sent.after(tuning().min_early_pause).max(now));
     }
 
     fn is_suppressed(&self) -> bool {
@@ -382,7 +369,7 @@ impl Resource {
     /// Whether others should soon have a capacity that this holder no longer wants.
     fn is_notable(&self, freed: f64) -> bool {
         let limit = self.terms.as_ref().and_then(|terms| terms.limit);
-        limit.is_none_or(|limit| freed > limit.get() * NOTABLE)
+        limit.is_none_or(|limit| freed > limit.get() * tuning().notable)
     }
 
     fn next_refresh(
@@ -395,7 +382,7 @@ impl Resource {
         let refresh = sent.after(self.interval());
         let latest = match self.lease_end() {
             Some(ends) => refresh.min(now.after(ends.since(now) / 2)),
-            None => refresh.min(sent.after(MAX_PAUSE_WITHOUT_LEASE)),
+            None => refresh.min(sent.after(tuning().max_pause_without_lease)),
         };
         let wait = latest.since(now).mul_f64(1.0 - jitter * rng.f64());
         now.after(wait.max(MIN_INTERVAL))

@@ -7,22 +7,16 @@ use doorman_openapi::{CapacityResponse, Moment, ResourceResponse, Seconds};
 use super::{
     Holder, MAX_BATCH, MAX_REJECTED_BATCH, Request, resource::Resource, resources::NewLeases,
 };
-use crate::lease::{
-    Effect, Failure, Warning,
-    backoff::{DEFAULT_RETRY_AFTER, Longest, MAX_PAUSE_WITHOUT_LEASE, MAX_RETRY_AFTER},
-    index::ResourceIndex,
-    servers::{RECONNECT_SPREAD, Retry},
+use crate::{
+    lease::{
+        Effect, Failure, Warning,
+        backoff::{DEFAULT_RETRY_AFTER, Longest, MAX_RETRY_AFTER},
+        index::ResourceIndex,
+        servers::{RECONNECT_SPREAD, Retry},
+    },
+    tuning::tuning,
 };
 
-/// The longest pause while every lease lasts, in refresh intervals.
-///
-/// After an outage a fleet comes to one new master, which asks each holder to come again soon to
-/// confirm its claim. While nobody is in a hurry, no second of that should bring twice the requests
-/// of a calm one. Pauses between 0 and 1.5 intervals alone would bring 1.33 times as many; the
-/// holders that fail in the first interval of the outage add up to 0.6 at its end. The
-/// confirmations are spread by [`Resource::on_response`] for the same reason: `tests/sim/herd`
-/// counts both.
-const CALM_INTERVALS: f64 = 1.5;
 /// How often rejected resources are requested again, approximately.
 const REJECTED_INTERVAL: Duration = Duration::from_secs(60);
 /// The shortest pause between rate limited renewals, half of it jitter.
@@ -47,7 +41,7 @@ impl Holder {
             let longest = self.take_leases(request, &resources, now);
             self.master.record_leases(now.after(longest));
             // Resources that the response left out.
-            let due = now.after(MAX_PAUSE_WITHOUT_LEASE);
+            let due = now.after(tuning().max_pause_without_lease);
             self.retry_at(request, due, Resource::fail_until, now);
         } else {
             let retry = self.endpoints.on_failure(endpoint);
@@ -270,8 +264,11 @@ impl Holder {
         let resources = resources.filter_map(|index| self.resources.get(*index));
         let interval = resources.map(Resource::interval).min().unwrap_or_default();
         Longest {
-            leased: leased.map(|half_of_rest| half_of_rest.min(interval.mul_f64(CALM_INTERVALS))),
-            missing: MAX_PAUSE_WITHOUT_LEASE.min(half_of_rest.unwrap_or(Duration::MAX)),
+            leased: leased
+                .map(|half_of_rest| half_of_rest.min(interval.mul_f64(tuning().calm_intervals))),
+            missing: tuning()
+                .max_pause_without_lease
+                .min(half_of_rest.unwrap_or(Duration::MAX)),
         }
     }
 

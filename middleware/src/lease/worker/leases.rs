@@ -10,7 +10,7 @@ use tracing::field::display;
 
 use super::{
     MAX_PER_ROUND, Worker,
-    limiters::{has_other_unit, lease_state, period},
+    limiters::{Publication, lease_state, period},
 };
 use crate::{
     clock,
@@ -104,7 +104,7 @@ impl<T: Transport> Worker<T> {
     }
 
     pub(super) fn set_demand(&mut self, index: ResourceIndex, demand: Demand, now: Moment) {
-        if self.parts.holder.update_demand(index, demand, now) {
+        if self.parts.holder.update_demand(index, &demand, now) {
             return;
         }
         if let Some((limiter, _)) = self.limiters.get_mut(index) {
@@ -244,16 +244,19 @@ impl<T: Transport> Worker<T> {
         let Some(index) = self.limiters.find(resource) else {
             return;
         };
-        self.limiters.apply(index, holding, now);
+        let Some(Publication {
+            state,
+            has_other_unit,
+            is_first_answer,
+        }) = self.limiters.publish(index, holding, now)
+        else {
+            return;
+        };
         let Some((limiter, tracked)) = self.limiters.get_mut(index) else {
             return;
         };
         let terms = holding.terms.as_deref();
-        let state = tracked.lease_state(limiter, holding);
         let unit = limiter.unit();
-        let has_other_unit = has_other_unit(terms, unit);
-        limiter.set_unit_mismatch(has_other_unit);
-        limiter.publish(state, now);
 
         let (phase, capacity) = match state {
             LeaseState::Leased { rate, .. } => {
@@ -287,10 +290,7 @@ impl<T: Transport> Worker<T> {
                 "resource is a {is} but is limited as a {used}; applying the fallback"
             );
         }
-        if holding.first_answer == FirstAnswer::Received
-            && !std::mem::replace(&mut tracked.answered, true)
-        {
-            tracked.begin_to_be_idle(limiter, now);
+        if is_first_answer {
             self.waiters.on_answered(resource);
         }
     }

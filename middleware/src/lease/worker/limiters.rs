@@ -4,6 +4,7 @@ use std::{mem, time::Duration};
 
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, SafeCapacity, Seconds, Unit};
 
+use super::bands::TrackedBands;
 use crate::{
     demand::{
         FOLLOW_UP_INTERVAL, GaugeSample, InUseDemand, ReportedDemand, Window, fading_demand,
@@ -15,21 +16,17 @@ use crate::{
     },
     limiter::{LeaseLevel, LeaseState, Limiter, LimiterTable, Policy, SafeRate, Sharing, Shortage},
     meter::LeasePhase,
+    tuning::tuning,
 };
 
 /// The refresh interval, in seconds, before the first response.
 const DEFAULT_INTERVAL: f64 = 1.0;
-/// How soon a limiter that begins to run low is sampled again, in seconds. The time doubles while
-/// the shortage lasts, so that a permanent one costs no more samples than usual.
-const FIRST_FAST_SAMPLE: f32 = 0.016;
 /// The part of a window after which a total of attempts that refunds have lowered counts.
 const LOWERED_AFTER: f32 = 0.25;
 /// How long it may take until others have given capacity back, in seconds.
 const RECALL_TIME: f64 = 0.25;
 /// Growth of the wants while requests wait: how much they would use is unknown.
 const GROWTH_WHILE_WAITING: f64 = 2.0;
-/// The least growth of the wants while requests are rejected and capacity is free.
-const GROWTH_WHILE_DENIED: f64 = 2.0;
 /// A lease above this multiple of the demand has surplus to give back.
 const MUCH_SURPLUS: f64 = 1.1;
 /// The only lane of the sampling timers.
@@ -47,6 +44,8 @@ pub(super) struct TrackedLimiter {
     in_use: Option<Box<InUseDemand>>,
     /// All units of the gauge were given up for others, and there was no request since.
     yielded: bool,
+    /// Boxed, because few resources have requests of several priorities.
+    bands: Option<Box<TrackedBands>>,
     /// Boxed, because few resources use SUPPRESSION.
     suppression: Option<Box<SuppressionReports>>,
     last_attempt: Moment,
@@ -95,6 +94,7 @@ impl TrackedLimiter {
             period: 1.0,
             in_use: (limiter.unit() == Unit::Gauge).then(|| Box::new(InUseDemand::new(now))),
             yielded: false,
+            bands: None,
             suppression: None,
             last_attempt: now,
             fast_sample: 0.0,
@@ -158,7 +158,24 @@ impl TrackedLimiter {
             self.last_attempt = now;
             self.yielded = false;
         }
+        self.record_bands(limiter, now);
         total
+    }
+
+    fn record_bands(&mut self, limiter: Limiter<'_>, now: Moment) {
+        let Some(current) = limiter.current_bands() else {
+            self.bands = None;
+            return;
+        };
+        let mut tracked = match self.bands.take() {
+            Some(tracked) if tracked.is_of(&current) => tracked,
+            other => {
+                let earlier = other.map(|tracked| *tracked);
+                Box::new(TrackedBands::new(current, earlier, limiter, now))
+            }
+        };
+        tracked.record(limiter, self.window_length.into(), now);
+        self.bands = Some(tracked);
     }
 
     /// The units that a gauge wants. One is kept without requests, so that the next one need not
@@ -194,6 +211,9 @@ impl TrackedLimiter {
             self.window.forget_bursts();
         }
         self.window.accept_fall();
+        if let Some(bands) = &mut self.bands {
+            bands.accept_fall();
+        }
         let measured = self.window.per_second();
         self.demand(limiter, self.or_fading(measured, total, now))
     }
@@ -208,7 +228,13 @@ impl TrackedLimiter {
             && self.suppression.is_none()
             && !self.is_short()
             && self.leased.get() <= wants * MUCH_SURPLUS;
-        is_needed.then(|| self.window.begin_stretch()).flatten()
+        if !is_needed {
+            return None;
+        }
+        if let Some(bands) = &mut self.bands {
+            bands.begin_stretch();
+        }
+        self.window.begin_stretch()
     }
 
     /// Whether the holder waits for a larger lease, because of a rise that was just measured.
@@ -228,11 +254,18 @@ impl TrackedLimiter {
         let units = limiter.units_in_use();
         let used = limiter.tally().admitted - self.admitted_before;
         self.used = self.used.max(used);
+        let bands = self.bands.as_ref();
+        let divided = bands.and_then(|bands| bands.divide(wants, self.period));
+        let (priority, bands) = match divided {
+            Some(divided) => (divided.priority, divided.bands),
+            None => (limiter.priority(), None),
+        };
         Demand {
             wants,
             outstanding: units.map_or(Capacity::ZERO, |it| Capacity::saturating(it.in_use)),
             used: Capacity::saturating(self.used),
-            priority: limiter.priority(),
+            priority,
+            bands,
         }
     }
 
@@ -260,8 +293,8 @@ impl TrackedLimiter {
             if !self.bursts_in_doubt {
                 growth = growth.max(level.rate_for(self.window.burst()));
             }
-            if self.shortage == Some(Shortage::Denied) {
-                growth = growth.max(GROWTH_WHILE_DENIED * level.rate);
+            if self.shortage >= Some(Shortage::Denied) {
+                growth = growth.max(tuning().growth_while_denied * level.rate);
             }
         }
         let wants = wants.max(growth.min(level.limit));
@@ -307,7 +340,7 @@ impl TrackedLimiter {
         if !is_new {
             return None;
         }
-        self.fast_sample = FIRST_FAST_SAMPLE;
+        self.fast_sample = tuning().first_fast_sample;
         if self.in_use.is_some() {
             // Units are counted, and need not be measured for a time.
             return Some(now);
@@ -333,7 +366,7 @@ impl TrackedLimiter {
         }
         self.known_shortage = self.known_shortage.max(shortage);
         let level = limiter.lease_level(now);
-        let is_first = self.fast_sample == FIRST_FAST_SAMPLE;
+        let is_first = self.fast_sample == tuning().first_fast_sample;
         self.fast_sample *= 2.0;
         let next = now.after_seconds(self.fast_sample.into());
         let is_covered = self.in_use.is_some() || self.window.newest() <= level.rate;
@@ -349,7 +382,7 @@ impl TrackedLimiter {
 
     /// Counts the time without requests from the first answer on: a service that waited for it
     /// starts with the lease.
-    pub(super) fn begin_to_be_idle(&mut self, limiter: Limiter<'_>, now: Moment) {
+    fn begin_to_be_idle(&mut self, limiter: Limiter<'_>, now: Moment) {
         if limiter.is_permanent() {
             self.last_attempt = self.last_attempt.max(now);
         }
@@ -397,7 +430,7 @@ impl TrackedLimiter {
     }
 
     /// The state for a holding, in the limiter's running totals.
-    pub(super) fn lease_state(&self, limiter: Limiter<'_>, holding: &Holding) -> LeaseState {
+    fn lease_state(&self, limiter: Limiter<'_>, holding: &Holding) -> LeaseState {
         let stated = limiter.with_settings(|settings| settings.wants.get().is_some());
         let mut state = lease_state(holding, limiter.unit(), stated);
         if let LeaseState::Leased {
@@ -454,7 +487,7 @@ impl TrackedLimiter {
         }
         let measure = grown && (limiter.waiting() > 0 || self.shortage.is_some());
         if measure {
-            self.fast_sample = FIRST_FAST_SAMPLE;
+            self.fast_sample = tuning().first_fast_sample;
         }
         measure
     }
@@ -483,6 +516,14 @@ pub(super) struct Sample {
     pub(super) demand: Option<Demand>,
     /// Unused for long and with a full bucket, so that forgetting it gives nothing away.
     pub(super) idle: bool,
+}
+
+/// A holding that was published to its limiter.
+#[derive(Debug)]
+pub(super) struct Publication {
+    pub(super) state: LeaseState,
+    pub(super) has_other_unit: bool,
+    pub(super) is_first_answer: bool,
 }
 
 /// The limiters, by their numbers.
@@ -596,15 +637,33 @@ impl Limiters {
         }
     }
 
-    /// Takes over a holding that was published to the limiter.
-    pub(super) fn apply(&mut self, index: ResourceIndex, holding: &Holding, now: Moment) {
-        if let Some(tracked) = self.tracked.get_mut(index)
-            && let limiter = self.table.get(index.number(), tracked.generation)
-            && tracked.apply(limiter, holding, now)
-        {
+    /// Publishes a holding to its limiter; `None` if the limiter is forgotten.
+    pub(super) fn publish(
+        &mut self,
+        index: ResourceIndex,
+        holding: &Holding,
+        now: Moment,
+    ) -> Option<Publication> {
+        let tracked = self.tracked.get_mut(index)?;
+        let limiter = self.table.get(index.number(), tracked.generation);
+        if tracked.apply(limiter, holding, now) {
             let soon = now.after_seconds(tracked.fast_sample.into());
             self.samples.set(index, Some((SAMPLES, soon)));
         }
+        let state = tracked.lease_state(limiter, holding);
+        let has_other_unit = has_other_unit(holding.terms.as_deref(), limiter.unit());
+        limiter.set_unit_mismatch(has_other_unit);
+        limiter.publish(state, now);
+        let is_first_answer = holding.first_answer == FirstAnswer::Received
+            && !mem::replace(&mut tracked.answered, true);
+        if is_first_answer {
+            tracked.begin_to_be_idle(limiter, now);
+        }
+        Some(Publication {
+            state,
+            has_other_unit,
+            is_first_answer,
+        })
     }
 
     /// Samples the next limiter that is due and clears its demand signal.
@@ -668,7 +727,7 @@ pub(super) fn lease_state(holding: &Holding, unit: Unit, wants_stated: bool) -> 
 }
 
 /// Whether a resource is known to be in another unit than its limiter.
-pub(super) fn has_other_unit(terms: Option<&ResourceTerms>, unit: Unit) -> bool {
+fn has_other_unit(terms: Option<&ResourceTerms>, unit: Unit) -> bool {
     terms.is_some_and(|terms| terms.unit != unit)
 }
 

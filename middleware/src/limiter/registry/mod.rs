@@ -16,6 +16,7 @@ use self::{
 };
 use super::{
     LeaseState, Limiter, LimiterHandle, LimiterSettings, NamePrefix, RegisteredSettings, Shortage,
+    TakenUnits,
     retention::{Freed, KeySlots, Purpose},
     store::{LimiterTable, Store},
 };
@@ -43,7 +44,7 @@ pub(crate) type FirstState = Box<dyn Fn(&ResourceId) -> Option<LeaseState> + Sen
 
 /// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's shortage
 /// only when the channel was just empty, and returned units when it takes their message. So the
-/// channel holds at most seven messages of one limiter.
+/// channel holds at most nine messages of one limiter.
 #[derive(Debug, Clone)]
 pub(crate) enum Nudge {
     New(LimiterHandle),
@@ -121,11 +122,12 @@ impl Registry {
     #[cold]
     fn create_keyed(&self, resource: &[u8], settings: &RegisteredSettings) -> Option<Limiter<'_>> {
         let resource = ResourceId::new(str::from_utf8(resource).ok()?).ok()?;
-        self.forget_idle(clock::now());
+        let now = clock::now();
+        self.forget_idle(now);
         if !self.acquire_slot() {
             return None;
         }
-        self.create(&resource, settings, Purpose::Key)
+        self.create(&resource, settings, Purpose::Key, now)
     }
 
     /// The limiter shared by the keys without a slot.
@@ -136,7 +138,7 @@ impl Registry {
         settings: &RegisteredSettings,
     ) -> Limiter<'_> {
         let known = self.store.find(resource.as_str().as_bytes());
-        known.unwrap_or_else(|| self.named(resource, settings, Purpose::Overflow))
+        known.unwrap_or_else(|| self.named(resource, settings, Purpose::Overflow, clock::now()))
     }
 
     /// The limiter of a resource named in code, which stays as long as the result.
@@ -145,7 +147,17 @@ impl Registry {
         resource: &ResourceId,
         settings: &RegisteredSettings,
     ) -> PinnedLimiter {
-        PinnedLimiter(self.pin(resource, settings, Purpose::Code))
+        self.pin_for_code_at(resource, settings, clock::now())
+    }
+
+    /// As [`pin_for_code`](Self::pin_for_code), where the time is simulated.
+    pub(crate) fn pin_for_code_at(
+        &self,
+        resource: &ResourceId,
+        settings: &RegisteredSettings,
+        now: Moment,
+    ) -> PinnedLimiter {
+        PinnedLimiter(self.pin(resource, settings, Purpose::Code, now))
     }
 
     /// The limiter of a resource named in a rule, which stays until [`unpin`](Self::unpin). Only
@@ -155,7 +167,7 @@ impl Registry {
         resource: &ResourceId,
         settings: &RegisteredSettings,
     ) -> LimiterHandle {
-        self.pin(resource, settings, Purpose::Rule)
+        self.pin(resource, settings, Purpose::Rule, clock::now())
     }
 
     /// No rule names the resource any more.
@@ -168,9 +180,10 @@ impl Registry {
         resource: &ResourceId,
         settings: &RegisteredSettings,
         purpose: Purpose,
+        now: Moment,
     ) -> LimiterHandle {
         loop {
-            let limiter = self.named(resource, settings, purpose);
+            let limiter = self.named(resource, settings, purpose, now);
             // No record is reused while the store is locked.
             let undisturbed = self.store.lock();
             let current = limiter.is_current();
@@ -191,8 +204,9 @@ impl Registry {
         resource: &ResourceId,
         settings: &RegisteredSettings,
         purpose: Purpose,
+        now: Moment,
     ) -> Limiter<'_> {
-        let created = self.create(resource, settings, purpose);
+        let created = self.create(resource, settings, purpose, now);
         created.unwrap_or_else(|| self.store.spare())
     }
 
@@ -202,8 +216,8 @@ impl Registry {
         resource: &ResourceId,
         settings: &RegisteredSettings,
         purpose: Purpose,
+        now: Moment,
     ) -> Option<Limiter<'_>> {
-        let now = clock::now();
         let state = self.first_state(resource);
         let begin = |limiter: Limiter<'_>, writer: &mut _| {
             if let Some(state) = state {
@@ -322,7 +336,7 @@ impl Registry {
     }
 
     /// Gives units of a gauge back. Signals it to the worker, if more are in use than leased.
-    pub(crate) fn give_back(&self, limiter: &LimiterHandle, units: f64) {
+    pub(crate) fn give_back(&self, limiter: &LimiterHandle, units: &TakenUnits) {
         let is_overused = limiter.get().give_back(units);
         if is_overused {
             self.report_soon(limiter.get());

@@ -99,7 +99,7 @@ async fn key_with_waiting_request_is_not_forgotten() {
         ..LimiterSettings::default()
     });
     let limiter = registry.key("db", &pessimistic).unwrap();
-    let mut reservation = Reservation::new(limiter.handle(), Cost::ONE);
+    let mut reservation = Reservation::new(limiter.handle(), 0, Cost::ONE);
     reservation
         .reserve(WaitPolicy::Forever, clock::now())
         .unwrap();

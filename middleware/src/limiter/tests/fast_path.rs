@@ -10,7 +10,7 @@ fn acquire(limiter: Limiter<'_>, first_lease: FirstLease, recent: Moment) -> Opt
         settings: Arc::new(limiter.with_settings(LimiterSettings::clone)),
         number: limiter.settings_number(),
     };
-    limiter.try_acquire(&settings, Cost::ONE, first_lease, recent)
+    limiter.try_acquire(&settings, 0, Cost::ONE, first_lease, recent)
 }
 
 fn admits(limiter: Limiter<'_>, first_lease: FirstLease, recent: Moment) -> bool {
@@ -61,7 +61,7 @@ async fn undone_tokens_are_returned() {
     let now = clock::now();
     limiter.publish(leased(10.0, MINUTE), now);
     let acquired = acquire(limiter, FirstLease::Optional, now);
-    limiter.undo(&acquired.unwrap(), now);
+    limiter.undo(&acquired.unwrap(), 0, now);
     assert_eq!(limiter.reading(now).left, 10.0);
     assert_eq!(limiter.tally().admitted, 0.0);
 }

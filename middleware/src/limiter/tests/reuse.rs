@@ -41,9 +41,9 @@ async fn late_request_neither_sees_nor_changes_the_next_owner() {
 
     let settings = registered(&store);
     let recent = clock::now();
-    let acquired = forgotten.try_acquire(&settings, Cost::ONE, FirstLease::Optional, recent);
+    let acquired = forgotten.try_acquire(&settings, 0, Cost::ONE, FirstLease::Optional, recent);
     assert!(acquired.is_none(), "taken of another resource");
-    let mut reservation = Reservation::new(forgotten.handle(), Cost::ONE);
+    let mut reservation = Reservation::new(forgotten.handle(), 0, Cost::ONE);
     reservation.reserve(WaitPolicy::Never, recent).unwrap();
     reservation.mark_pending();
     assert_eq!(owner.attempted(), 0.0);
@@ -61,7 +61,7 @@ async fn late_request_neither_sees_nor_changes_the_next_owner() {
 async fn limiter_is_not_forgotten_while_its_request_waits_elsewhere() {
     let store = Store::new(0);
     let limiter = create(&store, "db", &registered(&store));
-    let mut reservation = Reservation::new(limiter.handle(), Cost::ONE);
+    let mut reservation = Reservation::new(limiter.handle(), 0, Cost::ONE);
     reservation
         .reserve(WaitPolicy::Never, clock::now())
         .unwrap();

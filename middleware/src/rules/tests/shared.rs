@@ -21,6 +21,48 @@ async fn rules_on_one_resource_share_its_tokens() {
     assert_eq!(it.registry.known("api").priority(), -1);
 }
 
+fn priorities(it: &Followed, resource: &str) -> Vec<i32> {
+    let bands = it.registry.known(resource).current_bands();
+    let bands = bands.iter().flat_map(|bands| bands.iter());
+    bands.map(|band| band.priority).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_of_several_priorities_have_bands() {
+    for (key, resource) in [("api", "api"), ("api/{method}", "api/GET")] {
+        let it = Followed::new(10.0, []);
+        let of = |path: &str, priority| Rule {
+            priority,
+            path: Some(path.to_owned()),
+            ..rule(path, key)
+        };
+        for (version, rules, expected) in [
+            (
+                "1",
+                vec![of("/a", -1), of("/b", 3), of("/c", -1)],
+                vec![3, -1],
+            ),
+            (
+                "2",
+                vec![of("/a", -1), of("/b", 7), of("/c", 2)],
+                vec![7, 2, -1],
+            ),
+            ("3", vec![of("/a", 4), of("/b", 4), of("/c", 4)], vec![]),
+            ("4", vec![of("/c", 1), of("/b", 8)], vec![8, 1]),
+            ("5", vec![of("/b", 8)], vec![]),
+        ] {
+            it.apply(version, rules);
+            advance(10 * SECOND).await;
+            let mut passed = 0;
+            for path in ["/a", "/b", "/c"] {
+                passed += it.pass(path, 2).await;
+            }
+            assert_eq!(passed, 6, "{key} {version}");
+            assert_eq!(priorities(&it, resource), expected, "{key} {version}");
+        }
+    }
+}
+
 fn priority(it: &Followed, resource: &str) -> i32 {
     it.registry.known(resource).priority()
 }

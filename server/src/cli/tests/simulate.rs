@@ -36,7 +36,7 @@ async fn run_is_written_as_csv_and_drawn() {
         .unwrap();
     let csv = std::fs::read_to_string(csv).unwrap();
     assert!(
-        csv.starts_with("second,resource,client,wants,held,capacity\n0,resource0,,"),
+        csv.starts_with("second,resource,client,wants,held,used,rejected,capacity\n0,resource0,,"),
         "{csv}"
     );
     // Five clients and the sum, at 0 to 300 s.
@@ -44,7 +44,8 @@ async fn run_is_written_as_csv_and_drawn() {
     let svg = std::fs::read_to_string(svg).unwrap();
     for text in [
         "<svg",
-        "scenario-one, seed 5: resource0",
+        "scenario-one",
+        "resource0: PROPORTIONAL_SHARE, capacity 500 per second, 5 clients, seed 5",
         "capacity",
         "</svg>",
     ] {
@@ -52,12 +53,21 @@ async fn run_is_written_as_csv_and_drawn() {
     }
 }
 
-/// The charts of docs/ALGORITHMS.md, which `DOORMAN_UPDATE=1` writes anew.
+/// The charts of the guides, which `DOORMAN_UPDATE=1` writes anew.
 #[tokio::test]
 async fn charts_of_the_docs_are_current() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/charts");
     let home = TempDir::new().unwrap();
-    for name in ["fair-share", "proportional-share", "priority-share"] {
+    for name in [
+        "fair-share",
+        "proportional-share",
+        "priority-share",
+        "shared-bucket",
+        "suppression",
+        "static",
+        "no-algorithm",
+        "scale-up",
+    ] {
         let drawn = home.path().join("chart.svg");
         let line = format!("doorman simulate {EXAMPLES}/{name}.yaml --seed 1 --svg");
         run(&format!("{line} {}", drawn.display())).await.unwrap();
@@ -117,9 +127,14 @@ faults: [{kind: lose_master, at: 30, for: 3}]",
         message.starts_with("doorman: capacity exceeded with seed "),
         "{message}"
     );
+    assert!(failure.output().contains("\novershoots\t"), "{failure:?}");
     let (_, replay) = message.split_once("; replay: ").unwrap();
-    let again = run(replay).await.unwrap_err();
+    let trace = home.path().join("trace.txt");
+    let replay = format!("{replay} --trace {}", trace.display());
+    let again = run(&replay).await.unwrap_err();
     assert_eq!(again.to_string(), message);
+    let trace = std::fs::read_to_string(trace).unwrap();
+    assert!(trace.contains("    30.000 LoseMaster for 3 s"), "{trace}");
 }
 
 #[tokio::test]

@@ -125,6 +125,28 @@ fn another_parser_reads_the_openapi_document() {
     assert_eq!(ids, expected.map(str::to_owned).into());
 }
 
+#[tokio::test]
+async fn parameters_in_the_schema_are_those_of_documents() {
+    let document: Value = serde_json::from_str(OPENAPI_JSON).unwrap();
+    let names = &document["components"]["schemas"]["Parameter"]["properties"]["name"]["enum"];
+    let names: Vec<_> = (names.as_array().unwrap().iter())
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    let (last, others) = names.split_last().unwrap();
+    let expected = format!("must be {} or {last}", others.join(", "));
+    let template = json!({"capacity": 1, "algorithm": {
+        "kind": "PRIORITY_SHARE", "parameters": [{"name": "other", "value": "1"}]
+    }});
+    let reply = put(
+        &Stored::new().router,
+        "/v1/templates/db",
+        template.to_string(),
+    )
+    .await;
+    let problem = format!("{:?}", reply.problem(422));
+    assert!(problem.contains(&expected), "{problem}");
+}
+
 #[test]
 fn openapi_references_resolve() {
     fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {

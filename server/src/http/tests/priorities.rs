@@ -126,3 +126,23 @@ async fn floor_of_another_algorithm_is_invalid() {
         "{shown}"
     );
 }
+
+#[tokio::test]
+async fn dry_run_lists_a_changed_floor() {
+    let stored = Stored::new();
+    let router = &stored.router;
+    let template = |floor: &str| {
+        let algorithm = json!({
+            "kind": "PRIORITY_SHARE", "parameters": [{"name": "floor", "value": floor}]
+        });
+        json!({"capacity": 100, "algorithm": algorithm}).to_string()
+    };
+    put(router, "/v1/templates/db", template("0")).await;
+    ask(router, "batch", -1, 300.0, 0.0).await;
+    let uri = "/v1/templates/db?dry_run=true";
+    let dry_run = put(router, uri, template("0.2")).await.json();
+    assert_eq!(
+        dry_run["resources"][0]["changes"],
+        json!(["floor: 0 → 0.2"])
+    );
+}

@@ -20,9 +20,6 @@ use super::demands::{Demand, DemandSum, DemandTree, Demands, PlacedDemand};
 /// Relative tolerance, so that three whole steps are not rounded to 2.999.
 const TOLERANCE: f64 = 1e-9;
 
-/// A surplus is left alone while it differs from the right one by at most this part of it.
-const SURPLUS_TOLERANCE: f64 = 0.25;
-
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ShareRule {
     pub(super) kind: AlgorithmKind,
@@ -68,7 +65,8 @@ impl ShareRule {
         self.share_with(&mut BandShares::default(), demands, own, polls)
     }
 
-    /// The same, for several holders. `bands` is for one order and state of the demands.
+    /// The same, for several holders. `bands` is for one order and state of the demands, and one
+    /// capacity and floor.
     pub(super) fn share_with(
         &self,
         bands: &mut BandShares,
@@ -139,13 +137,13 @@ impl ShareRule {
     /// something; `None` if it does.
     pub(super) fn priority_limit(
         &self,
+        bands: &mut BandShares,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand>,
     ) -> Option<PriorityLimit> {
         if !self.reads_priorities() || self.fits(demands) {
             return None;
         }
-        let mut bands = BandShares::default();
         own.filter_map(|placed| bands.limit(self, demands, placed))
             .last()
     }
@@ -153,6 +151,7 @@ impl ShareRule {
     /// The share before rounding to whole steps; `None` without granularity.
     pub(super) fn unrounded_share(
         &self,
+        bands: &mut BandShares,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand> + Clone,
         polls: bool,
@@ -161,7 +160,7 @@ impl ShareRule {
             granularity: 0.0,
             ..*self
         };
-        (self.granularity > 0.0).then(|| unrounded.share(demands, own, polls))
+        (self.granularity > 0.0).then(|| unrounded.share_with(bands, demands, own, polls))
     }
 
     /// The most that FAIR_SHARE gives one client; `None` while every demand is met.
@@ -208,12 +207,20 @@ impl ShareRule {
     }
 
     /// The share of a holder that has `held` of the `available` capacity: a surplus near the
-    /// present one is left alone, so that small changes of the demands move no capacity.
+    /// present one is left alone, within a part of it, so that small changes of the demands move no
+    /// capacity.
     ///
     /// After a cut the leases may exceed the capacity. Then none is left alone.
-    pub(super) fn keep_surplus(&self, share: f64, wants: f64, held: f64, available: f64) -> f64 {
+    pub(super) fn keep_surplus(
+        &self,
+        share: f64,
+        wants: f64,
+        held: f64,
+        available: f64,
+        tolerance: f64,
+    ) -> f64 {
         let surplus = share - wants;
-        let is_near = (held - share).abs() <= surplus * SURPLUS_TOLERANCE;
+        let is_near = (held - share).abs() <= surplus * tolerance;
         let fits = held <= available * (1.0 + TOLERANCE);
         if self.divides() && surplus > 0.0 && is_near && fits {
             held

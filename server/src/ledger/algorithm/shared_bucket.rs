@@ -6,7 +6,8 @@
 //!
 //! A full bucket that overflows may only look full, because holders have yet to report what they
 //! used. The overflow therefore pays for their next reports, up to the usage that their demand
-//! explains.
+//! explains. A demand that is reported late, with the first usage, explains what overflowed before,
+//! as long as all demands fit: else a fleet that starts would be in debt for its first interval.
 
 use doorman_openapi::Moment;
 
@@ -22,6 +23,8 @@ pub(crate) struct SharedBucket {
     at: Moment,
     /// Tokens that overflowed and pay for reports to come.
     overflowed: f64,
+    /// Tokens that overflowed in the last interval, and that nobody is known to have wanted.
+    unexplained: f64,
     /// Tokens a second that all holders want since then.
     wanted: f64,
 }
@@ -46,6 +49,7 @@ impl SharedBucket {
             tokens: tokens.max(-rate * MAX_DEBT),
             at: now,
             overflowed: 0.0,
+            unexplained: 0.0,
             wanted: 0.0,
         }
     }
@@ -74,6 +78,12 @@ impl SharedBucket {
     /// Sets the tokens a second that all holders want from now on.
     pub(crate) fn set_demand(&mut self, wanted: f64, terms: BucketTerms, now: Moment) {
         self.refill(terms, now);
+        if wanted <= terms.rate {
+            let late = (wanted - self.wanted).max(0.0) * terms.interval;
+            let explained = late.min(self.unexplained);
+            self.unexplained -= explained;
+            self.overflowed += explained;
+        }
         self.wanted = wanted;
     }
 
@@ -95,7 +105,9 @@ impl SharedBucket {
         let wanted = self.wanted.min(rate);
         if rate > 0.0 {
             let overflow = (self.tokens + rate * seconds - Self::burst(rate)).max(0.0);
-            self.overflowed = (self.overflowed + overflow * wanted / rate).min(wanted * interval);
+            let explained = overflow * wanted / rate;
+            self.overflowed = (self.overflowed + explained).min(wanted * interval);
+            self.unexplained = (self.unexplained + overflow - explained).min(rate * interval);
         }
         self.tokens = self.balance(rate, now);
         self.at = now;

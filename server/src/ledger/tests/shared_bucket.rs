@@ -12,7 +12,11 @@ fn bucket() -> World {
 impl World {
     /// The balance in the response to a client that reports this total.
     fn balance(&mut self, client: &str, used: f64) -> f64 {
-        let mut request = request(client, None, 4.0, None);
+        self.report(client, 4.0, used)
+    }
+
+    fn report(&mut self, client: &str, wants: f64, used: f64) -> f64 {
+        let mut request = request(client, None, wants, None);
         request.resources[0].used = Some(Capacity::new(used).unwrap());
         self.send(&request)
             .feedback
@@ -86,15 +90,43 @@ fn first_total_is_charged_one_burst_at_most() {
 
 #[test]
 fn overflow_pays_only_for_what_was_wanted_meanwhile() {
-    for (wanted, left) in [(0.0, 4.0 - 14.0), (2.0, 4.0 - (14.0 - 10.0)), (9.0, 4.0)] {
+    for (wanted, left) in [
+        (0.5, 4.0 - (14.0 - 2.5)),
+        (2.0, 4.0 - (14.0 - 10.0)),
+        (9.0, 4.0),
+    ] {
         let mut world = bucket();
         world.balance("a", 0.0);
         world.refresh("a", wanted, None);
-        // The bucket is full: 40 tokens overflow, of which one interval's worth is kept.
+        // The bucket is full: 40 tokens overflow, of which one interval's worth is kept. With the
+        // 4 that b wants the demands do not fit.
         world.wait(10.0);
         close(world.balance("b", 0.0), 4.0);
         close(world.balance("b", 14.0), left);
     }
+}
+
+#[test]
+fn fleet_that_starts_within_the_rate_has_no_debt() {
+    let mut world = bucket();
+    for host in ["a", "b", "c"] {
+        world.report(host, 0.0, 0.0);
+    }
+    world.wait(5.0);
+    for host in ["a", "b", "c"] {
+        close(world.report(host, 1.0, 5.0), 4.0);
+    }
+}
+
+#[test]
+fn demand_beyond_the_rate_is_in_debt_at_once() {
+    let mut world = bucket();
+    for host in ["a", "b"] {
+        world.report(host, 0.0, 0.0);
+    }
+    world.wait(10.0);
+    close(world.report("a", 4.0, 20.0), 4.0);
+    close(world.report("b", 4.0, 20.0), 4.0 - 20.0);
 }
 
 #[test]

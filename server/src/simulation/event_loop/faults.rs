@@ -226,6 +226,7 @@ impl Simulation {
                 }
                 self.tick_client(index);
                 self.report_demand(index);
+                self.spread_loads(index);
             }
             Process::Server(index) => {
                 let server = &mut self.servers[index];

@@ -63,7 +63,7 @@ impl Simulation {
         match process {
             Process::Client(index) => {
                 let client = &mut self.clients[index];
-                if std::mem::replace(&mut client.is_up, true) {
+                if client.has_left || std::mem::replace(&mut client.is_up, true) {
                     return;
                 }
                 self.record(|| format!("client {index} starts"));
@@ -132,6 +132,10 @@ impl Simulation {
             }
         }
         self.limits = limits;
+        self.activate_document();
+    }
+
+    pub(super) fn activate_document(&mut self) {
         for server in &mut self.servers {
             server.reconfigure(&self.document, self.time);
         }

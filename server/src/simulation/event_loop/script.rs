@@ -1,6 +1,6 @@
 //! Demand over time and faults, as a scenario prescribes them.
 
-use std::f64::consts::TAU;
+use std::{f64::consts::TAU, ops::Range, sync::Arc};
 
 use doorman_openapi::Moment;
 use fastrand::Rng;
@@ -9,13 +9,17 @@ use super::Simulation;
 use crate::simulation::{
     event_queue::Event,
     network::Process,
-    scenario::{DemandPattern, Fault, FaultKind, MAX_WANTS, RandomFaults},
+    scenario::{
+        DemandPattern, DemandSource, Fault, FaultKind, MAX_WANTS, RandomFaults, Requests, Scenario,
+        Window,
+    },
 };
 
-/// Seconds within which the clients start.
-const JOINING: f64 = 5.0;
 /// Seconds between two values of a smooth demand.
 const STEP: f64 = 1.0;
+
+/// The most requests of one client in a second.
+const MAX_REQUEST_RATE: f64 = 1e6;
 
 /// The demand of each client, and the faults.
 pub(super) struct Script {
@@ -23,39 +27,155 @@ pub(super) struct Script {
     /// network.
     rng: Rng,
     demands: Vec<ScriptedDemand>,
+    /// The uses of each client, one after the other.
+    users: Vec<User>,
+    /// The users of each client.
+    users_of: Vec<Range<usize>>,
+    /// When each client starts, and perhaps stops.
+    starts: Vec<(Window, Option<Window>)>,
     faults: Vec<Fault>,
     random_faults: Option<RandomFaults>,
 }
 
-/// The demand of a client.
+/// A use of a resource by one client.
+struct User {
+    client: usize,
+    slot: usize,
+    priority: i32,
+    /// The index of its demand.
+    demand: usize,
+    traffic: Option<Traffic>,
+}
+
+/// The requests of a user.
+struct Traffic {
+    kind: Requests,
+    /// Seconds of the unit of the demand.
+    per: f64,
+    /// In requests a second.
+    rate: f64,
+    next: Moment,
+    /// Counts the changes of the rate.
+    plan: u32,
+}
+
+/// A demand, of one client or for a balancer to spread.
 struct ScriptedDemand {
     pattern: DemandPattern,
     wants: f64,
     is_peak: bool,
+    users: Vec<usize>,
+    /// The users that run, among which a load is spread; `None` if it is not a load.
+    running: Option<usize>,
 }
 
 impl Script {
-    pub(super) fn new(
-        seed: u64,
-        patterns: impl Iterator<Item = DemandPattern>,
-        faults: Vec<Fault>,
-        random_faults: Option<RandomFaults>,
-    ) -> Self {
-        let demands = patterns.map(|pattern| ScriptedDemand {
-            pattern,
-            wants: 0.0,
-            is_peak: true,
-        });
+    pub(super) fn new(seed: u64, scenario: &Scenario) -> Self {
+        let mut demands: Vec<_> = scenario
+            .loads
+            .iter()
+            .map(|it| ScriptedDemand::new(it.demand, Some(0)))
+            .collect();
+        let (mut users, mut users_of, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+        for group in &scenario.groups {
+            for _ in 0..group.count {
+                let first = users.len();
+                for it in &group.uses {
+                    let demand = match it.demand {
+                        DemandSource::Load(load) => load,
+                        DemandSource::Own(pattern) => {
+                            demands.push(ScriptedDemand::new(pattern, None));
+                            demands.len() - 1
+                        }
+                    };
+                    demands[demand].users.push(users.len());
+                    let per = scenario.resources()[group.resources[it.slot]].per;
+                    users.push(User {
+                        client: users_of.len(),
+                        slot: it.slot,
+                        priority: it.priority,
+                        demand,
+                        traffic: group.requests.map(|kind| Traffic::new(kind, per)),
+                    });
+                }
+                users_of.push(first..users.len());
+                starts.push((group.start, group.stop));
+            }
+        }
         Self {
             rng: Rng::with_seed(seed.rotate_left(32)),
-            demands: demands.collect(),
-            faults,
-            random_faults,
+            demands,
+            users,
+            users_of,
+            starts,
+            faults: scenario.faults.clone(),
+            random_faults: scenario.random_faults.clone(),
+        }
+    }
+
+    /// The demand of a user, if it runs.
+    fn wants(&self, user: &User) -> f64 {
+        let demand = &self.demands[user.demand];
+        match demand.running {
+            Some(running) => demand.wants / running.max(1) as f64,
+            None => demand.wants,
         }
     }
 }
 
+impl Traffic {
+    fn new(kind: Requests, per: f64) -> Self {
+        Self {
+            kind,
+            per,
+            rate: 0.0,
+            next: Moment::NEVER,
+            plan: 0,
+        }
+    }
+
+    /// The seconds to the next request.
+    fn gap(&self, rng: &mut Rng) -> f64 {
+        match self.kind {
+            Requests::Even => 1.0 / self.rate,
+            Requests::Random => exponential(1.0, rng) / self.rate,
+        }
+    }
+
+    /// Changes the rate. Returns whether the next request is planned anew.
+    fn change(&mut self, wants: f64, time: Moment, rng: &mut Rng) -> bool {
+        let rate = (wants / self.per).min(MAX_REQUEST_RATE);
+        if rate == self.rate {
+            return false;
+        }
+        // The part of a gap that is left of even requests.
+        let left = if self.rate > 0.0 {
+            (self.next.seconds_since(time) * self.rate).min(1.0)
+        } else {
+            rng.f64()
+        };
+        self.rate = rate;
+        self.plan = self.plan.wrapping_add(1);
+        self.next = match self.kind {
+            _ if rate <= 0.0 => Moment::NEVER,
+            Requests::Even => time.after_seconds(left / rate),
+            Requests::Random => time.after_seconds(self.gap(rng)),
+        };
+        true
+    }
+}
+
 impl ScriptedDemand {
+    fn new(pattern: DemandPattern, running: Option<usize>) -> Self {
+        Self {
+            pattern,
+            wants: 0.0,
+            is_peak: true,
+            users: Vec::new(),
+            running,
+        }
+    }
+
     /// Moves to the next value. Returns the seconds until the one after.
     fn advance(&mut self, seconds: f64, is_first: bool, rng: &mut Rng) -> Option<f64> {
         match self.pattern {
@@ -124,61 +244,194 @@ impl Simulation {
         for server in 0..self.servers.len() {
             self.start(Process::Server(server));
         }
+        let loads = self.script.iter().flat_map(|it| &it.demands);
+        let loads = loads.take_while(|it| it.running.is_some()).count();
+        for load in 0..loads {
+            self.change_scripted_demand(load, true);
+        }
         for client in 0..self.clients.len() {
             let Some(script) = &mut self.script else {
                 return;
             };
-            let delay = JOINING * script.rng.f64();
+            let (start, stop) = script.starts[client];
+            let delay = start.at + start.within * script.rng.f64();
+            let users = script.users_of[client].clone();
+            let stop = stop.map(|it| it.at + it.within * script.rng.f64());
             self.after(delay, Event::Start(Process::Client(client)));
-            self.change_scripted_demand(client, true);
+            if let Some(stop) = stop {
+                self.after(stop, Event::Leave(client));
+            }
+            for user in users {
+                let script = self.script.as_ref();
+                let demand = script.map_or(0, |it| it.users[user].demand);
+                if demand >= loads {
+                    self.change_scripted_demand(demand, true);
+                }
+            }
         }
         let times = self.script.iter().flat_map(|it| &it.faults);
         let times: Vec<f64> = times.map(|fault| fault.at).collect();
         for (index, at) in times.into_iter().enumerate() {
             self.after(at, Event::ScriptedFault(index));
         }
+        let times: Vec<f64> = self.changes.iter().map(|change| change.at).collect();
+        for (index, at) in times.into_iter().enumerate() {
+            self.after(at, Event::ScriptedChange(index));
+        }
         self.expect_random_fault();
     }
 
-    /// Changes the demand of a client, and plans the next change.
-    pub(super) fn change_scripted_demand(&mut self, client: usize, is_first: bool) {
+    /// Moves a demand to its next value, and plans the one after.
+    pub(super) fn change_scripted_demand(&mut self, demand: usize, is_first: bool) {
         let seconds = self.time.seconds_since(Moment::ORIGIN);
         let Some(script) = &mut self.script else {
             return;
         };
-        let next = script.demands[client].advance(seconds, is_first, &mut script.rng);
+        let next = script.demands[demand].advance(seconds, is_first, &mut script.rng);
         if let Some(next) = next {
-            self.after(next, Event::ScriptedDemand(client));
+            self.after(next, Event::ScriptedDemand(demand));
         }
-        self.report_demand(client);
+        self.report_to_users(demand);
     }
 
+    fn report_to_users(&mut self, demand: usize) {
+        let script = self.script.iter();
+        let users =
+            script.flat_map(|it| it.demands[demand].users.iter().map(|user| &it.users[*user]));
+        let clients: Vec<_> = users.map(|it| it.client).collect();
+        for client in clients {
+            self.report_demand(client);
+        }
+    }
+
+    /// Spreads the loads of a client anew, which has started or stopped to run.
+    pub(super) fn spread_loads(&mut self, client: usize) {
+        let Some(script) = &mut self.script else {
+            return;
+        };
+        let mut changed = Vec::new();
+        for user in &script.users[script.users_of[client].clone()] {
+            let demand = &mut script.demands[user.demand];
+            if let Some(running) = &mut demand.running {
+                let users = demand.users.iter().map(|it| script.users[*it].client);
+                *running = users.filter(|it| self.clients[*it].is_running()).count();
+                changed.push(user.demand);
+            }
+        }
+        for demand in changed {
+            self.report_to_users(demand);
+        }
+    }
+
+    /// Tells a client its demand: its state machine, or its traffic.
     pub(super) fn report_demand(&mut self, index: usize) {
-        let Some(script) = &self.script else { return };
-        let wants = script.demands[index].wants;
-        let client = &mut self.clients[index];
-        if client.is_running() {
-            let effects = client.set_demand(0, wants, self.time);
+        let Some(script) = &mut self.script else {
+            return;
+        };
+        let is_running = self.clients[index].is_running();
+        let users = script.users_of[index].clone();
+        let mut wants = vec![0.0; self.clients[index].wants.len()];
+        let mut bands = vec![Vec::new(); wants.len()];
+        for user in users {
+            let wanted = script.wants(&script.users[user]);
+            let it = &mut script.users[user];
+            wants[it.slot] += wanted;
+            bands[it.slot].push((it.priority, wanted));
+            let Some(traffic) = &mut it.traffic else {
+                continue;
+            };
+            let rate = if is_running { wanted } else { 0.0 };
+            if traffic.change(rate, self.time, &mut script.rng) && traffic.next < Moment::NEVER {
+                let plan = traffic.plan;
+                self.events.push_request(traffic.next, user as u32, plan);
+            }
+        }
+        if !is_running {
+            return;
+        }
+        for (slot, (wants, bands)) in wants.into_iter().zip(bands).enumerate() {
+            let client = &mut self.clients[index];
+            let highest = bands.iter().map(|it| it.0).max();
+            client.priorities[slot] = highest.unwrap_or_default();
+            client.bands[slot] = bands;
+            let effects = client.set_demand(slot, wants, self.time);
             self.apply(index, effects);
         }
     }
 
-    /// The demand of a client at this time. One that is down or paused wants nothing.
-    pub(in crate::simulation) fn scripted_demand(&self, client: usize) -> f64 {
-        let script = self.script.iter();
-        let wants = script.map(|it| it.demands[client].wants).sum();
-        if self.clients[client].is_running() {
-            wants
-        } else {
-            0.0
-        }
+    /// Sends a request, and plans the next one of its user.
+    pub(super) fn send_request(&mut self, user: usize, plan: u32) {
+        let Some(script) = &mut self.script else {
+            return;
+        };
+        let it = &mut script.users[user];
+        let (client, limit) = (it.client, user - script.users_of[it.client].start);
+        let Some(traffic) = it.traffic.as_mut().filter(|it| it.plan == plan) else {
+            return;
+        };
+        traffic.next = self.time.after_seconds(traffic.gap(&mut script.rng));
+        self.events.push_request(traffic.next, user as u32, plan);
+        self.clients[client].request(limit, self.time);
+        self.schedule_wake(Process::Client(client));
+    }
+
+    /// The demand of a client for one of its resources at this time. One that is down or paused
+    /// wants nothing.
+    pub(in crate::simulation) fn scripted_demand(&self, client: usize, slot: usize) -> f64 {
+        let Some(script) = self
+            .script
+            .as_ref()
+            .filter(|_| self.clients[client].is_running())
+        else {
+            return 0.0;
+        };
+        let users = script.users[script.users_of[client].clone()].iter();
+        let users = users.filter(|it| it.slot == slot);
+        users.map(|it| script.wants(it)).sum()
     }
 
     /// A client starts for the first time, or again after a crash.
     pub(super) fn start_scripted_client(&mut self, index: usize) {
+        self.clients[index].begin_requests(self.time);
+        self.schedule_wake(Process::Client(index));
         self.report_demand(index);
+        self.spread_loads(index);
         let number = self.clients[index].poll;
         self.poll(index, number);
+    }
+
+    /// Stops a client, which releases its leases.
+    fn stop_scripted_client(&mut self, index: usize) {
+        if self.clients[index].is_running() {
+            let effects = self.clients[index].stop(self.time);
+            self.record(|| format!("client {index} shuts down"));
+            self.apply(index, effects);
+        }
+        self.clients[index].crash();
+        self.report_demand(index);
+        self.spread_loads(index);
+    }
+
+    /// Stops a client for good.
+    pub(super) fn leave(&mut self, index: usize) {
+        self.clients[index].has_left = true;
+        self.stop_scripted_client(index);
+    }
+
+    /// Stops a client, and starts another in its place.
+    pub(super) fn replace(&mut self, index: usize) {
+        if self.clients[index].is_running() {
+            self.stop_scripted_client(index);
+            self.start(Process::Client(index));
+        }
+    }
+
+    /// Activates a document of the scenario on every server.
+    pub(super) fn change_document(&mut self, index: usize) {
+        if let Some(change) = self.changes.get(index) {
+            self.document = Arc::clone(&change.document);
+            self.activate_document();
+        }
     }
 
     pub(super) fn inject_scripted_fault(&mut self, index: usize) {
@@ -260,14 +513,20 @@ impl Simulation {
             (FaultKind::PartitionServer, Some(server)) => self.cut_off_from_etcd(server, until),
             (FaultKind::StopEtcd, _) => self.stop_etcd(0, seconds),
             (FaultKind::CrashClients, _) => {
-                for client in clients {
-                    self.clients[*client].crash();
-                    self.after(seconds, Event::Start(Process::Client(*client)));
+                for client in clients.iter().copied() {
+                    if self.clients[client].is_up {
+                        self.clients[client].crash();
+                        self.after(seconds, Event::Start(Process::Client(client)));
+                        self.report_demand(client);
+                        self.spread_loads(client);
+                    }
                 }
             }
             (FaultKind::PauseClients, _) => {
                 for client in clients {
                     self.pause_client_for(*client, seconds);
+                    self.report_demand(*client);
+                    self.spread_loads(*client);
                 }
             }
             (FaultKind::PartitionClients, _) => {
@@ -278,6 +537,12 @@ impl Simulation {
                         let server = Process::Server(server);
                         self.network.partition(server, Some(client), until);
                     }
+                }
+            }
+            (FaultKind::RestartClients, _) => {
+                for (number, client) in clients.iter().enumerate() {
+                    let delay = seconds * number as f64 / clients.len() as f64;
+                    self.after(delay, Event::Replace(*client));
                 }
             }
             // There is no master.

@@ -6,7 +6,7 @@ servers: {count: 3, election_lease: 5}
 document:
   resources:
     - {identifier_glob: db, capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 4}}
-    - {identifier_glob: free, capacity: 100, algorithm: {kind: STATIC, lease_length: 20, refresh_interval: 4}}
+    - {identifier_glob: gauge, capacity: 100, unit: gauge, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 4}}
 clients:
   - {count: 2, resource: db, demand: {constant: {wants: 20}}}
 ";
@@ -59,6 +59,11 @@ fn errors_name_the_field_and_what_is_right() {
             "measure_from: must be a number from 0 to 60, not 61",
         ),
         (
+            "seconds: 60",
+            "seconds: 60.9\nmeasure_from: 60.5",
+            "measure_from: must be a number from 0 to 60, not 60.5",
+        ),
+        (
             "count: 3",
             "count: 0",
             "servers.count: must be a number from 1 to 9, not 0",
@@ -74,9 +79,84 @@ fn errors_name_the_field_and_what_is_right() {
             "clients[0].resource: no template of the document matches \"other\"",
         ),
         (
-            "resource: db",
-            "resource: free",
-            "clients[0].resource: the algorithm of \"free\" must be FAIR_SHARE",
+            "resource: db, ",
+            "",
+            "clients[0].resource: is missing; must be a resource id",
+        ),
+        (
+            ", demand: {constant: {wants: 20}}",
+            "",
+            "clients[0].demand: is missing; must be a pattern, or `load` the name of a load",
+        ),
+        (
+            "demand: {constant: {wants: 20}}",
+            "load: front",
+            "clients[0].load: no entry of loads has the name \"front\"",
+        ),
+        (
+            "clients:",
+            "loads: [{name: front, demand: {constant: {wants: 20}}}]\nclients:",
+            "loads[0]: has no effect: no client has `load: front`",
+        ),
+        (
+            "resource: db, demand: {constant: {wants: 20}}",
+            "uses: [{resource: db, demand: {constant: {wants: -1}}}]",
+            "clients[0].uses[0].demand.constant.wants: must be a number from 0 to",
+        ),
+        (
+            "resource: db, demand: {constant: {wants: 20}}",
+            "uses: []",
+            "clients[0].uses: must be 1 to 16, not 0",
+        ),
+        (
+            "resource: db,",
+            "uses: [], resource: db,",
+            "clients[0].uses: does not apply beside resource, priority, demand and load",
+        ),
+        (
+            "resource: db, demand: {constant: {wants: 20}}",
+            "uses: [{resource: db, demand: {constant: {wants: 1}}}, {resource: db, demand: {constant: {wants: 1}}}]",
+            "clients[0].uses[1].resource: is used before; one use of a resource must have one priority",
+        ),
+        (
+            "resource: db,",
+            "resource: db, requests: often,",
+            "clients[0].requests: unknown variant `often`, expected `even` or `random`",
+        ),
+        (
+            "{wants: 20}}",
+            "{wants: 1e7}}, requests: even",
+            "clients: must send at most 100000000 requests in a run, not 1200000000",
+        ),
+        (
+            "resource: db,",
+            "resource: gauge, requests: even,",
+            "clients[0].requests: does not apply: \"gauge\" is a gauge; must be a rate",
+        ),
+        (
+            "resource: db,",
+            "resource: db, start: {at: 61},",
+            "clients[0].start.at: must be a number from 0 to 60, not 61",
+        ),
+        (
+            "resource: db,",
+            "resource: db, start: {at: 50, within: 5}, stop: {at: 40},",
+            "clients[0].stop.at: must be a number from 55 to 60, not 40",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nchanges: [{at: 20, template: none, capacity: 5}]",
+            "changes[0].template: must be the template of a used resource, not \"none\"",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nchanges: [{at: 20, template: db, capacity: 5}, {at: 10, template: db, capacity: 5}]",
+            "changes[1].at: must be a number from 20 to 60, not 10",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nchanges: [{at: 20, template: db, capacity: -5}]",
+            "changes[0].capacity: resources[0] \"db\": capacity: must be",
         ),
         (
             "resource: db",

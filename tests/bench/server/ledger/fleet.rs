@@ -26,7 +26,8 @@ pub(crate) const START: Moment = Moment::from_nanos(3_600_000_000_000);
 pub(crate) enum Algorithm {
     Fair,
     Proportional,
-    Priority,
+    /// With so many priorities, which the clients have in turn.
+    Priority(i32),
 }
 
 impl Algorithm {
@@ -35,7 +36,7 @@ impl Algorithm {
         match self {
             Self::Fair => "FAIR_SHARE",
             Self::Proportional => "PROPORTIONAL_SHARE",
-            Self::Priority => "PRIORITY_SHARE",
+            Self::Priority(_) => "PRIORITY_SHARE",
         }
     }
 
@@ -43,7 +44,14 @@ impl Algorithm {
     pub(crate) const fn parameters(self) -> &'static str {
         match self {
             Self::Fair | Self::Proportional => "",
-            Self::Priority => ", parameters: [{name: floor, value: 0.1}]",
+            Self::Priority(_) => ", parameters: [{name: floor, value: 0.1}]",
+        }
+    }
+
+    const fn priorities(self) -> i32 {
+        match self {
+            Self::Fair | Self::Proportional => 1,
+            Self::Priority(priorities) => priorities,
         }
     }
 }
@@ -63,9 +71,6 @@ pub(crate) fn wants(rng: &mut Rng) -> Capacity {
 pub(crate) fn ids(clients: usize) -> impl Iterator<Item = Result<ClientId, InvalidId>> {
     (0..clients).map(|number| ClientId::new(format!("client-{number:025}")))
 }
-
-/// Priorities of the clients, in turn. Algorithms without priorities ignore them.
-const PRIORITIES: i32 = 8;
 
 /// Requests are built in batches before their decisions are timed. A batch is smaller than a fleet,
 /// because the next request of a client contains its last grant.
@@ -92,10 +97,10 @@ pub(crate) struct Fleet<D> {
 
 impl<D: Decide> Fleet<D> {
     /// Clients that have not sent a request yet.
-    pub(crate) fn new(decide: D, clients: usize) -> Result<Self, InvalidId> {
+    pub(crate) fn new(decide: D, algorithm: Algorithm, clients: usize) -> Result<Self, InvalidId> {
         let has = Capacity::ZERO;
         let mut clients = ids(clients)
-            .zip((0..PRIORITIES).cycle())
+            .zip((0..algorithm.priorities()).cycle())
             .map(|(id, priority)| {
                 Ok(Client {
                     id: id?,

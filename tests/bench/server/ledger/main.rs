@@ -10,7 +10,7 @@ use std::{error::Error, sync::Arc};
 
 use doorman_bench::{Options, Row, Table, Target, alternate};
 use doorman_config::Document;
-use doorman_openapi::{Capacity, CapacityRequest, Epoch, Moment};
+use doorman_openapi::{Capacity, CapacityRequest, Epoch, MAX_BANDS, Moment};
 use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 
 use self::{
@@ -27,7 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let algorithms = [
         Algorithm::Fair,
         Algorithm::Proportional,
-        Algorithm::Priority,
+        Algorithm::Priority(1),
+        Algorithm::Priority(MAX_BANDS as i32),
     ];
 
     let mut table = Table::new("Ledger decision, by number of clients", "ns per decision");
@@ -89,7 +90,7 @@ fn compare_with_scan(
     let decisions = options.pick(5_000, 500);
     let scans = (VISITS_PER_ROUND / clients).clamp(3, decisions);
     let mut ledger = ledger_fleet(algorithm, clients)?;
-    let mut scan = Fleet::new(Scan::new(algorithm, clients)?, clients)?;
+    let mut scan = Fleet::new(Scan::new(algorithm, clients)?, algorithm, clients)?;
     let [ledger_cost, scan_cost] = alternate(
         rounds,
         [&mut || ledger.round(decisions), &mut || scan.round(scans)],
@@ -106,7 +107,14 @@ fn compare_with_scan(
 }
 
 fn subject(algorithm: Algorithm, clients: usize) -> String {
-    format!("{}, {clients} clients", algorithm.kind())
+    let kind = algorithm.kind();
+    match algorithm {
+        Algorithm::Priority(1) => format!("{kind}, 1 priority, {clients} clients"),
+        Algorithm::Priority(priorities) => {
+            format!("{kind}, {priorities} priorities, {clients} clients")
+        }
+        Algorithm::Fair | Algorithm::Proportional => format!("{kind}, {clients} clients"),
+    }
 }
 
 /// A ledger in which all clients hold leases.
@@ -127,7 +135,7 @@ fn ledger_fleet(algorithm: Algorithm, clients: usize) -> Result<Fleet<Ledger>, B
         epoch: Epoch::ZERO,
     };
     let ledger = Ledger::new(Arc::new(document), settings, START);
-    Ok(Fleet::new(ledger, clients)?.join()?)
+    Ok(Fleet::new(ledger, algorithm, clients)?.join()?)
 }
 
 impl Decide for Ledger {

@@ -134,7 +134,7 @@ impl Decide for Scan {
             wants
         } else {
             match self.algorithm {
-                Algorithm::Fair | Algorithm::Priority => self.fair_share(client, wants, equal),
+                Algorithm::Fair | Algorithm::Priority(_) => self.fair_share(client, wants, equal),
                 Algorithm::Proportional if self.sum_wants <= self.capacity => wants,
                 Algorithm::Proportional => self.proportional_share(client, wants, equal),
             }

@@ -70,6 +70,7 @@ impl Script {
                 wants: Capacity::new(wants).unwrap(),
                 used: Capacity::new(1.0).unwrap(),
                 priority: 3,
+                bands: None,
             },
         });
     }

@@ -12,6 +12,7 @@ mod hints;
 mod leases;
 mod new_keys;
 mod plane;
+mod priorities;
 mod real_ledger;
 mod rules;
 mod scale_out;
@@ -19,6 +20,7 @@ mod shifts;
 mod small_limits;
 mod sudden;
 mod traces;
+mod tuning;
 mod watched;
 
 use std::{path::Path, time::Duration};

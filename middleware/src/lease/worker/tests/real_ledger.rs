@@ -2,14 +2,17 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bytes::Bytes;
 use doorman_config::Document;
 use doorman_openapi::{CapacityResponse, ClientId, Epoch, HintsResponse, NodeId};
 use doorman_server::ledger::{
-    HintBatch, Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy,
+    HintBatch, Ledger, PollHolder, PollTicket, Predecessor, Settings, Tuning, UnmatchedPolicy,
 };
 use http::Response;
 use percent_encoding::percent_decode_str;
@@ -82,11 +85,57 @@ pub(super) fn learning(capacity: f64, time: Duration) -> Plane {
     ledger_after(&document, predecessor).with_hints()
 }
 
+/// A server that can be lost, and replaced by one that knows nothing of its leases.
+pub(super) struct Server {
+    ledger: Arc<LedgerPlane>,
+    pub(super) plane: Plane,
+    document: String,
+    tuning: &'static Tuning,
+}
+
+impl Server {
+    /// Starts a server with a document, which answers polls.
+    pub(super) fn start(document: String, tuning: &'static Tuning) -> Self {
+        let epoch = Epoch::new(1).unwrap();
+        let ledger = new_ledger(&document, tuning, epoch, Predecessor::None);
+        let ledger = LedgerPlane::new(ledger, epoch);
+        Self {
+            plane: Arc::clone(&ledger).with_hints(),
+            ledger,
+            document,
+            tuning,
+        }
+    }
+
+    /// Refuses all connections.
+    pub(super) fn lose(&self) {
+        *self.ledger.epoch.lock().unwrap() = None;
+        // Their connections end.
+        self.ledger.polls.lock().unwrap().clear();
+    }
+
+    /// Starts the next master, which learns of earlier leases for so long.
+    pub(super) fn replace(&self, epoch: u32, learns: Duration) {
+        let epoch = Epoch::new(epoch.into()).unwrap();
+        let predecessor = Predecessor::Until(clock::now().after(learns));
+        let ledger = new_ledger(&self.document, self.tuning, epoch, predecessor);
+        *self.ledger.ledger.lock().unwrap() = ledger;
+        *self.ledger.epoch.lock().unwrap() = Some(epoch);
+    }
+
+    /// How many polls were answered with hints.
+    pub(super) fn hinted(&self) -> u64 {
+        self.ledger.hinted.load(Ordering::Relaxed)
+    }
+}
+
 struct LedgerPlane {
     ledger: Mutex<Ledger>,
-    epoch: Epoch,
+    /// `None` while the server is lost.
+    epoch: Mutex<Option<Epoch>>,
     polls: Mutex<HashMap<PollTicket, oneshot::Sender<Response<Bytes>>>>,
     changed: Notify,
+    hinted: AtomicU64,
 }
 
 fn ledger(document: &str) -> Arc<LedgerPlane> {
@@ -95,6 +144,16 @@ fn ledger(document: &str) -> Arc<LedgerPlane> {
 
 fn ledger_after(document: &str, predecessor: Predecessor) -> Arc<LedgerPlane> {
     let epoch = Epoch::new(1).unwrap();
+    let ledger = new_ledger(document, &Tuning::DEFAULT, epoch, predecessor);
+    LedgerPlane::new(ledger, epoch)
+}
+
+fn new_ledger(
+    document: &str,
+    tuning: &'static Tuning,
+    epoch: Epoch,
+    predecessor: Predecessor,
+) -> Ledger {
     let settings = Settings {
         max_leases: 1_000_000,
         unmatched: UnmatchedPolicy::Refuse,
@@ -102,15 +161,20 @@ fn ledger_after(document: &str, predecessor: Predecessor) -> Arc<LedgerPlane> {
         epoch,
     };
     let document = Arc::new(Document::parse(document).unwrap());
-    Arc::new(LedgerPlane {
-        ledger: Mutex::new(Ledger::new(document, settings, clock::now())),
-        epoch,
-        polls: Mutex::default(),
-        changed: Notify::new(),
-    })
+    Ledger::new(document, settings, clock::now()).with_tuning(tuning)
 }
 
 impl LedgerPlane {
+    fn new(ledger: Ledger, epoch: Epoch) -> Arc<Self> {
+        Arc::new(Self {
+            ledger: Mutex::new(ledger),
+            epoch: Mutex::new(Some(epoch)),
+            polls: Mutex::default(),
+            changed: Notify::new(),
+            hinted: AtomicU64::new(0),
+        })
+    }
+
     /// Polls hang, and no holder counts as polling.
     fn without_hints(self: Arc<Self>) -> Plane {
         Plane::new(move |call| self.answer(call))
@@ -141,6 +205,9 @@ impl LedgerPlane {
     }
 
     fn answer(&self, call: &Call) -> Reply {
+        let Some(epoch) = *self.epoch.lock().unwrap() else {
+            return Reply::Disconnect;
+        };
         let mut ledger = self.ledger.lock().unwrap();
         if let Some(release) = call.release() {
             ledger.release_client(&release, call.at);
@@ -152,7 +219,7 @@ impl LedgerPlane {
         let granted = ledger.refresh_client(&request, call.at).into_iter();
         CapacityResponse {
             node: NodeId::new("root").unwrap(),
-            epoch: self.epoch,
+            epoch,
             resources: granted.map(|granted| granted.into_response(0)).collect(),
         }
         .into()
@@ -170,6 +237,9 @@ impl LedgerPlane {
                 .unwrap()
                 .into_owned()
         };
+        if self.epoch.lock().unwrap().is_none() {
+            return Reply::Disconnect;
+        }
         let client = ClientId::new(value("client_id")).unwrap();
         let after = value("after").parse().unwrap();
         let wait = value("wait").parse::<u32>().unwrap();
@@ -208,15 +278,19 @@ impl LedgerPlane {
         let due = ledger.hints_due();
         drop(ledger);
         for (ticket, batch) in batches {
+            self.hinted.fetch_add(1, Ordering::Relaxed);
             self.end_poll(ticket, batch);
         }
         due.map_or(SECOND, |due| due.since(now).min(SECOND))
     }
 
     fn end_poll(&self, ticket: PollTicket, batch: HintBatch) {
+        let Some(epoch) = *self.epoch.lock().unwrap() else {
+            return;
+        };
         let hints = HintsResponse {
             node: NodeId::new("root").unwrap(),
-            epoch: self.epoch,
+            epoch,
             after: batch.after,
             refresh: batch.refresh,
             all: batch.all,

@@ -1,0 +1,45 @@
+//! Runs by which the constants of `tuning` were chosen: `docs/TUNING.md`.
+//!
+//! Real workers, limiters and ledger, in virtual time. `load` makes the requests, `runs` counts what
+//! becomes of them, and `tables` varies one constant at a time.
+
+mod load;
+mod page;
+mod runs;
+mod tables;
+
+use doorman_server::ledger;
+
+use crate::tuning::Tuning;
+
+/// Everything that is varied.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Setting {
+    layer: Tuning,
+    ledger: ledger::Tuning,
+    surplus: f64,
+    refresh_interval: u32,
+}
+
+impl Setting {
+    /// As in a document without these parameters.
+    const DEFAULT: Self = Self {
+        layer: Tuning::DEFAULT,
+        ledger: ledger::Tuning::DEFAULT,
+        surplus: 0.5,
+        refresh_interval: 5,
+    };
+}
+
+/// The page has the values of the program, and its figures are those of the runs.
+#[test]
+fn defaults_of_the_docs_are_current() {
+    page::check_defaults();
+}
+
+/// All figures. `tests/tuning` runs this in release mode, because it takes minutes.
+#[test]
+#[ignore = "takes minutes: tests/tuning runs it"]
+fn tables_of_the_docs_are_current() {
+    page::check_or_update();
+}

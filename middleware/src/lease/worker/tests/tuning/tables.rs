@@ -1,0 +1,465 @@
+//! The tables: which values are tried, and the figures of each.
+
+use std::{
+    fmt::Display,
+    fmt::Write as _,
+    num::NonZero,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use super::{
+    Setting,
+    load::Load,
+    runs::{LoadFigures, OutageFigures, run_load, run_outage, run_step},
+};
+
+/// The runs of each load.
+const LOAD_SEEDS: u64 = 10;
+/// The runs of a fleet of a thousand.
+const FLEET_SEEDS: u64 = 3;
+
+/// When the figures are taken of a fleet that began at one moment, in seconds.
+const STEPS: [f64; 2] = [60.0, 300.0];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Columns {
+    Loads,
+    Outages,
+    Steps,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) name: &'static str,
+    columns: Columns,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    label: String,
+    setting: Setting,
+}
+
+impl Table {
+    fn new<V: Copy + Display>(
+        name: &'static str,
+        columns: Columns,
+        values: &[V],
+        unit: &str,
+        set: impl Fn(&mut Setting, V),
+    ) -> Self {
+        let row = |value: &V| {
+            let mut setting = Setting::DEFAULT;
+            set(&mut setting, *value);
+            let label = format!("{value} {unit}");
+            Row {
+                label: label.trim().to_owned(),
+                setting,
+            }
+        };
+        Self {
+            name,
+            columns,
+            rows: values.iter().map(row).collect(),
+        }
+    }
+
+    /// How the page marks the value of the program.
+    pub(super) fn default_label(&self) -> String {
+        let mut rows = self.rows.iter();
+        let row = rows.find(|row| row.setting == Setting::DEFAULT);
+        let row = row.unwrap_or_else(|| panic!("{}: no row has the default", self.name));
+        format!("**{}**", row.label)
+    }
+}
+
+pub(super) fn all() -> Vec<Table> {
+    use Columns::{Loads, Outages, Steps};
+    let milliseconds = Duration::from_millis;
+    vec![
+        Table::new(
+            "window",
+            Loads,
+            &[0.5, 1.0, 2.0, 4.0],
+            "intervals",
+            |it, value| {
+                it.layer.window = value;
+                it.layer.max_window = 5.0 * value;
+            },
+        ),
+        Table::new(
+            "rise",
+            Loads,
+            &[1.5, 2.2, 3.0, 4.0],
+            "deviations",
+            |it, value| {
+                it.layer.rise_deviations = value;
+            },
+        ),
+        Table::new(
+            "first-sample",
+            Loads,
+            &[4, 8, 16, 32, 64, 128],
+            "ms",
+            |it, value: u16| {
+                it.layer.first_fast_sample = f32::from(value) / 1000.0;
+            },
+        ),
+        Table::new(
+            "growth-while-denied",
+            Loads,
+            &[1.0, 1.5, 2.0, 3.0],
+            "",
+            |it, value| {
+                it.layer.growth_while_denied = value;
+            },
+        ),
+        Table::new(
+            "early-growth",
+            Loads,
+            &[1.0, 1.1, 1.2, 1.5, 2.0],
+            "",
+            |it, value| {
+                it.layer.early_growth = value;
+            },
+        ),
+        Table::new(
+            "first-early-pause",
+            Loads,
+            &[5, 10, 20, 50, 100, 250],
+            "ms",
+            |it, value| {
+                it.layer.min_early_pause = milliseconds(value);
+            },
+        ),
+        Table::new(
+            "confirmation",
+            Loads,
+            &[250, 500, 1000, 2000, 5000],
+            "ms",
+            |it, value| {
+                it.layer.confirm_rise_after = milliseconds(value);
+            },
+        ),
+        Table::new(
+            "notable",
+            Loads,
+            &[0.0, 0.02, 0.05, 0.1, 0.2],
+            "",
+            |it, value| {
+                it.layer.notable = value;
+            },
+        ),
+        Table::new(
+            "surplus",
+            Loads,
+            &[0.0, 0.25, 0.5, 0.75, 1.0],
+            "",
+            |it, value| {
+                it.surplus = value;
+            },
+        ),
+        Table::new(
+            "surplus-tolerance",
+            Loads,
+            &[0.0, 0.1, 0.25, 0.5, 0.75],
+            "",
+            |it, value| {
+                it.ledger.surplus_tolerance = value;
+            },
+        ),
+        Table::new(
+            "first-hint-spacing",
+            Loads,
+            &[10, 25, 50, 100, 250],
+            "ms",
+            |it, value: u16| {
+                it.ledger.hint_spacing.0 = f64::from(value) / 1000.0;
+            },
+        ),
+        Table::new(
+            "longest-hint-spacing",
+            Loads,
+            &[50, 100, 250, 500, 1000],
+            "ms",
+            |it, value: u16| {
+                it.ledger.hint_spacing.1 = f64::from(value) / 1000.0;
+            },
+        ),
+        Table::new(
+            "hints-per-window",
+            Loads,
+            &[8, 16, 32, 64, 128],
+            "",
+            |it, value| {
+                it.ledger.hints_per_window = value;
+            },
+        ),
+        Table::new("probes", Loads, &[1, 4, 8, 16, 32], "", |it, value| {
+            it.ledger.probes = value;
+        }),
+        Table::new(
+            "probe-gap",
+            Loads,
+            &[25, 50, 100, 200, 400],
+            "ms",
+            |it, value: u16| {
+                it.ledger.probe_gap = f64::from(value) / 1000.0;
+            },
+        ),
+        Table::new(
+            "awaited-interval",
+            Loads,
+            &[0.25, 0.5, 1.0, 2.0, 5.0],
+            "s",
+            |it, value| {
+                it.ledger.awaited_interval = value;
+            },
+        ),
+        Table::new(
+            "refresh-interval",
+            Loads,
+            &[1, 2, 5, 10, 20],
+            "s",
+            |it, value| {
+                it.refresh_interval = value;
+            },
+        ),
+        Table::new(
+            "jitter",
+            Steps,
+            &[0.0, 0.02, 0.05, 0.1, 0.2],
+            "",
+            |it, value| {
+                it.layer.jitter = value;
+            },
+        ),
+        Table::new(
+            "first-pause",
+            Outages,
+            &[50, 100, 200, 500, 1000],
+            "ms",
+            |it, value| {
+                it.layer.first_pause = milliseconds(value);
+            },
+        ),
+        Table::new(
+            "longest-pause",
+            Outages,
+            &[1, 2, 4, 8, 16],
+            "s",
+            |it, value| {
+                it.layer.max_pause_without_lease = Duration::from_secs(value);
+            },
+        ),
+        Table::new(
+            "calm-pause",
+            Outages,
+            &[0.5, 1.0, 1.5, 2.0, 3.0],
+            "intervals",
+            |it, value| {
+                it.layer.calm_intervals = value;
+            },
+        ),
+        Table::new(
+            "new-master",
+            Outages,
+            &[0.05, 0.25, 0.5, 0.75, 0.95],
+            "",
+            |it, value| {
+                it.layer.new_master_jitter = value;
+            },
+        ),
+    ]
+}
+
+/// What is measured with one setting.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Measure {
+    Load(Load),
+    /// The master is lost for 10 s, and every lease lasts.
+    Lost,
+    /// No server answers for the first 20 s.
+    Late,
+    /// The refreshes of a fleet that began at one moment, after so many seconds.
+    Step(f64),
+}
+
+impl Measure {
+    fn of(columns: Columns) -> Vec<Self> {
+        match columns {
+            Columns::Loads => Load::ALL.map(Self::Load).into(),
+            Columns::Outages => vec![Self::Lost, Self::Late],
+            Columns::Steps => STEPS.map(Self::Step).into(),
+        }
+    }
+
+    fn seeds(self) -> u64 {
+        match self {
+            Self::Load(_) => LOAD_SEEDS,
+            Self::Lost | Self::Late | Self::Step(_) => FLEET_SEEDS,
+        }
+    }
+
+    fn run(self, setting: &Setting, seed: u64) -> Figures {
+        match self {
+            Self::Load(load) => run_load(setting, load, seed).into(),
+            Self::Lost => run_outage(setting, 40.0, 10.0, seed).into(),
+            Self::Late => run_outage(setting, 0.0, 20.0, seed).into(),
+            Self::Step(after) => [run_step(setting, after, seed), 0.0, 0.0, 0.0, 0.0],
+        }
+    }
+}
+
+/// The figures of a run, of which sums are taken.
+type Figures = [f64; 5];
+
+impl From<LoadFigures> for Figures {
+    fn from(it: LoadFigures) -> Self {
+        [
+            it.refused,
+            it.unused,
+            it.served_after,
+            it.refreshes,
+            it.hints,
+        ]
+    }
+}
+
+impl From<OutageFigures> for Figures {
+    fn from(it: OutageFigures) -> Self {
+        [it.requests, it.busiest, it.leased_after, 0.0, 0.0]
+    }
+}
+
+/// Means over the seeds.
+#[derive(Debug, Default)]
+pub(super) struct Results(Vec<(Setting, Measure, Figures)>);
+
+impl Results {
+    /// Runs everything that the tables need, on all cores.
+    pub(super) fn of(tables: &[Table]) -> Self {
+        let mut wanted: Vec<(Setting, Measure)> = Vec::new();
+        for table in tables {
+            for (row, measure) in table.rows.iter().flat_map(|row| {
+                let measures = Measure::of(table.columns).into_iter();
+                measures.map(move |measure| (row, measure))
+            }) {
+                if !wanted.contains(&(row.setting, measure)) {
+                    wanted.push((row.setting, measure));
+                }
+            }
+        }
+        Self::measure(&wanted)
+    }
+
+    fn measure(wanted: &[(Setting, Measure)]) -> Self {
+        let next = AtomicUsize::new(0);
+        let results = Mutex::new(vec![Figures::default(); wanted.len()]);
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let index = next.fetch_add(1, Ordering::Relaxed)
+                        && let Some((setting, measure)) = wanted.get(index)
+                    {
+                        results.lock().unwrap()[index] = mean(setting, *measure);
+                    }
+                });
+            }
+        });
+        let results = results.into_inner().unwrap().into_iter();
+        let wanted = wanted.iter().zip(results);
+        Self(wanted.map(|(it, figures)| (it.0, it.1, figures)).collect())
+    }
+
+    fn get(&self, setting: &Setting, measure: Measure) -> Figures {
+        let mut results = self.0.iter();
+        let found = results.find(|it| it.0 == *setting && it.1 == measure);
+        found.expect("it was measured").2
+    }
+
+    /// A table in Markdown.
+    pub(super) fn table(&self, table: &Table) -> String {
+        let mut lines = match table.columns {
+            Columns::Loads => String::from(
+                "| | steady, % | shift, % | served after, s | spikes, % | walk, % | overload, % \
+                 | refreshes | hints |\n|---|---|---|---|---|---|---|---|---|\n",
+            ),
+            Columns::Outages => String::from(
+                "| | lost: requests | busiest second | none: requests | leased after, s | busiest \
+                 second |\n|---|---|---|---|---|---|\n",
+            ),
+            Columns::Steps => {
+                String::from("| | after a minute | after five minutes |\n|---|---|---|\n")
+            }
+        };
+        for row in &table.rows {
+            let label = match row.setting == Setting::DEFAULT {
+                true => format!("**{}**", row.label),
+                false => row.label.clone(),
+            };
+            let cells = self.cells(table.columns, &row.setting).join(" | ");
+            writeln!(lines, "| {label} | {cells} |").unwrap();
+        }
+        lines
+    }
+
+    fn cells(&self, columns: Columns, setting: &Setting) -> Vec<String> {
+        let percent = |part: f64| format!("{:.2}", 100.0 * part);
+        match columns {
+            Columns::Loads => {
+                let [steady, shift, spikes, walk, overload] =
+                    Load::ALL.map(|load| self.get(setting, Measure::Load(load)));
+                let all = [steady, shift, spikes, walk, overload];
+                let mean = |index: usize| all.iter().map(|it| it[index]).sum::<f64>() / 5.0;
+                vec![
+                    percent(steady[0]),
+                    percent(shift[0]),
+                    format!("{:.2}", shift[2]),
+                    percent(spikes[0]),
+                    percent(walk[0]),
+                    percent(overload[1]),
+                    format!("{:.2}", mean(3)),
+                    format!("{:.2}", mean(4)),
+                ]
+            }
+            Columns::Outages => {
+                let lost = self.get(setting, Measure::Lost);
+                let late = self.get(setting, Measure::Late);
+                [lost[0], lost[1], late[0], late[2], late[1]]
+                    .map(|figure| format!("{figure:.2}"))
+                    .into()
+            }
+            Columns::Steps => STEPS
+                .map(|after| format!("{:.2}", self.get(setting, Measure::Step(after))[0]))
+                .into(),
+        }
+    }
+}
+
+/// The mean over all seeds.
+fn mean(setting: &Setting, measure: Measure) -> Figures {
+    let mut sums = Figures::default();
+    for seed in 0..measure.seeds() {
+        for (sum, figure) in sums.iter_mut().zip(measure.run(setting, seed)) {
+            *sum += figure / measure.seeds() as f64;
+        }
+    }
+    sums
+}
+
+/// The cells of a shift with the constants of the program.
+pub(super) fn shift_cells() -> [String; 2] {
+    let shift = mean(&Setting::DEFAULT, Measure::Load(Load::Shift));
+    [
+        format!("{:.2}", 100.0 * shift[0]),
+        format!("{:.2}", shift[2]),
+    ]
+}
