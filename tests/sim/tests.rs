@@ -128,8 +128,7 @@ fn capacity_needs_guarded_writes() {
 }
 
 // No seed is known that fails without `BoundAnswerInTime`: it takes several rare faults at once. A
-// scripted test of the election covers it. Nor without `StatedDuration`: the bound of the node is
-// as long, and tests of the ledger cover it.
+// scripted test of the election covers it.
 necessary_rules! {
     capacity_needs_leases_counted_from_sending: LeaseFromSendTime => Capacity,
     capacity_needs_old_and_new_grant_booked: CombinedBooking => Capacity,
@@ -148,6 +147,7 @@ necessary_rules! {
     capacity_needs_leases_of_nodes_to_end_with_their_own: ParentLeaseEnd => Capacity,
     capacity_needs_older_lease_of_a_node: OlderParentLease => Capacity,
     capacity_needs_new_masters_of_nodes_to_ask: AskParentFirst => Capacity,
+    capacity_needs_time_for_stated_leases: StatedDuration => Capacity,
     capacity_needs_stated_leases_to_stay_outstanding: StatedOutstanding => Capacity,
     capacity_needs_growing_claims_unconfirmed: GrowingClaim => Capacity,
     partial_grants_after_cut_need_gradual_cut: GradualCut => PartialGrant,
