@@ -144,5 +144,11 @@ necessary_rules! {
     capacity_needs_learning_mode: LearningMode => Capacity,
     capacity_needs_echoed_epoch: EpochEcho => Capacity,
     capacity_needs_full_learning_duration: LearningDuration => Capacity,
+    capacity_needs_leases_of_nodes_to_end_with_their_own: ParentLeaseEnd => Capacity,
+    capacity_needs_older_lease_of_a_node: OlderParentLease => Capacity,
+    capacity_needs_new_masters_of_nodes_to_ask: AskParentFirst => Capacity,
+    capacity_needs_time_for_stated_leases: StatedDuration => Capacity,
+    capacity_needs_stated_leases_to_stay_outstanding: StatedOutstanding => Capacity,
+    capacity_needs_growing_claims_unconfirmed: GrowingClaim => Capacity,
     partial_grants_after_cut_need_gradual_cut: GradualCut => PartialGrant,
 }

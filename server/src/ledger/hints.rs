@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use doorman_openapi::{ClientId, Hint, MAX_HINTS, Moment, NodeId};
+use doorman_openapi::{ClientId, Hint, HolderKind, MAX_HINTS, Moment, NodeId};
 
 use super::{
     Ledger,
@@ -178,7 +178,11 @@ impl Ledger {
                 self.polls.ready.pop_first();
                 continue;
             };
-            let batch = poll.take_batch(self.tuning.hint_spacing, now, ends);
+            let spacing = match poll.kind() {
+                HolderKind::Client => self.tuning.hint_spacing,
+                HolderKind::Node => self.tuning.hint_spacing_of_nodes,
+            };
+            let batch = poll.take_batch(spacing, now, ends);
             self.polls.update(key, poll);
             if let Some(batch) = batch {
                 let all = batch.resources.len() > MAX_HINTS;

@@ -186,7 +186,9 @@ impl ParentLease {
         slot: EntrySlot,
     ) -> f64 {
         match learning.filter(|_| self.stated > 0.0) {
-            Some(learning) => booked.min(learning.most_of_others(slot, self.stated)),
+            // Safety rule: also what holders have that are not heard yet. The parent has been told
+            // of no more, and may have leased the rest to others.
+            Some(learning) => learning.most_of_others(slot, self.stated),
             None => booked,
         }
     }

@@ -240,6 +240,7 @@ impl Ledger {
         let leases_end = resource.record_parent_answer(&answer, now);
         let capacity = resource.parent.as_ref().map_or(0.0, |it| it.capacity(now));
         let terms = ResourceTerms::of_parent(template.as_ref(), response, capacity);
+        let terms = terms.with_tuning(self.tuning);
         let mut learning_until = resource.learning_until;
         if !terms.rule().divides() {
             learning_until = learning_until.min(now);
@@ -275,6 +276,7 @@ impl Ledger {
             let parent = ParentLease::restore(record, stopped);
             let capacity = parent.capacity(stopped);
             let terms = ResourceTerms::of_parent(template.as_ref(), &record.response, capacity);
+            let terms = terms.with_tuning(self.tuning);
             let before = live.resource.learning_until;
             let left = stopped.as_nanos().saturating_add(record.learning_left);
             let learning_until = before.max(Moment::from_nanos(left));

@@ -6,9 +6,6 @@ use doorman_openapi::{HolderKind, Moment};
 
 use super::keys::ResourceKey;
 
-/// The time until the next hint of a node, in seconds: the first, and the most. There are few, and each level of a tree adds its own.
-const SPACING_OF_NODES: (f64, f64) = (0.02, 0.05);
-
 /// After so many seconds without a hint the spacing is the first one again.
 const QUIET: f64 = 1.0;
 
@@ -97,6 +94,10 @@ impl Poll {
         }
     }
 
+    pub(super) fn kind(&self) -> HolderKind {
+        self.kind
+    }
+
     /// Returns the earlier poll, which ends.
     pub(super) fn open(&mut self, ticket: PollTicket, after: u64) -> Option<PollTicket> {
         self.ends = Moment::NEVER;
@@ -183,10 +184,6 @@ impl Poll {
             }
         }
         self.overdue_from = self.overdue_from.min(now.after_seconds(PATIENCE));
-        let spacing = match self.kind {
-            HolderKind::Client => spacing,
-            HolderKind::Node => SPACING_OF_NODES,
-        };
         self.spacing = if now >= self.next_batch_at.after_seconds(QUIET) {
             spacing.0
         } else {

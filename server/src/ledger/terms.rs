@@ -41,8 +41,8 @@ impl ResourceTerms {
             template: Some(Arc::clone(template)),
             algorithm: template.algorithm().clone(),
             rule,
-            tuning: &Tuning::DEFAULT,
             of_parent: None,
+            tuning: &Tuning::DEFAULT,
         }
     }
 

@@ -7,6 +7,8 @@ pub struct Tuning {
     pub surplus_tolerance: f64,
     /// The time until the next hint of a holder, in seconds: the first, and the most. It doubles.
     pub hint_spacing: (f64, f64),
+    /// The same for a node. There are few, and each level of a tree adds its time.
+    pub hint_spacing_of_nodes: (f64, f64),
     /// The most hints of a resource per tenth of a second, beside those for changed terms.
     pub hints_per_window: u32,
     /// The most holders that are hinted at once because their demand may have fallen.
@@ -22,6 +24,7 @@ impl Tuning {
     pub const DEFAULT: Self = Self {
         surplus_tolerance: 0.25,
         hint_spacing: (0.05, 0.25),
+        hint_spacing_of_nodes: (0.02, 0.05),
         hints_per_window: 64,
         probes: 8,
         probe_gap: 0.1,

@@ -1,6 +1,6 @@
 //! Ledgers of nodes below a root, which exchange requests and responses directly.
 
-use doorman_openapi::{NodeId, Reason, Seconds, ServerCapacityRequest, Unit};
+use doorman_openapi::{HeldLease, NodeId, Reason, Seconds, ServerCapacityRequest, Unit};
 
 use super::*;
 
@@ -102,6 +102,33 @@ impl Tree {
             .ledger
             .refresh_client(&request, now)
             .remove(0)
+    }
+
+    /// The parent answers a request of a node with this lease.
+    fn answer(&mut self, index: usize, capacity: f64, length: f64, reason: Reason) {
+        let now = self.now;
+        let (resources, _) = self.nodes[index].ledger.parent_requests([&db()], now);
+        let request = ServerCapacityRequest {
+            node_id: NodeId::new("other").unwrap(),
+            epoch: None,
+            seq: None,
+            heard_epoch: None,
+            resources,
+        };
+        let grant = self.root.refresh_node(&request, now).remove(0);
+        let mut response = grant.into_server_response(1000);
+        response.answer.gets.capacity = Capacity::new(capacity).unwrap();
+        response.answer.gets.lease_length = Seconds::new(length).unwrap();
+        response.answer.reason = reason;
+        let node = &mut self.nodes[index];
+        node.ledger.record_parent_response(&response, now, now);
+    }
+
+    /// A node has a new master, which knows nothing.
+    fn fail_over(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.ledger = Ledger::new(built_in(), SETTINGS, self.now).of_parent();
+        (node.epoch, node.seq, node.heard) = (node.epoch + 1, 0, None);
     }
 
     /// All ask in turn, the leaves first.
@@ -254,9 +281,7 @@ fn new_master_of_a_node_learns_what_the_parent_states() {
     let mut clients = [client(0, "a", 40.0), client(0, "b", 30.0)];
     tree.settle(&mut clients);
     tree.wait(1.0);
-    let node = &mut tree.nodes[0];
-    node.ledger = Ledger::new(built_in(), SETTINGS, tree.now).of_parent();
-    (node.epoch, node.seq, node.heard) = (2, 0, None);
+    tree.fail_over(0);
     // `a` keeps its lease; a newcomer gets nothing of what `b` may have.
     let grant = tree.refresh(0, "a", 40.0, 40.0);
     assert_eq!(grant.capacity.get(), 40.0);
@@ -264,7 +289,7 @@ fn new_master_of_a_node_learns_what_the_parent_states() {
     assert_eq!(tree.root.resource(&db(), tree.now).unwrap().sum_has, 70.0);
     // The parent grants 20 more for the known demand, which are nobody else's.
     tree.ask(0);
-    assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 20.0);
+    assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 30.0);
     assert_eq!(tree.refresh(0, "b", 30.0, 30.0).capacity.get(), 30.0);
 }
 
@@ -404,4 +429,120 @@ fn resource_without_holders_is_forgotten() {
     tree.nodes[0].ledger.release_client(&release, tree.now);
     let news = tree.nodes[0].ledger.take_parent_news();
     assert_eq!(news, [crate::ledger::ParentNews::Gone(db())]);
+}
+
+/// A node whose new master has been told that clients have 70, and knows of 40.
+fn tree_that_learns() -> Tree {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.settle(&mut [client(0, "a", 40.0), client(0, "b", 30.0)]);
+    tree.wait(1.0);
+    tree.fail_over(0);
+    assert_eq!(tree.refresh(0, "a", 40.0, 40.0).capacity.get(), 40.0);
+    tree
+}
+
+#[test]
+fn stated_leases_stay_covered_while_learning() {
+    let mut tree = tree_that_learns();
+    tree.answer(0, 50.0, 20.0, Reason::Share);
+    // Half of the newest lease. Beside `a` it ends with the lease that was stated.
+    let grant = tree.refresh(0, "b", 30.0, 30.0);
+    assert_eq!(grant.capacity.get(), 25.0);
+    close(grant.lease_length.get(), 20.0 / 1.05 / 1.05);
+}
+
+#[test]
+fn false_claim_takes_nothing_from_confirmed_holders() {
+    let mut tree = tree_that_learns();
+    let late = request("late", None, 0.0, Some(60.0));
+    tree.nodes[0].ledger.refresh_client(&late, tree.now);
+    assert_eq!(tree.refresh(0, "b", 30.0, 30.0).capacity.get(), 30.0);
+}
+
+#[test]
+fn stop_while_learning_keeps_what_was_stated() {
+    let mut tree = tree_that_learns();
+    let node = &mut tree.nodes[0];
+    let records: Vec<_> = node.ledger.snapshot(tree.now).collect();
+    let mut ledger = Ledger::new(built_in(), SETTINGS, tree.now).of_parent();
+    for record in &records {
+        ledger.restore(record, tree.now).unwrap();
+    }
+    node.ledger = ledger;
+    (node.epoch, node.seq) = (3, 0);
+    assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 0.0);
+}
+
+#[test]
+fn longer_lease_stays_beside_a_larger_one() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.refresh(0, "a", 30.0, 0.0);
+    tree.answer(0, 50.0, 5.0, Reason::Granted);
+    tree.wait(6.0);
+    let grant = tree.refresh(0, "a", 30.0, 30.0);
+    assert_eq!(grant.capacity.get(), 30.0);
+    close(grant.lease_length.get(), 14.0 / 1.05);
+}
+
+#[test]
+fn longer_lease_covers_only_what_was_reported() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.refresh(0, "a", 60.0, 0.0);
+    tree.refresh(0, "a", 20.0, 20.0);
+    tree.answer(0, 30.0, 5.0, Reason::Share);
+    // The parent hears of 30, and frees the other 30.
+    tree.answer(0, 30.0, 5.0, Reason::Share);
+    tree.wait(6.0);
+    assert_eq!(tree.refresh(0, "a", 60.0, 20.0).capacity.get(), 30.0);
+}
+
+#[test]
+fn lease_of_0_for_no_demand_takes_nothing_from_holders() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.refresh(0, "a", 30.0, 0.0);
+    tree.answer(0, 0.0, 20.0, Reason::Granted);
+    let grant = tree.refresh(0, "a", 30.0, 30.0);
+    assert_eq!(
+        (grant.capacity.get(), grant.reason),
+        (30.0, Reason::Pending)
+    );
+    // Others have the capacity.
+    tree.answer(0, 0.0, 20.0, Reason::Share);
+    assert_eq!(tree.refresh(0, "a", 30.0, 30.0).capacity.get(), 0.0);
+}
+
+#[test]
+fn claim_of_a_new_master_lowers_nothing_until_confirmed() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.settle(&mut [client(0, "a", 40.0), client(0, "b", 30.0)]);
+    let claim = |tree: &mut Tree, heard: Option<Epoch>, seq| {
+        let (mut resources, _) = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
+        let has = Capacity::new(40.0).unwrap();
+        resources[0].has = Some(HeldLease { capacity: has });
+        resources[0].outstanding = has;
+        let request = ServerCapacityRequest {
+            node_id: NodeId::new("eu").unwrap(),
+            epoch: Some(Epoch::new(2).unwrap()),
+            seq: Some(Seq::new(seq).unwrap()),
+            heard_epoch: heard,
+            resources,
+        };
+        tree.root.refresh_node(&request, tree.now);
+        tree.root.resource(&db(), tree.now).unwrap().sum_has
+    };
+    // Its demand is lower, too.
+    tree.refresh(0, "b", 0.0, 0.0);
+    assert_eq!(claim(&mut tree, None, 1), 70.0);
+    assert_eq!(claim(&mut tree, Some(Epoch::ZERO), 2), 40.0);
+}
+
+#[test]
+fn returned_capacity_is_not_granted_again_while_learning() {
+    let mut tree = tree_that_learns();
+    // The parent hears that 20 of the 70 are free, and leases them to others.
+    assert_eq!(tree.refresh(0, "a", 20.0, 40.0).capacity.get(), 20.0);
+    tree.refresh(0, "a", 20.0, 20.0);
+    tree.answer(0, 50.0, 20.0, Reason::Share);
+    // 30 of the 50 are those of `b`.
+    assert_eq!(tree.refresh(0, "a", 40.0, 20.0).capacity.get(), 20.0);
 }
