@@ -69,6 +69,9 @@ pub enum FeedbackRecord {
         /// Tokens that overflowed and pay for reports to come.
         #[serde(default)]
         overflowed: Capacity,
+        /// Tokens that overflowed, and that nobody is known to have wanted.
+        #[serde(default)]
+        unexplained: Capacity,
     },
     /// SUPPRESSION.
     Demand {
@@ -318,6 +321,7 @@ impl SharedFeedback {
                 Some(FeedbackRecord::Bucket {
                     balance: Balance::saturating(bucket.balance(terms.rate(), now)),
                     overflowed: Capacity::saturating(bucket.overflowed()),
+                    unexplained: Capacity::saturating(bucket.unexplained()),
                 })
             }
         }
@@ -331,10 +335,11 @@ impl SharedFeedback {
                 FeedbackRecord::Bucket {
                     balance,
                     overflowed,
+                    unexplained,
                 },
             ) => {
                 *bucket = SharedBucket::with_balance(balance.get(), terms.rate(), stopped)
-                    .with_overflowed(overflowed.get());
+                    .with_overflowed(overflowed.get(), unexplained.get());
             }
             (Self::Demand(demand), FeedbackRecord::Demand { slots, began_ago }) => {
                 **demand = RecentDemand::from_slots(slots, *began_ago, stopped);

@@ -54,13 +54,22 @@ impl SharedBucket {
         }
     }
 
-    /// Restores tokens that overflowed and pay for reports to come.
-    pub(crate) fn with_overflowed(self, overflowed: f64) -> Self {
-        Self { overflowed, ..self }
+    /// Restores tokens that overflowed: those that pay for reports to come, and the others of the
+    /// last interval.
+    pub(crate) fn with_overflowed(self, overflowed: f64, unexplained: f64) -> Self {
+        Self {
+            overflowed,
+            unexplained,
+            ..self
+        }
     }
 
     pub(crate) fn overflowed(&self) -> f64 {
         self.overflowed
+    }
+
+    pub(crate) fn unexplained(&self) -> f64 {
+        self.unexplained
     }
 
     pub(crate) fn burst(rate: f64) -> f64 {
