@@ -18,6 +18,7 @@ BEYOND_SCHEMAS = [
     # Between elements: schemas compare whole elements, not their names, and do not add.
     r"must appear only once",
     r"duplicate (resource|priority)",
+    r"must be the priority of at most 3 entries",
     r"must be unique; (resources|rules)\[\d+\] has the same (glob|name)",
     r"must be left out: \w+ is already set",
     r"must be the last template, since it matches everything",

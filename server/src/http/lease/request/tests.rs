@@ -169,8 +169,8 @@ fn invalid_fields_of_a_node_request_are_located() {
             "/0/num_clients",
         ),
         (
-            r#"[{"priority":1,"num_clients":1,"wants":1},{"priority":1,"num_clients":1,"wants":1}]"#,
-            "/1/priority",
+            r#"[{"priority":1,"num_clients":1,"wants":1},{"priority":1,"num_clients":1,"wants":1},{"priority":1,"num_clients":1,"wants":1},{"priority":1,"num_clients":1,"wants":1}]"#,
+            "/3/priority",
         ),
         (
             r#"[{"priority":1,"num_clients":1,"wants":6e14},{"priority":0,"num_clients":1,"wants":6e14}]"#,
