@@ -119,12 +119,12 @@ fn assert_seed_breaks_without(rule: Rule, seed: u64) {
 
 #[test]
 fn capacity_needs_deadlines_counted_from_sending() {
-    assert_seed_breaks_without(Rule::DeadlineFromSend, 387);
+    assert_seed_breaks_without(Rule::DeadlineFromSend, 16);
 }
 
 #[test]
 fn capacity_needs_guarded_writes() {
-    assert_seed_breaks_without(Rule::GuardedWrites, 11_074);
+    assert_seed_breaks_without(Rule::GuardedWrites, 1_060);
 }
 
 // No seed is known that fails without `BoundAnswerInTime`: it takes several rare faults at once. A

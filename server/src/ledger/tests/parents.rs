@@ -540,8 +540,8 @@ fn claim_of_a_new_master_lowers_nothing_until_confirmed() {
 fn returned_capacity_is_not_granted_again_while_learning() {
     let mut tree = tree_that_learns();
     // The parent hears that 20 of the 70 are free, and leases them to others.
-    assert_eq!(tree.refresh(0, "a", 20.0, 40.0).capacity.get(), 20.0);
     tree.refresh(0, "a", 20.0, 20.0);
+    tree.answer(0, 50.0, 20.0, Reason::Share);
     tree.answer(0, 50.0, 20.0, Reason::Share);
     // 30 of the 50 are those of `b`.
     assert_eq!(tree.refresh(0, "a", 40.0, 20.0).capacity.get(), 20.0);
