@@ -287,7 +287,7 @@ fn new_master_of_a_node_learns_what_the_parent_states() {
     assert_eq!(grant.capacity.get(), 40.0);
     assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 0.0);
     assert_eq!(tree.root.resource(&db(), tree.now).unwrap().sum_has, 70.0);
-    // The parent grants 20 more for the known demand, which are nobody else's.
+    // The parent grants the rest for the known demand, which are nobody else's.
     tree.ask(0);
     assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 30.0);
     assert_eq!(tree.refresh(0, "b", 30.0, 30.0).capacity.get(), 30.0);
