@@ -122,6 +122,15 @@ impl SharedFeedback {
         }
     }
 
+    /// The same for a holder of a snapshot: its demand was known before.
+    pub(super) fn restore_demand(&mut self, wants: f64, terms: &ResourceTerms, now: Moment) {
+        if let Self::Bucket(bucket) = self {
+            bucket.restore_demand(wants / terms.per());
+        } else {
+            self.set_demand(wants, terms, now);
+        }
+    }
+
     /// Charges what a holder has used since its last report.
     pub(super) fn charge(&mut self, used: f64, terms: &ResourceTerms, now: Moment) {
         if let Self::Bucket(bucket) = self {

@@ -294,7 +294,7 @@ impl Resource {
         }
         entry.set_demand(&record.bands, &mut self.demands);
         self.feedback
-            .set_demand(self.demands.total().wants, &self.terms, stopped);
+            .restore_demand(self.demands.total().wants, &self.terms, stopped);
         self.booked
             .set(entry.slot.index(), entry.booking.amount(stopped));
         schedule_expiry(entry, &mut self.expiries, stopped);

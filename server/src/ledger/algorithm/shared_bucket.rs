@@ -96,6 +96,11 @@ impl SharedBucket {
         self.wanted = wanted;
     }
 
+    /// Restores the tokens a second that all holders want. They explain no overflow again.
+    pub(crate) fn restore_demand(&mut self, wanted: f64) {
+        self.wanted = wanted;
+    }
+
     /// Takes reported usage, whether or not there are enough tokens.
     pub(crate) fn charge(&mut self, used: f64, terms: BucketTerms, now: Moment) {
         self.refill(terms, now);
