@@ -131,7 +131,7 @@ impl Bands {
         position.unwrap_or(self.bands.len().saturating_sub(1))
     }
 
-    /// What requests of a band leave for higher ones, with so much *spent* in all.
+    /// The tokens that requests of a band leave for higher ones, with so much *spent* in all.
     fn reserve(&self, position: usize, unit: Unit, spent: f64) -> f64 {
         let above = self.iter().take(position);
         match unit {
@@ -218,7 +218,7 @@ impl<'b> BandRef<'b> {
         self.position.saturating_add(1) < self.bands.bands.len()
     }
 
-    /// What the request leaves for higher bands, with so much *spent* in all.
+    /// The tokens that the request leaves for higher bands, with so much *spent* in all.
     pub(super) fn reserve(self, unit: Unit, spent: f64) -> f64 {
         self.bands.reserve(self.position, unit, spent)
     }
