@@ -1,10 +1,10 @@
 //! Bands: the requests of different priorities at one limiter.
 //!
 //! All of them spend one bucket, or the units of one gauge. A request leaves in it a *reserve* for
-//! the higher bands: what they are likely to need, as the worker has measured. So a bucket that
-//! runs low refuses the lower bands first, and the higher ones spend from it. What they do not
-//! spend stays in the bucket, so the lower bands have the rest of the rate. A full bucket admits
-//! every band.
+//! the higher bands: the amount that they are likely to need, as the worker has measured. So a
+//! bucket that runs low refuses the lower bands first, and the higher ones spend from it. Tokens
+//! that they do not spend stay in the bucket, so the lower bands have the rest of the rate. A full
+//! bucket admits every band.
 //!
 //! A request of a lower band that waits takes no tokens ahead of its turn: higher ones would wait
 //! behind it. It is [held back](super::wait_queue), and newer ones of its band and of lower bands
