@@ -1,10 +1,10 @@
 //! Bands: the requests of different priorities at one limiter.
 //!
 //! All of them spend one bucket, or the units of one gauge. A request leaves in it a *reserve* for
-//! the higher bands: what they are likely to need, as the worker has measured. So a bucket that
-//! runs low refuses the lower bands first, and the higher ones spend from it. What they do not
-//! spend stays in the bucket, so the lower bands have the rest of the rate. A full bucket admits
-//! every band.
+//! the higher bands: the amount that they are likely to need, as the worker has measured. So a
+//! bucket that runs low refuses the lower bands first, and the higher ones spend from it. Tokens
+//! that they do not spend stay in the bucket, so the lower bands have the rest of the rate. A full
+//! bucket admits every band.
 //!
 //! A request of a lower band that waits takes no tokens ahead of its turn: higher ones would wait
 //! behind it. It is [held back](super::wait_queue), and newer ones of its band and of lower bands
@@ -131,7 +131,7 @@ impl Bands {
         position.unwrap_or(self.bands.len().saturating_sub(1))
     }
 
-    /// What requests of a band leave for higher ones, with so much *spent* in all.
+    /// The tokens that requests of a band leave for higher ones, with so much *spent* in all.
     fn reserve(&self, position: usize, unit: Unit, spent: f64) -> f64 {
         let above = self.iter().take(position);
         match unit {
@@ -218,7 +218,7 @@ impl<'b> BandRef<'b> {
         self.position.saturating_add(1) < self.bands.bands.len()
     }
 
-    /// What the request leaves for higher bands, with so much *spent* in all.
+    /// The tokens that the request leaves for higher bands, with so much *spent* in all.
     pub(super) fn reserve(self, unit: Unit, spent: f64) -> f64 {
         self.bands.reserve(self.position, unit, spent)
     }

@@ -135,7 +135,7 @@ struct Awaited {
     turn: Option<Arc<Notify>>,
 }
 
-/// What a request that is held back waits for.
+/// The event that a request that is held back waits for.
 struct HeldBackUntil {
     /// Its tokens, if it is the first one.
     first: Option<(TokenRange, View)>,

@@ -52,8 +52,8 @@ impl LimiterSettings {
         same.then_some(()).ok_or(SettingsConflict)
     }
 
-    /// Takes over the settings of a newer rule on the same resource. Existing limiters follow; their
-    /// bands do with the next measurement.
+    /// Takes over the settings of a newer rule on the same resource. Existing limiters follow;
+    /// their bands do with the next measurement.
     pub(crate) fn update(&self, other: &Self) {
         self.burst.set(other.burst.get());
         self.fallback.set(other.fallback.get());

@@ -91,7 +91,7 @@ impl TrackedBands {
         let tallies = limiter.band_tallies(&self.bands);
         let bands = self.bands.iter().zip(&mut self.demands);
         for ((band, demand), tally) in bands.zip(tallies) {
-            // What is left for the highest band varies: the totals are not read at one moment.
+            // The rest for the highest band varies: the totals are not read at one moment.
             let total = tally.attempted.max(demand.window.total());
             if demand.window.record(total, length, now) {
                 demand.last_attempt = Some(now);
@@ -129,8 +129,8 @@ impl TrackedBands {
         }
     }
 
-    /// Divides the demand for the whole resource among the priorities. What is wanted beyond the
-    /// measured demand is wanted at the lowest priority that has some: others need it more.
+    /// Divides the demand for the whole resource among the priorities. Demand beyond the measured
+    /// one counts at the lowest priority that has some: others need it more.
     /// `None` if no demand was measured.
     pub(super) fn divide(&self, wants: Capacity, period: f64) -> Option<DividedDemand> {
         let mut left = wants.get();

@@ -139,7 +139,7 @@ struct FileUse {
     load: Option<String>,
 }
 
-/// What checked clients refer to.
+/// The parts of a scenario that clients refer to.
 pub(super) struct Context<'a> {
     pub(super) document: &'a Document,
     pub(super) loads: &'a [Load],

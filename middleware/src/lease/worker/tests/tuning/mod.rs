@@ -1,7 +1,7 @@
 //! Runs by which the constants of `tuning` were chosen: `docs/TUNING.md`.
 //!
-//! Real workers, limiters and ledger, in virtual time. `load` makes the requests, `runs` counts what
-//! becomes of them, and `tables` varies one constant at a time.
+//! Real workers, limiters and ledger, in virtual time. `load` makes the requests, `runs` counts
+//! what becomes of them, and `tables` varies one constant at a time.
 
 mod load;
 mod page;

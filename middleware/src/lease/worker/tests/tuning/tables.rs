@@ -279,7 +279,7 @@ pub(super) fn all() -> Vec<Table> {
     ]
 }
 
-/// What is measured with one setting.
+/// The figures of one setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Measure {
     Load(Load),
