@@ -50,8 +50,8 @@ pub(super) struct ParentLease {
     knowledge: Knowledge,
     newest: Hold,
     older: Hold,
-    /// What the parent said, at first, that the node holds: a previous master may have granted all
-    /// of it.
+    /// What a previous master may have granted: what the parent said, at first, that the node holds,
+    /// or what the lease of a handed-over ledger covers.
     stated: f64,
     /// The last response.
     last: Option<Box<ServerResourceResponse>>,
@@ -175,7 +175,13 @@ impl ParentLease {
 
     /// What the node got in addition to what a previous master may have granted.
     pub(super) fn gained(&self, now: Moment) -> f64 {
-        (self.capacity(now) - self.stated).max(0.0)
+        match self.knowledge {
+            // Safety rule: nobody has said how much that is.
+            Knowledge::ClaimsOfHolders => 0.0,
+            Knowledge::None | Knowledge::NoLease | Knowledge::Leases => {
+                (self.capacity(now) - self.stated).max(0.0)
+            }
+        }
     }
 
     /// The most that other holders have, where `learning` confirms the claim of this one.
@@ -193,7 +199,7 @@ impl ParentLease {
         }
     }
 
-    fn levels(&self) -> &[FillLevel] {
+    pub(super) fn levels(&self) -> &[FillLevel] {
         self.last.as_ref().map_or(&[], |last| &last.levels)
     }
 
@@ -226,7 +232,7 @@ impl ParentLease {
             amount: record.amount.get(),
             end: Moment::from_nanos(stopped.as_nanos().saturating_add(record.left)),
         };
-        Self {
+        let mut parent = Self {
             knowledge: match record.is_claimed {
                 true => Knowledge::ClaimsOfHolders,
                 false => Knowledge::Leases,
@@ -237,7 +243,10 @@ impl ParentLease {
             used: record.used.get(),
             last: Some(Box::new(record.response.clone())),
             ..Self::default()
-        }
+        };
+        // Safety rule: if this master learns, holders confirm what they have of the last one, too.
+        parent.stated = parent.granted_before(stopped);
+        parent
     }
 
     pub(super) fn set_hinted(&mut self, now: Moment) {

@@ -301,9 +301,18 @@ impl Resource {
         self.demands.total().wants
     }
 
-    /// Where nodes split the demand of their clients.
+    /// Where nodes split the demand of their clients: at the levels of the parent, which count the
+    /// demand of the whole tree, and at those of this node where the parent has none.
     pub(super) fn levels(&self) -> Vec<FillLevel> {
-        self.terms.rule().levels(&self.demands)
+        let own = self.terms.rule().levels(&self.demands);
+        let Some(parent) = &self.parent else {
+            return own;
+        };
+        let mut levels = parent.levels().to_vec();
+        let is_told = |of: &FillLevel| levels.iter().any(|it| it.priority == of.priority);
+        let rest: Vec<_> = own.into_iter().filter(|own| !is_told(own)).collect();
+        levels.extend(rest);
+        levels
     }
 
     /// The number of clients, including those behind nodes.
