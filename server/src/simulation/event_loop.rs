@@ -36,7 +36,7 @@ use super::{
 /// The most servers of the root.
 const SERVERS: usize = 3;
 /// The number of events in a trace.
-const TRACE_LENGTH: usize = 2_000;
+const TRACE_LENGTH: usize = 400;
 /// The number of events in the trace of a scenario.
 const SCENARIO_TRACE_LENGTH: usize = 100_000;
 

@@ -131,6 +131,17 @@ impl Tree {
         (node.epoch, node.seq, node.heard) = (node.epoch + 1, 0, None);
     }
 
+    /// The master of a node stops and hands its ledger over to the next one.
+    fn hand_over(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let mut ledger = Ledger::new(built_in(), SETTINGS, self.now).of_parent();
+        for record in node.ledger.snapshot(self.now) {
+            ledger.restore(&record, self.now).unwrap();
+        }
+        node.ledger = ledger;
+        (node.epoch, node.seq) = (node.epoch + 1, 0);
+    }
+
     /// All ask in turn, the leaves first.
     fn settle(&mut self, clients: &mut [Client]) {
         for _ in 0..8 {
@@ -462,14 +473,7 @@ fn false_claim_takes_nothing_from_confirmed_holders() {
 #[test]
 fn stop_while_learning_keeps_what_was_stated() {
     let mut tree = tree_that_learns();
-    let node = &mut tree.nodes[0];
-    let records: Vec<_> = node.ledger.snapshot(tree.now).collect();
-    let mut ledger = Ledger::new(built_in(), SETTINGS, tree.now).of_parent();
-    for record in &records {
-        ledger.restore(record, tree.now).unwrap();
-    }
-    node.ledger = ledger;
-    (node.epoch, node.seq) = (3, 0);
+    tree.hand_over(0);
     assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 0.0);
 }
 
@@ -545,4 +549,59 @@ fn returned_capacity_is_not_granted_again_while_learning() {
     tree.answer(0, 50.0, 20.0, Reason::Share);
     // 30 of the 50 are those of `b`.
     assert_eq!(tree.refresh(0, "a", 40.0, 20.0).capacity.get(), 20.0);
+}
+
+#[test]
+fn handed_over_grants_are_not_free_while_learning() {
+    let mut tree = tree_that_learns();
+    // The rest of the root's capacity, which no earlier master had.
+    tree.refresh(0, "c", 50.0, 0.0);
+    tree.ask(0);
+    assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 30.0);
+    tree.hand_over(0);
+    assert_eq!(tree.refresh(0, "d", 50.0, 0.0).capacity.get(), 0.0);
+    assert_eq!(tree.refresh(0, "c", 50.0, 30.0).capacity.get(), 30.0);
+}
+
+#[test]
+fn capacity_on_claims_serves_no_newcomer_while_learning() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    let learning = |seconds| Settings {
+        predecessor: Predecessor::Until(tree.now.after_seconds(seconds)),
+        ..SETTINGS
+    };
+    let (short, long) = (learning(1.0), learning(10.0));
+    tree.root = Ledger::new(document("FAIR_SHARE", 100.0), short, tree.now);
+    tree.nodes[0].ledger = Ledger::new(built_in(), long, tree.now).of_parent();
+    assert_eq!(tree.refresh(0, "a", 40.0, 40.0).capacity.get(), 40.0);
+    tree.wait(2.0);
+    // The root has learned, and grants all that it has, but others may have leases of the node.
+    assert_eq!(tree.refresh(0, "b", 60.0, 0.0).capacity.get(), 0.0);
+    tree.ask(0);
+    assert_eq!(tree.refresh(0, "b", 60.0, 0.0).capacity.get(), 0.0);
+    assert_eq!(tree.root.resource(&db(), tree.now).unwrap().sum_has, 100.0);
+}
+
+#[test]
+fn levels_pass_through_a_node_with_enough() {
+    for algorithm in ["FAIR_SHARE", "PROPORTIONAL_SHARE"] {
+        let nodes = [("eu", None), ("us", None), ("eu-1", Some(0))];
+        let mut tree = Tree::new(document(algorithm, 100.0), &nodes);
+        // Together the first three want less than three equal shares.
+        let mut clients = [
+            client(2, "a", 45.0),
+            client(2, "b", 1.0),
+            client(2, "c", 2.0),
+            client(1, "d", 70.0),
+            client(1, "e", 50.0),
+        ];
+        tree.settle(&mut clients);
+        let share = match algorithm {
+            "FAIR_SHARE" => 97.0 / 3.0,
+            // The equal share of 20, and what is left in proportion to what is missing.
+            _ => 20.0 + 37.0 * 25.0 / 105.0,
+        };
+        let has = clients[0].has;
+        assert!((has - share).abs() < 0.01 * share, "{algorithm}: {has}");
+    }
 }
