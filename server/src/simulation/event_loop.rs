@@ -29,8 +29,8 @@ use super::{
     network::{Network, Process},
     report::{Plan, Stats, Violation},
     scenario::{Change, Scenario},
-    server::{Participation, Server},
-    tree::{self, ELECTION_LEASE, Node},
+    server::Server,
+    tree::{self, ELECTION_LEASE, Node, Participation},
 };
 
 /// The most servers of the root.

@@ -27,7 +27,7 @@ use self::{
 };
 pub(super) use self::{
     data_dir::Snapshot,
-    driver::{Action, CallReply, Participation},
+    driver::{Action, CallReply},
 };
 use super::{
     ablation::{EtcdCalls, Rule, ablate_grant},

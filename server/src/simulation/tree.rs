@@ -5,7 +5,7 @@ use std::ops::Range;
 use doorman_openapi::NodeId;
 use fastrand::Rng;
 
-use super::{clock::Clock, etcd::Etcd, server::Participation};
+use super::{clock::Clock, etcd::Etcd};
 
 /// The longest election lease, in seconds.
 pub(super) const ELECTION_LEASE: u32 = 6;
@@ -23,6 +23,15 @@ pub(super) struct Node {
     /// Present if there are several servers.
     pub(super) etcd: Option<Etcd>,
     pub(super) participation: Participation,
+}
+
+/// How a server takes part in elections.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Participation {
+    /// Seconds of an election lease in etcd; `None` for the only server.
+    pub(super) ttl: Option<u32>,
+    /// Whether it may assume that there was no server before.
+    pub(super) is_first: bool,
 }
 
 /// The node of a server, as the server knows it.

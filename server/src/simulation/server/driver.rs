@@ -19,6 +19,7 @@ use crate::simulation::{
     ablation::{Extended, Rule},
     limits::Limit,
     network::{Message, Process},
+    tree::Participation,
 };
 
 /// The prefix of the keys in etcd.
@@ -60,15 +61,6 @@ pub(in crate::simulation) enum Action {
     Resigned {
         offered: bool,
     },
-}
-
-/// How a server takes part in elections.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::simulation) struct Participation {
-    /// Seconds of an election lease in etcd; `None` for the only server.
-    pub(in crate::simulation) ttl: Option<u32>,
-    /// Whether it may assume that there was no server before.
-    pub(in crate::simulation) is_first: bool,
 }
 
 impl Server {
