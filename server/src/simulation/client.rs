@@ -94,8 +94,6 @@ pub(super) struct Client {
     index: usize,
     /// The servers of its node.
     pub(super) servers: Range<usize>,
-    /// Whether its node is below another one.
-    is_lower: bool,
     without: Option<Rule>,
 }
 
@@ -138,17 +136,20 @@ impl Client {
             seed: 0,
             index,
             servers,
-            is_lower: false,
             without,
         }
     }
 
     /// A client that has not started yet, of a node with these servers.
     pub(super) fn with_servers(mut self, servers: Range<usize>) -> Self {
-        self.is_lower = servers.start > 0;
         self.servers = servers;
         self.leasing = self.new_leasing();
         self
+    }
+
+    /// Whether its node is the root, whose servers are the first.
+    fn is_of_root(&self) -> bool {
+        self.servers.start == 0
     }
 
     /// The server of the last request.
@@ -299,7 +300,7 @@ impl Client {
             .iter()
             .filter(|it| it.gets.capacity == Capacity::ZERO && it.reason != Reason::Blocked)
             // A node whose own lease has ended has none to give.
-            .filter(|it| !self.is_lower || it.gets.lease_length > Seconds::ZERO)
+            .filter(|it| self.is_of_root() || it.gets.lease_length > Seconds::ZERO)
             .filter_map(|it| self.resource_index(&it.resource_id))
             .filter(|resource| self.usable[*resource].at(time) > 0.0)
             .filter(|resource| self.wants[*resource].is_some_and(|wants| wants > 0.0))

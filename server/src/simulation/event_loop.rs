@@ -161,8 +161,8 @@ impl Simulation {
             without: None,
             trace,
         };
-        let clocks =
-            (0..scenario.servers).map(|_| Clock::with_drift(scenario.clock_drift, &mut rng));
+        let servers = scenario.nodes.iter().map(|it| it.servers).sum();
+        let clocks = (0..servers).map(|_| Clock::with_drift(scenario.clock_drift, &mut rng));
         let clocks: Vec<_> = clocks.collect();
         let groups = scenario.groups.iter();
         let members = groups.flat_map(|group| std::iter::repeat_n(group, group.count));
@@ -175,22 +175,18 @@ impl Simulation {
                 resource: it.slot,
                 priority: it.priority,
             });
-            Client::new(index, clock, 0..scenario.servers, resources.collect(), None)
+            // Spread evenly.
+            let servers = scenario.servers_of(group.nodes[index % group.nodes.len()]);
+            Client::new(index, clock, servers, resources.collect(), None)
                 .with_seed(rng.u64(..), limits.collect())
         });
         let clients: Vec<_> = clients.collect();
-        let etcd = (scenario.servers > 1)
-            .then(|| Etcd::new(Clock::with_drift(scenario.clock_drift, &mut rng)));
+        let nodes = tree::scenario_nodes(scenario, &mut rng);
         let polls = if scenario.hints {
             PollMode::On
         } else {
             PollMode::Off
         };
-        let participation = Participation {
-            ttl: etcd.is_some().then_some(scenario.election_lease),
-            is_first: true,
-        };
-        let nodes = vec![Node::root(scenario.servers, etcd, participation)];
         let servers = new_servers(&nodes, clocks.into_iter(), &scenario.document, None);
         let mut simulation = Self {
             clients,

@@ -36,7 +36,7 @@ pub struct Sample {
     pub capacities: Vec<f64>,
     /// The amounts of each client and resource, in the order of [`Scenario::holders`].
     pub holders: Vec<Amounts>,
-    /// Whether a running server is master.
+    /// Whether a running server of each node is master.
     pub has_master: bool,
 }
 
@@ -317,7 +317,7 @@ impl<'a> Runner<'a> {
             resources,
             capacities: self.scenario.capacities(second).to_vec(),
             holders,
-            has_master: self.simulation.master().is_some(),
+            has_master: self.simulation.have_masters(),
         }
     }
 

@@ -7,8 +7,13 @@ mod changes;
 mod clients;
 mod demand;
 mod faults;
+mod nodes;
 
-use std::{fmt, ops::RangeInclusive, sync::Arc};
+use std::{
+    fmt, iter,
+    ops::{Range, RangeInclusive},
+    sync::Arc,
+};
 
 use doorman_config::Document;
 use serde::Deserialize;
@@ -18,11 +23,14 @@ pub(super) use self::{
     changes::Change,
     clients::{ClientGroup, DemandSource, Load, Requests, Window},
     demand::{DemandPattern, MAX_WANTS},
-    faults::{Fault, FaultKind, RandomFaults},
+    faults::{DemandChange, Fault, FaultKind, RandomFaults},
+    nodes::ScenarioNode,
 };
 use self::{
     changes::{FileChange, check_changes},
-    clients::{Context, FileClients, check_clients, check_loads},
+    clients::{Context, FileClients, check_clients, check_loads, check_requests},
+    faults::{FaultContext, FileFault, FileRandomFaults, most_added},
+    nodes::{FileNode, check_nodes},
 };
 
 /// The longest run, in seconds.
@@ -36,7 +44,8 @@ pub struct Scenario {
     title: Option<String>,
     pub(super) seconds: f64,
     pub(super) measure_from: f64,
-    pub(super) servers: usize,
+    /// The root, and the nodes below it.
+    pub(super) nodes: Vec<ScenarioNode>,
     pub(super) election_lease: u32,
     pub(super) hints: bool,
     pub(super) clock_drift: f64,
@@ -100,6 +109,8 @@ struct File {
     measure_from: f64,
     #[serde(default)]
     servers: FileServers,
+    #[serde(default)]
+    nodes: Vec<FileNode>,
     document: Option<serde_json::Value>,
     clients: Vec<FileClients>,
     #[serde(default)]
@@ -112,10 +123,11 @@ struct File {
     clock_drift: f64,
     hints: Option<bool>,
     #[serde(default)]
-    faults: Vec<Fault>,
-    random_faults: Option<RandomFaults>,
+    faults: Vec<FileFault>,
+    random_faults: Option<FileRandomFaults>,
 }
 
+/// The servers of the root.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FileServers {
@@ -205,12 +217,26 @@ impl Scenario {
         // capacity for another.
         let lease = self.document.longest_lease().get();
         let elections = f64::from(self.election_lease);
-        let earliest = second - 4.0 * (lease + elections);
+        let levels = (0..self.nodes.len()).map(|node| self.level(node)).max();
+        let levels = 1.0 + levels.unwrap_or(0) as f64;
+        let earliest = second - 4.0 * (lease + elections) * levels;
         let before = self.capacities(earliest)[resource];
         let changes = self.changes.iter();
         let since = changes.filter(|it| it.at > earliest && it.at <= second);
         let since = since.map(|it| it.capacities[resource]);
         since.fold(before, f64::max)
+    }
+
+    /// The number of nodes above a node.
+    fn level(&self, node: usize) -> usize {
+        iter::successors(Some(node), |it| self.nodes[*it].parent).count() - 1
+    }
+
+    /// The servers of a node, among those of all nodes.
+    pub(super) fn servers_of(&self, node: usize) -> Range<usize> {
+        let before = self.nodes.iter().take(node).map(|it| it.servers);
+        let first: usize = before.sum();
+        first..first + self.nodes[node].servers
     }
 
     /// The length of a run in seconds.
@@ -260,11 +286,10 @@ impl File {
         check("measure_from", self.measure_from, 0.0..=last_sample)?;
         check("clock_drift", self.clock_drift, 0.0..=0.05)?;
         self.network.check()?;
-        let servers = self.servers.count;
-        check("servers.count", servers as f64, 1.0..=9.0)?;
+        let nodes = check_nodes(self.servers.count, &self.nodes)?;
         if let Some(lease) = self.servers.election_lease {
             check("servers.election_lease", f64::from(lease), 2.0..=60.0)?;
-            if servers == 1 {
+            if nodes.iter().all(|it| it.servers == 1) {
                 let message = "does not apply: a single server needs no election";
                 return Err(invalid("servers.election_lease", message));
             }
@@ -277,25 +302,34 @@ impl File {
         let context = Context {
             document: &document,
             loads: &self.loads,
+            nodes: &nodes,
             seconds: self.seconds,
         };
         let (groups, resources) = check_clients(&self.clients, &context)?;
-        let clients = groups.iter().map(|group| group.count).sum();
         let holders = groups.iter().map(|it| it.count * it.resources.len());
         let most = (MAX_SAMPLES / holders.sum::<usize>() as f64).floor();
         check("seconds", self.seconds, 1.0..=most)?;
         let changes = check_changes(&self.changes, &document, &resources, self.seconds)?;
-        for (index, fault) in self.faults.iter().enumerate() {
-            fault.check(&format!("faults[{index}]"), servers, clients, self.seconds)?;
-        }
-        if let Some(random) = &self.random_faults {
-            random.check(servers)?;
-        }
+        let fault_context = FaultContext {
+            nodes: &nodes,
+            groups: &groups,
+            seconds: self.seconds,
+        };
+        let faults = self.faults.iter().enumerate();
+        let faults = faults
+            .map(|(index, fault)| fault.check(&format!("faults[{index}]"), &fault_context))
+            .collect::<Result<Vec<_>, _>>()?;
+        let random_faults = self.random_faults.as_ref();
+        let random_faults = random_faults
+            .map(|it| it.check(&fault_context))
+            .transpose()?;
+        let added = most_added(&faults, random_faults.as_ref(), &fault_context);
+        check_requests(&groups, &resources, added, &context)?;
         Ok(Scenario {
             title: self.title,
             seconds: self.seconds,
             measure_from: self.measure_from,
-            servers,
+            nodes,
             election_lease: self.servers.election_lease.unwrap_or(5),
             hints: self.hints.unwrap_or(true),
             clock_drift: self.clock_drift,
@@ -303,8 +337,8 @@ impl File {
             groups,
             loads: self.loads,
             changes,
-            faults: self.faults,
-            random_faults: self.random_faults,
+            faults,
+            random_faults,
             document: Arc::new(document),
             capacities: resources.iter().map(|it| it.capacity).collect(),
             resources,

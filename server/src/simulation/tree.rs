@@ -5,7 +5,7 @@ use std::ops::Range;
 use doorman_openapi::NodeId;
 use fastrand::Rng;
 
-use super::{clock::Clock, etcd::Etcd};
+use super::{clock::Clock, etcd::Etcd, scenario::Scenario};
 
 /// The longest election lease, in seconds.
 pub(super) const ELECTION_LEASE: u32 = 6;
@@ -16,6 +16,7 @@ const LOWER_SERVERS: usize = 2;
 /// A node, and what its servers share.
 #[derive(Debug)]
 pub(super) struct Node {
+    pub(super) name: NodeId,
     /// Its servers, among those of all nodes.
     pub(super) servers: Range<usize>,
     /// The node that leases it capacity; `None` for the root.
@@ -51,6 +52,7 @@ impl Node {
     /// The only node of a run without a tree.
     pub(super) fn root(servers: usize, etcd: Option<Etcd>, participation: Participation) -> Self {
         Self {
+            name: node_id("root"),
             servers: 0..servers,
             parent: None,
             etcd,
@@ -66,11 +68,12 @@ pub(super) fn random_nodes(first: usize, is_first: bool, rng: &mut Rng) -> Vec<N
         parents.push(rng.usize(1..=parents.len()));
     }
     let mut next = first;
-    let nodes = parents.into_iter().map(|parent| {
+    let nodes = parents.into_iter().zip(1..).map(|(parent, number)| {
         let servers = next..next + rng.usize(1..=LOWER_SERVERS);
         next = servers.end;
         let etcd = (servers.len() > 1).then(|| Etcd::new(Clock::random(rng)));
         Node {
+            name: node_id(&format!("node-{number}")),
             servers,
             parent: Some(parent),
             participation: Participation {
@@ -83,19 +86,41 @@ pub(super) fn random_nodes(first: usize, is_first: bool, rng: &mut Rng) -> Vec<N
     nodes.collect()
 }
 
+/// The nodes of a scenario.
+pub(super) fn scenario_nodes(scenario: &Scenario, rng: &mut Rng) -> Vec<Node> {
+    let mut next = 0;
+    let nodes = scenario.nodes.iter().map(|node| {
+        let servers = next..next + node.servers;
+        next = servers.end;
+        let etcd =
+            (servers.len() > 1).then(|| Etcd::new(Clock::with_drift(scenario.clock_drift, rng)));
+        Node {
+            name: node.name.clone(),
+            servers,
+            parent: node.parent,
+            participation: Participation {
+                ttl: etcd.is_some().then_some(scenario.election_lease),
+                is_first: true,
+            },
+            etcd,
+        }
+    });
+    nodes.collect()
+}
+
 /// The membership of the servers of a node.
 pub(super) fn membership(nodes: &[Node], index: usize) -> Membership {
     let parent_of = |node: &usize| nodes[*node].parent;
     let level = std::iter::successors(Some(index), parent_of).count() - 1;
-    let name = match level {
-        0 => "root".to_owned(),
-        _ => format!("node-{index}"),
-    };
     Membership {
         index,
-        name: NodeId::new(name).expect("the name is valid"),
+        name: nodes[index].name.clone(),
         level: level as u32,
         servers: nodes[index].servers.clone(),
         parent: nodes[index].parent.map(|it| nodes[it].servers.clone()),
     }
+}
+
+fn node_id(name: &str) -> NodeId {
+    NodeId::new(name).expect("the name is valid")
 }

@@ -239,7 +239,7 @@ impl Chart<'_> {
         draw_legend(&side, &legend)
     }
 
-    /// Shades the seconds in which no server was master. Returns whether there were any.
+    /// Shades the seconds in which a node had no master. Returns whether there were any.
     fn shade_without_master(&self, axes: &mut Axes<'_, '_>, top: f64) -> Result<bool, DrawError> {
         let mut outages: Vec<(f64, f64)> = Vec::new();
         for sample in self.run.samples.iter().filter(|it| !it.has_master) {

@@ -1,5 +1,7 @@
 //! Faults of processes, network and disk, and changes by operators.
 
+use doorman_openapi::Moment;
+
 use crate::election::Event as ElectionEvent;
 
 use super::{ELECTION_LEASE, Simulation};
@@ -317,9 +319,17 @@ impl Simulation {
         let until = self.time.after_seconds(2.0 + 40.0 * self.rng.f64());
         let loses_answers = self.rng.bool();
         self.record(|| format!("node {node} is cut off, answers only: {loses_answers}"));
-        let parent = self.nodes[node].parent.unwrap_or(0);
+        self.cut_off_from_parent(node, loses_answers, until);
+    }
+
+    /// Loses all messages of the parent to a node, and also the node's own unless only answers are
+    /// lost.
+    pub(super) fn cut_off_from_parent(&mut self, node: usize, loses_answers: bool, until: Moment) {
+        let Some(parent) = self.nodes[node].parent else {
+            return;
+        };
         for upper in self.nodes[parent].servers.clone() {
-            for lower in servers.clone() {
+            for lower in self.nodes[node].servers.clone() {
                 let (lower, upper) = (Process::Server(lower), Process::Server(upper));
                 self.network.partition(upper, Some(lower), until);
                 if !loses_answers {

@@ -75,6 +75,10 @@ impl Simulation {
                 self.after(STORM_INTERVAL, Event::InventHints { client, left: 0 });
             }
         }
+        self.begin_parent_polls();
+    }
+
+    pub(super) fn begin_parent_polls(&mut self) {
         for server in 0..self.servers.len() {
             if self.servers[server].membership.parent.is_some() {
                 self.after(1.0, Event::PollParent { server, number: 0 });

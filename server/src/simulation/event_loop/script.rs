@@ -10,8 +10,8 @@ use crate::simulation::{
     event_queue::Event,
     network::Process,
     scenario::{
-        DemandPattern, DemandSource, Fault, FaultKind, MAX_WANTS, RandomFaults, Requests, Scenario,
-        Window,
+        DemandChange, DemandPattern, DemandSource, Fault, FaultKind, MAX_WANTS, RandomFaults,
+        Requests, Scenario, Window,
     },
 };
 
@@ -35,6 +35,14 @@ pub(super) struct Script {
     starts: Vec<(Window, Option<Window>)>,
     faults: Vec<Fault>,
     random_faults: Option<RandomFaults>,
+}
+
+/// The processes that a fault affects, as far as it affects such ones.
+#[derive(Debug)]
+struct Target {
+    node: usize,
+    server: Option<usize>,
+    clients: Vec<usize>,
 }
 
 /// A use of a resource by one client.
@@ -111,6 +119,19 @@ impl Script {
             faults: scenario.faults.clone(),
             random_faults: scenario.random_faults.clone(),
         }
+    }
+
+    /// The users of a client with a demand of its own that changes only in a random walk.
+    fn steady_users(&self, client: usize) -> Vec<usize> {
+        let is_steady = |user: &usize| {
+            let demand = &self.demands[self.users[*user].demand];
+            demand.running.is_none() && demand.pattern.is_steady()
+        };
+        self.users_of[client].clone().filter(is_steady).collect()
+    }
+
+    fn has_steady_demand(&self, client: usize) -> bool {
+        !self.steady_users(client).is_empty()
     }
 
     /// The demand of a user, if it runs.
@@ -244,6 +265,7 @@ impl Simulation {
         for server in 0..self.servers.len() {
             self.start(Process::Server(server));
         }
+        self.begin_parent_polls();
         let loads = self.script.iter().flat_map(|it| &it.demands);
         let loads = loads.take_while(|it| it.running.is_some()).count();
         for load in 0..loads {
@@ -278,7 +300,7 @@ impl Simulation {
         for (index, at) in times.into_iter().enumerate() {
             self.after(at, Event::ScriptedChange(index));
         }
-        self.expect_random_fault();
+        self.expect_random_fault(true);
     }
 
     /// Moves a demand to its next value, and plans the one after.
@@ -321,6 +343,22 @@ impl Simulation {
         for demand in changed {
             self.report_to_users(demand);
         }
+    }
+
+    /// Changes the demands of a client that change only in a random walk.
+    fn change_steady_demand(&mut self, client: usize, change: Option<DemandChange>) {
+        let (Some(script), Some(change)) = (&mut self.script, change) else {
+            return;
+        };
+        for user in script.steady_users(client) {
+            let demand = script.users[user].demand;
+            let wants = &mut script.demands[demand].wants;
+            *wants = match change {
+                DemandChange::To(wants) => wants,
+                DemandChange::By(more) => (*wants + more).min(MAX_WANTS),
+            };
+        }
+        self.report_demand(client);
     }
 
     /// Tells a client its demand: its state machine, or its traffic.
@@ -436,72 +474,126 @@ impl Simulation {
 
     pub(super) fn inject_scripted_fault(&mut self, index: usize) {
         let fault = self.script.as_ref().and_then(|it| it.faults.get(index));
-        let Some(fault) = fault.copied() else { return };
-        let server = fault.server.or_else(|| self.master());
-        let clients = self.choose_clients(fault.clients.unwrap_or(self.clients.len()));
-        self.execute_fault(fault.kind, fault.seconds, server, &clients);
+        let Some(fault) = fault.cloned() else { return };
+        let node = self.choose_node(&fault.nodes);
+        let first = self.nodes[node].servers.start;
+        let server = fault.server.map(|it| first + it);
+        let target = Target {
+            node,
+            server: server.or_else(|| self.master_of(node)),
+            clients: self.choose_clients(fault.kind, fault.clients),
+        };
+        self.execute_fault(fault.kind, fault.seconds, fault.change, &target);
     }
 
-    fn expect_random_fault(&mut self) {
+    fn expect_random_fault(&mut self, is_first: bool) {
         let Some(script) = &mut self.script else {
             return;
         };
         if let Some(random) = &script.random_faults {
-            let delay = exponential(random.every, &mut script.rng);
+            let delay = match random.from {
+                Some(from) if is_first => from,
+                Some(_) => random.every,
+                None => exponential(random.every, &mut script.rng),
+            };
             self.after(delay, Event::RandomFault);
         }
     }
 
     pub(super) fn inject_random_fault(&mut self) {
-        let servers = self.servers.len();
         let Some(script) = &mut self.script else {
             return;
         };
         let rng = &mut script.rng;
-        let random = script.random_faults.as_ref();
-        if let Some(RandomFaults { kinds, longest, .. }) = random
-            && let Some(kind) = rng.choice(kinds).copied()
+        if let Some(random) = &script.random_faults
+            && let Some((kind, nodes)) = rng.choice(&random.kinds).cloned()
         {
-            let (seconds, server) = (*longest * rng.f64(), rng.usize(..servers));
-            let clients = self.choose_clients(1);
-            self.execute_fault(kind, seconds, Some(server), &clients);
+            let (seconds, change) = (random.longest * rng.f64(), random.change);
+            let node = self.choose_node(&nodes);
+            let servers = self.nodes[node].servers.clone();
+            let server = self.script.as_mut().map(|it| it.rng.usize(servers));
+            let target = Target {
+                node,
+                server,
+                clients: self.choose_clients(kind, Some(1)),
+            };
+            self.execute_fault(kind, seconds, change, &target);
         }
-        self.expect_random_fault();
+        self.expect_random_fault(false);
     }
 
-    fn choose_clients(&mut self, count: usize) -> Vec<usize> {
-        let all = 0..self.clients.len();
-        match &mut self.script {
-            Some(script) if count < all.len() => script.rng.choose_multiple(all, count),
-            _ => all.collect(),
+    /// One of these nodes, at random.
+    fn choose_node(&mut self, nodes: &[usize]) -> usize {
+        match (&mut self.script, nodes) {
+            (_, [only]) => *only,
+            (Some(script), _) => script.rng.choice(nodes).copied().unwrap_or(0),
+            (None, _) => 0,
         }
     }
 
-    /// The running server with a reign of the highest epoch.
-    pub(in crate::simulation) fn master(&self) -> Option<usize> {
-        let servers = self.servers.iter().enumerate();
-        let masters = servers.filter(|(_, it)| it.is_running() && it.epoch().is_some());
-        masters.max_by_key(|(_, it)| it.epoch()).map(|it| it.0)
+    /// So many clients that a fault can affect, at random; all without a number.
+    fn choose_clients(&mut self, kind: FaultKind, count: Option<usize>) -> Vec<usize> {
+        let Some(script) = &mut self.script else {
+            return Vec::new();
+        };
+        let is_affected =
+            |client: &usize| kind != FaultKind::ChangeDemand || script.has_steady_demand(*client);
+        let clients: Vec<_> = (0..self.clients.len()).filter(is_affected).collect();
+        match count {
+            Some(count) if count < clients.len() => script.rng.choose_multiple(clients, count),
+            _ => clients,
+        }
     }
 
-    /// Executes a fault of so many seconds. `server` and `clients` count for faults of those.
+    /// The running server of a node with a reign of the highest epoch.
+    fn master_of(&self, node: usize) -> Option<usize> {
+        let servers = self.nodes[node].servers.clone();
+        let masters = servers.filter(|it| {
+            let server = &self.servers[*it];
+            server.is_running() && server.epoch().is_some()
+        });
+        masters.max_by_key(|it| self.servers[*it].epoch())
+    }
+
+    /// Whether each node has a master.
+    pub(in crate::simulation) fn have_masters(&self) -> bool {
+        (0..self.nodes.len()).all(|node| self.master_of(node).is_some())
+    }
+
+    /// Executes a fault of so many seconds.
     fn execute_fault(
         &mut self,
         kind: FaultKind,
         seconds: f64,
-        server: Option<usize>,
-        clients: &[usize],
+        change: Option<DemandChange>,
+        target: &Target,
     ) {
         let until = self.time.after_seconds(seconds);
+        let Target {
+            node,
+            server,
+            clients,
+        } = target;
         self.stats.faults += 1;
-        self.record(|| format!("{kind:?} for {seconds} s: server {server:?}, clients {clients:?}"));
-        match (kind, server) {
+        self.record(|| format!("{kind:?} for {seconds} s: {target:?}, {change:?}"));
+        match (kind, *server) {
             (FaultKind::LoseMaster, _) => {
-                if let Some(master) = self.master() {
+                if let Some(master) = self.master_of(*node) {
                     self.crash_server_for(master, seconds);
                 }
-                for server in 0..self.servers.len() {
+                for server in self.nodes[*node].servers.clone() {
                     self.cut_off_from_etcd(server, until);
+                }
+            }
+            (FaultKind::ElectMaster, _) => {
+                if let Some(master) = self.master_of(*node) {
+                    self.crash_server_for(master, 0.0);
+                }
+            }
+            (FaultKind::PartitionNode, _) => self.cut_off_from_parent(*node, false, until),
+            (FaultKind::ChangeDemand, _) => {
+                for client in clients {
+                    self.change_steady_demand(*client, change);
                 }
             }
             (FaultKind::CrashServer, Some(server)) => self.crash_server_for(server, seconds),
@@ -511,7 +603,7 @@ impl Simulation {
             }
             (FaultKind::PauseServer, Some(server)) => self.pause_server_for(server, seconds),
             (FaultKind::PartitionServer, Some(server)) => self.cut_off_from_etcd(server, until),
-            (FaultKind::StopEtcd, _) => self.stop_etcd(0, seconds),
+            (FaultKind::StopEtcd, _) => self.stop_etcd(*node, seconds),
             (FaultKind::CrashClients, _) => {
                 for client in clients.iter().copied() {
                     if self.clients[client].is_up {

@@ -6,7 +6,12 @@ use doorman_config::Document;
 use doorman_openapi::{AlgorithmKind, ResourceId, Unit};
 use serde::Deserialize;
 
-use super::{InvalidScenario, check, demand::DemandPattern, invalid};
+use super::{
+    InvalidScenario, ScenarioNode, check,
+    demand::DemandPattern,
+    invalid,
+    nodes::{find_nodes, leaves},
+};
 
 /// The most clients of a scenario.
 const MAX_CLIENTS: usize = 5_000;
@@ -71,6 +76,8 @@ pub(in crate::simulation) struct ClientGroup {
     /// For charts.
     pub(super) name: Option<String>,
     pub(in crate::simulation) count: usize,
+    /// The nodes over which they are spread evenly.
+    pub(in crate::simulation) nodes: Vec<usize>,
     /// The indices of the resources, each once.
     pub(in crate::simulation) resources: Vec<usize>,
     pub(in crate::simulation) uses: Vec<Use>,
@@ -120,6 +127,7 @@ pub(in crate::simulation) struct Window {
 pub(super) struct FileClients {
     name: Option<String>,
     count: usize,
+    node: Option<String>,
     resource: Option<String>,
     priority: Option<i32>,
     demand: Option<DemandPattern>,
@@ -143,6 +151,7 @@ struct FileUse {
 pub(super) struct Context<'a> {
     pub(super) document: &'a Document,
     pub(super) loads: &'a [Load],
+    pub(super) nodes: &'a [ScenarioNode],
     pub(super) seconds: f64,
 }
 
@@ -166,22 +175,15 @@ pub(super) fn check_clients(
     let mut resources: Vec<Resource> = Vec::new();
     let mut groups = Vec::new();
     let mut total = 0_usize;
-    let mut requests = 0.0;
     for (index, group) in clients.iter().enumerate() {
         let field = format!("clients[{index}]");
         let count = group.count as f64;
         check(&format!("{field}.count"), count, 1.0..=MAX_CLIENTS as f64)?;
         total = total.saturating_add(group.count);
-        let group = group.check(&field, context, &mut resources)?;
-        requests += group.requests_per_second(context.loads, &resources) * context.seconds;
-        groups.push(group);
+        groups.push(group.check(&field, context, &mut resources)?);
     }
     if !(1..=MAX_CLIENTS).contains(&total) {
         let message = format!("must be 1 to {MAX_CLIENTS} clients together, not {total}");
-        return Err(invalid("clients", message));
-    }
-    if requests > MAX_REQUESTS {
-        let message = format!("must send at most {MAX_REQUESTS} requests in a run, not {requests}");
         return Err(invalid("clients", message));
     }
     for (index, load) in context.loads.iter().enumerate() {
@@ -192,6 +194,23 @@ pub(super) fn check_clients(
         }
     }
     Ok((groups, resources))
+}
+
+/// Checks the number of requests, if faults add so much to the demand of each resource.
+pub(super) fn check_requests(
+    groups: &[ClientGroup],
+    resources: &[Resource],
+    added: f64,
+    context: &Context<'_>,
+) -> Result<(), InvalidScenario> {
+    let rates = groups.iter();
+    let rates = rates.map(|it| it.requests_per_second(context.loads, resources, added));
+    let requests = rates.sum::<f64>() * context.seconds;
+    if requests > MAX_REQUESTS {
+        let message = format!("must send at most {MAX_REQUESTS} requests in a run, not {requests}");
+        return Err(invalid("clients", message));
+    }
+    Ok(())
 }
 
 impl FileClients {
@@ -228,9 +247,14 @@ impl FileClients {
                 named.collect()
             }
         };
+        let nodes = match &self.node {
+            Some(name) => find_nodes(context.nodes, name, &format!("{field}.node"))?,
+            None => leaves(context.nodes),
+        };
         let mut group = ClientGroup {
             name: self.name.clone(),
             count: self.count,
+            nodes,
             resources: Vec::new(),
             uses: Vec::new(),
             requests: self.requests,
@@ -353,15 +377,22 @@ impl ClientGroup {
         Ok(())
     }
 
-    /// The most requests of all its clients in a second, as far as it is known.
-    fn requests_per_second(&self, loads: &[Load], resources: &[Resource]) -> f64 {
+    /// Whether a client has a demand that stays as it is, but for a random walk.
+    pub(super) fn has_steady_demand(&self) -> bool {
+        let is_steady = |it: &Use| matches!(it.demand, DemandSource::Own(own) if own.is_steady());
+        self.uses.iter().any(is_steady)
+    }
+
+    /// The most requests of all its clients in a second, as far as it is known, if so much is added
+    /// to each demand.
+    fn requests_per_second(&self, loads: &[Load], resources: &[Resource], added: f64) -> f64 {
         if self.requests.is_none() {
             return 0.0;
         }
         let rates = self.uses.iter().map(|it| {
             let per = resources[self.resources[it.slot]].per;
             match it.demand {
-                DemandSource::Own(demand) => self.count as f64 * demand.most() / per,
+                DemandSource::Own(demand) => (self.count as f64 * demand.most() + added) / per,
                 DemandSource::Load(load) => loads[load].demand.most() / per,
             }
         });

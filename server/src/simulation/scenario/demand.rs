@@ -56,6 +56,11 @@ impl DemandPattern {
         }
     }
 
+    /// Whether it stays as it is, but for a random walk.
+    pub(in crate::simulation) fn is_steady(self) -> bool {
+        matches!(self, Self::Constant { .. } | Self::RandomWalk { .. })
+    }
+
     pub(super) fn check(&self, field: &str) -> Result<(), InvalidScenario> {
         let wants = |name: &str, value| check(&format!("{field}.{name}"), value, 0.0..=MAX_WANTS);
         let seconds = |name: &str, value| check_seconds(&format!("{field}.{name}"), value);

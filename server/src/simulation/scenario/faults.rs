@@ -4,13 +4,18 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::{InvalidScenario, check, check_seconds, invalid};
+use super::{
+    InvalidScenario, ScenarioNode, check, check_seconds, clients::ClientGroup, demand::MAX_WANTS,
+    invalid, nodes::find_nodes,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::simulation) enum FaultKind {
-    /// The master crashes, and no server can be elected before the end.
+    /// The master of a node crashes, and no server can be elected before the end.
     LoseMaster,
+    /// The master of a node crashes and starts again at once, so that there is an election.
+    ElectMaster,
     /// A server crashes, and starts again at the end.
     CrashServer,
     /// A server stops cleanly, and starts again at the end.
@@ -19,8 +24,10 @@ pub(in crate::simulation) enum FaultKind {
     PauseServer,
     /// A server does not reach etcd.
     PartitionServer,
-    /// etcd answers nothing.
+    /// The etcd of a node answers nothing.
     StopEtcd,
+    /// A node and its parent do not reach each other.
+    PartitionNode,
     /// Clients crash, and start again at the end.
     CrashClients,
     /// Clients do nothing until the end.
@@ -29,6 +36,8 @@ pub(in crate::simulation) enum FaultKind {
     PartitionClients,
     /// Clients stop cleanly, one after the other, and a new one takes the place of each.
     RestartClients,
+    /// Clients have another demand from now on.
+    ChangeDemand,
 }
 
 impl FaultKind {
@@ -42,97 +51,292 @@ impl FaultKind {
     pub(in crate::simulation) fn is_of_clients(self) -> bool {
         matches!(
             self,
-            Self::CrashClients | Self::PauseClients | Self::PartitionClients | Self::RestartClients
+            Self::CrashClients
+                | Self::PauseClients
+                | Self::PartitionClients
+                | Self::RestartClients
+                | Self::ChangeDemand
         )
     }
 
-    /// Whether it has no effect without an election.
-    fn needs_etcd(self) -> bool {
-        matches!(self, Self::PartitionServer | Self::StopEtcd)
+    /// Whether it ends after some time.
+    fn lasts(self) -> bool {
+        !matches!(self, Self::ElectMaster | Self::ChangeDemand)
     }
-}
 
-/// A fault at a given time.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::simulation) struct Fault {
-    pub(in crate::simulation) kind: FaultKind,
-    pub(in crate::simulation) at: f64,
-    #[serde(rename = "for")]
-    pub(in crate::simulation) seconds: f64,
-    /// The number of the server; the master by default.
-    pub(in crate::simulation) server: Option<usize>,
-    /// How many clients, chosen at random; all by default.
-    pub(in crate::simulation) clients: Option<usize>,
-}
-
-/// Faults at random times, of random servers and single clients.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::simulation) struct RandomFaults {
-    pub(in crate::simulation) kinds: Vec<FaultKind>,
-    /// The mean time between two faults, in seconds.
-    pub(in crate::simulation) every: f64,
-    /// The longest fault, in seconds.
-    #[serde(rename = "for")]
-    pub(in crate::simulation) longest: f64,
-}
-
-impl Fault {
-    pub(super) fn check(
-        &self,
-        field: &str,
-        servers: usize,
-        clients: usize,
-        length: f64,
-    ) -> Result<(), InvalidScenario> {
-        let name = |name: &str| format!("{field}.{name}");
-        check(&name("at"), self.at, 0.0..=length)?;
-        check_seconds(&name("for"), self.seconds)?;
-        self.kind.check(&name("kind"), servers)?;
-        if let Some(server) = self.server {
-            if !self.kind.is_of_one_server() {
-                let message = "does not apply: the fault is not one of a server";
-                return Err(invalid(&name("server"), message));
+    /// Checks that it has an effect on a node.
+    fn check_node(self, node: &ScenarioNode) -> Result<(), &'static str> {
+        match self {
+            Self::PartitionServer | Self::StopEtcd if node.servers == 1 => {
+                Err("a single server needs no etcd")
             }
-            check(&name("server"), server as f64, 0.0..=(servers - 1) as f64)?;
+            Self::PartitionNode if node.parent.is_none() => Err("the root has no parent"),
+            _ => Ok(()),
         }
-        if let Some(count) = self.clients {
-            if !self.kind.is_of_clients() {
-                let message = "does not apply: the fault is not one of clients";
-                return Err(invalid(&name("clients"), message));
-            }
-            check(&name("clients"), count as f64, 1.0..=clients as f64)?;
-        }
-        Ok(())
     }
-}
 
-impl FaultKind {
-    fn check(self, field: &str, servers: usize) -> Result<(), InvalidScenario> {
-        if servers == 1 && self.needs_etcd() {
-            let message = "has no effect: a single server needs no etcd";
+    /// Checks that clients have demands that it can change.
+    fn check_clients(self, field: &str, groups: &[ClientGroup]) -> Result<(), InvalidScenario> {
+        if self == Self::ChangeDemand && !groups.iter().any(ClientGroup::has_steady_demand) {
+            let message = "has no effect: no client has a constant demand or a random walk";
             return Err(invalid(field, message));
         }
         Ok(())
     }
 }
 
-impl RandomFaults {
-    pub(super) fn check(&self, servers: usize) -> Result<(), InvalidScenario> {
+/// Another demand.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::simulation) enum DemandChange {
+    To(f64),
+    By(f64),
+}
+
+impl DemandChange {
+    fn amount(self) -> f64 {
+        match self {
+            Self::To(amount) | Self::By(amount) => amount,
+        }
+    }
+
+    /// The change that a fault or the random faults state.
+    fn check(
+        field: &str,
+        wants: Option<f64>,
+        more: Option<f64>,
+        is_needed: bool,
+    ) -> Result<Option<Self>, InvalidScenario> {
+        let name = |name: &str| format!("{field}.{name}");
+        let change = match (wants, more) {
+            (Some(wants), None) => Some(("wants", Self::To(wants))),
+            (None, Some(more)) => Some(("more", Self::By(more))),
+            (Some(_), Some(_)) => {
+                return Err(invalid(&name("more"), "does not apply beside wants"));
+            }
+            (None, None) if is_needed => {
+                let message = "is missing; must be the demand, or `more` what is added to it";
+                return Err(invalid(&name("wants"), message));
+            }
+            (None, None) => None,
+        };
+        let Some((given, change)) = change else {
+            return Ok(None);
+        };
+        if !is_needed {
+            return Err(invalid(
+                &name(given),
+                "does not apply without change_demand",
+            ));
+        }
+        check(&name(given), change.amount(), 0.0..=MAX_WANTS)?;
+        Ok(Some(change))
+    }
+}
+
+/// A fault at a given time, as the file has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileFault {
+    kind: FaultKind,
+    at: f64,
+    #[serde(rename = "for")]
+    seconds: Option<f64>,
+    /// The root by default.
+    node: Option<String>,
+    /// The number of the server within its node; the master by default.
+    server: Option<usize>,
+    /// How many clients, chosen at random; all by default.
+    clients: Option<usize>,
+    wants: Option<f64>,
+    more: Option<f64>,
+}
+
+/// Faults at random times, of random nodes and single clients, as the file has them.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileRandomFaults {
+    kinds: Vec<FaultKind>,
+    every: f64,
+    from: Option<f64>,
+    #[serde(rename = "for")]
+    longest: Option<f64>,
+    wants: Option<f64>,
+    more: Option<f64>,
+}
+
+/// A fault at a given time.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::simulation) struct Fault {
+    pub(in crate::simulation) kind: FaultKind,
+    pub(in crate::simulation) at: f64,
+    pub(in crate::simulation) seconds: f64,
+    /// One of these nodes, at random.
+    pub(in crate::simulation) nodes: Vec<usize>,
+    /// The number of the server within its node; the master by default.
+    pub(in crate::simulation) server: Option<usize>,
+    /// How many clients, chosen at random; all by default.
+    pub(in crate::simulation) clients: Option<usize>,
+    pub(in crate::simulation) change: Option<DemandChange>,
+}
+
+/// Faults at random times, of random nodes and single clients.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::simulation) struct RandomFaults {
+    /// With the nodes on which each has an effect.
+    pub(in crate::simulation) kinds: Vec<(FaultKind, Vec<usize>)>,
+    /// The first fault: then there is one every so many seconds. `None`: they are so many seconds
+    /// apart in the mean.
+    pub(in crate::simulation) from: Option<f64>,
+    pub(in crate::simulation) every: f64,
+    /// The longest fault, in seconds.
+    pub(in crate::simulation) longest: f64,
+    pub(in crate::simulation) change: Option<DemandChange>,
+}
+
+/// The parts of a scenario that faults refer to.
+pub(super) struct FaultContext<'a> {
+    pub(super) nodes: &'a [ScenarioNode],
+    pub(super) groups: &'a [ClientGroup],
+    pub(super) seconds: f64,
+}
+
+impl FaultContext<'_> {
+    fn clients(&self) -> usize {
+        self.groups.iter().map(|it| it.count).sum()
+    }
+}
+
+impl FileFault {
+    pub(super) fn check(
+        &self,
+        field: &str,
+        context: &FaultContext<'_>,
+    ) -> Result<Fault, InvalidScenario> {
+        let name = |name: &str| format!("{field}.{name}");
+        let kind = self.kind;
+        check(&name("at"), self.at, 0.0..=context.seconds)?;
+        check_length(&name("for"), self.seconds, kind.lasts())?;
+        kind.check_clients(&name("kind"), context.groups)?;
+        let nodes = self.check_nodes(field, context)?;
+        if let Some(server) = self.server {
+            if !kind.is_of_one_server() {
+                let message = "does not apply: the fault is not one of a server";
+                return Err(invalid(&name("server"), message));
+            }
+            let servers = nodes.iter().map(|it| context.nodes[*it].servers);
+            let last = servers.min().unwrap_or(1) - 1;
+            check(&name("server"), server as f64, 0.0..=last as f64)?;
+        }
+        if let Some(count) = self.clients {
+            if !kind.is_of_clients() {
+                let message = "does not apply: the fault is not one of clients";
+                return Err(invalid(&name("clients"), message));
+            }
+            let most = context.clients() as f64;
+            check(&name("clients"), count as f64, 1.0..=most)?;
+        }
+        let is_change = kind == FaultKind::ChangeDemand;
+        Ok(Fault {
+            kind,
+            at: self.at,
+            seconds: self.seconds.unwrap_or_default(),
+            nodes,
+            server: self.server,
+            clients: self.clients,
+            change: DemandChange::check(field, self.wants, self.more, is_change)?,
+        })
+    }
+
+    fn check_nodes(
+        &self,
+        field: &str,
+        context: &FaultContext<'_>,
+    ) -> Result<Vec<usize>, InvalidScenario> {
+        let node_field = format!("{field}.node");
+        let (nodes, field) = match &self.node {
+            Some(_) if self.kind.is_of_clients() => {
+                return Err(invalid(
+                    &node_field,
+                    "does not apply: the fault is one of clients",
+                ));
+            }
+            Some(name) => (find_nodes(context.nodes, name, &node_field)?, node_field),
+            None => (vec![0], format!("{field}.kind")),
+        };
+        for node in &nodes {
+            let checked = self.kind.check_node(&context.nodes[*node]);
+            checked.map_err(|reason| invalid(&field, format!("has no effect: {reason}")))?;
+        }
+        Ok(nodes)
+    }
+}
+
+impl FileRandomFaults {
+    pub(super) fn check(
+        &self,
+        context: &FaultContext<'_>,
+    ) -> Result<RandomFaults, InvalidScenario> {
         check_seconds("random_faults.every", self.every)?;
-        check_seconds("random_faults.for", self.longest)?;
+        if let Some(from) = self.from {
+            check("random_faults.from", from, 0.0..=context.seconds)?;
+        }
+        let lasts = self.kinds.iter().any(|it| it.lasts());
         if self.kinds.is_empty() {
             return Err(invalid("random_faults.kinds", "must name at least one"));
         }
+        check_length("random_faults.for", self.longest, lasts)?;
         let mut seen = BTreeSet::new();
-        for (index, kind) in self.kinds.iter().enumerate() {
+        let mut kinds = Vec::new();
+        for (index, kind) in self.kinds.iter().copied().enumerate() {
             let field = format!("random_faults.kinds[{index}]");
-            kind.check(&field, servers)?;
-            if !seen.insert(*kind as u8) {
+            kind.check_clients(&field, context.groups)?;
+            let nodes = context.nodes.iter().enumerate();
+            let nodes: Vec<_> = nodes
+                .filter_map(|(node, it)| kind.check_node(it).is_ok().then_some(node))
+                .collect();
+            if let Err(reason) = kind.check_node(&context.nodes[0])
+                && nodes.is_empty()
+            {
+                return Err(invalid(&field, format!("has no effect: {reason}")));
+            }
+            if !seen.insert(kind as u8) {
                 return Err(invalid(&field, "is named twice"));
             }
+            kinds.push((kind, nodes));
         }
-        Ok(())
+        let is_change = self.kinds.contains(&FaultKind::ChangeDemand);
+        Ok(RandomFaults {
+            kinds,
+            from: self.from,
+            every: self.every,
+            longest: self.longest.unwrap_or_default(),
+            change: DemandChange::check("random_faults", self.wants, self.more, is_change)?,
+        })
     }
+}
+
+fn check_length(field: &str, given: Option<f64>, lasts: bool) -> Result<(), InvalidScenario> {
+    match given {
+        Some(seconds) if lasts => check_seconds(field, seconds),
+        Some(_) => Err(invalid(field, "does not apply: the fault does not last")),
+        None if lasts => Err(invalid(
+            field,
+            "is missing; must be the seconds of the fault",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The most that faults add to the demand of clients at the end, as far as it is known.
+pub(super) fn most_added(
+    faults: &[Fault],
+    random: Option<&RandomFaults>,
+    context: &FaultContext<'_>,
+) -> f64 {
+    let faults = faults.iter().filter_map(|fault| {
+        let clients = fault.clients.unwrap_or(context.clients());
+        Some(fault.change?.amount() * clients as f64)
+    });
+    let random = random.and_then(|it| Some(it.change?.amount() * context.seconds / it.every));
+    faults.chain(random).sum()
 }
