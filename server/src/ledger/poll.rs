@@ -118,15 +118,16 @@ impl Poll {
         let was_open = self.open == Some(ticket);
         if was_open {
             self.open = None;
-            self.ends = ends;
+            self.ends = ends.max(self.next_batch_at);
         }
         was_open
     }
 
-    /// Ends the poll of a holder that has no leases any more, unless it is open.
+    /// Ends the poll of a holder that has no leases any more, unless it is open. The holder may come
+    /// back at once, so the spacing is kept.
     pub(super) fn end_unless_open(&mut self, now: Moment) {
         if self.open.is_none() {
-            self.ends = self.ends.min(now);
+            self.ends = self.ends.min(now.max(self.next_batch_at));
         }
     }
 
@@ -190,7 +191,7 @@ impl Poll {
             (2.0 * self.spacing).max(spacing.0).min(spacing.1)
         };
         self.next_batch_at = now.after_seconds(self.spacing);
-        self.ends = ends;
+        self.ends = ends.max(self.next_batch_at);
         Some(Batch {
             ticket,
             number: self.last_batch,

@@ -124,6 +124,24 @@ fn hints_of_a_holder_are_spaced() {
 }
 
 #[test]
+fn hints_stay_spaced_when_the_leases_end() {
+    let mut world = world();
+    let mut times = Vec::new();
+    for hundredth in 0..20 {
+        world.refresh("a", 10.0, None);
+        world.poll("a", 0);
+        world.hint("a");
+        let answers = world.ledger.take_hints(world.now);
+        if answers.iter().any(|it| !it.1.refresh.is_empty()) {
+            times.push(hundredth);
+        }
+        world.release("a", None);
+        world.wait(0.01);
+    }
+    assert_eq!(times, [0, 5, 15]);
+}
+
+#[test]
 fn poll_of_a_holder_without_leases_leaves_nothing() {
     let mut world = world();
     let node = NodeId::new("n").unwrap();
@@ -156,7 +174,8 @@ fn poll_ends_with_the_last_lease() {
     world.ledger.close_poll(ticket, world.now);
     assert!(world.ledger.hints_due().is_some());
     world.release("a", None);
-    world.wait(0.0);
+    // The spacing of its hints is kept.
+    world.wait(0.06);
     let id = HolderId::Client(ClientId::new("a").unwrap());
     assert!(world.ledger.holders.find(&id).is_none());
     assert_eq!(world.ledger.hints_due(), None);
