@@ -228,6 +228,111 @@ fn errors_name_the_field_and_what_is_right() {
             "{count: 1}\nfaults: [{kind: stop_etcd, at: 5, for: 1}]",
             "faults[0].kind: has no effect: a single server needs no etcd",
         ),
+        (
+            "seconds: 60",
+            "seconds: 60\nnodes: [{name: eu, servers: 10}]",
+            "nodes[0].servers: must be a number from 1 to 9, not 10",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nnodes: [{name: eu, nodes: [{name: eu}]}]",
+            "nodes[0].nodes[0].name: \"eu\" is used twice",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nnodes: [{name: eu, count: 2}, {name: eu-1}]",
+            "nodes[1].name: \"eu-1\" is used twice",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nnodes: [{name: \"\"}]",
+            "nodes[0].name: ",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nnodes: [{name: eu, count: 10, nodes: [{name: leaf, count: 10}]}]",
+            "nodes: must be at most 100 nodes together with the root",
+        ),
+        (
+            "resource: db",
+            "node: eu, resource: db",
+            "clients[0].node: no node has the name \"eu\"",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: lose_master, at: 5}]",
+            "faults[0].for: is missing; must be the seconds of the fault",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: elect_master, at: 5, for: 1}]",
+            "faults[0].for: does not apply: the fault does not last",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: elect_master, at: 5, node: eu}]",
+            "faults[0].node: no node has the name \"eu\"",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: pause_clients, at: 5, for: 1, node: root}]",
+            "faults[0].node: does not apply: the fault is one of clients",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: partition_node, at: 5, for: 1}]",
+            "faults[0].kind: has no effect: the root has no parent",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nnodes: [{name: eu}]\nfaults: [{kind: stop_etcd, at: 5, for: 1, node: eu}]",
+            "faults[0].node: has no effect: a single server needs no etcd",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: change_demand, at: 5}]",
+            "faults[0].wants: is missing; must be the demand, or `more` what is added to it",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: change_demand, at: 5, wants: 1, more: 1}]",
+            "faults[0].more: does not apply beside wants",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: change_demand, at: 5, wants: -1}]",
+            "faults[0].wants: must be a number from 0 to",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: stop_etcd, at: 5, for: 1, more: 1}]",
+            "faults[0].more: does not apply without change_demand",
+        ),
+        (
+            "demand: {constant: {wants: 20}}}",
+            "demand: {poisson: {mean: 20, every: 1}}}\nfaults: [{kind: change_demand, at: 5, more: 1}]",
+            "faults[0].kind: has no effect: no client has a constant demand or a random walk",
+        ),
+        (
+            "resource: db, demand: {constant: {wants: 20}}}",
+            "resource: db, requests: even, demand: {constant: {wants: 20}}}\nfaults: [{kind: change_demand, at: 5, more: 1e12}]",
+            "clients: must send at most 100000000 requests in a run",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nrandom_faults: {kinds: [partition_node], every: 5, for: 1}",
+            "random_faults.kinds[0]: has no effect: the root has no parent",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nrandom_faults: {kinds: [elect_master], every: 5, from: 70}",
+            "random_faults.from: must be a number from 0 to 60, not 70",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nrandom_faults: {kinds: [elect_master], every: 5, more: 1}",
+            "random_faults.more: does not apply without change_demand",
+        ),
     ] {
         let text = VALID.replacen(old, new, 1);
         assert_ne!(text, VALID, "{old}");
@@ -242,6 +347,39 @@ fn errors_name_the_field_and_what_is_right() {
         found,
         "document: is missing; must be here or in a file of its own"
     );
+}
+
+#[test]
+fn clients_are_spread_over_the_leaves() {
+    let text = VALID.replace(
+        "document:",
+        "nodes: [{name: eu, count: 2, nodes: [{name: leaf, count: 2, servers: 2}]}, {name: us}]\ndocument:",
+    );
+    let scenario = Scenario::parse(&text, None).unwrap();
+    let nodes = scenario.nodes.iter();
+    let nodes: Vec<_> = nodes.map(|it| (it.name.as_str(), it.parent)).collect();
+    assert_eq!(
+        nodes,
+        [
+            ("root", None),
+            ("eu-0", Some(0)),
+            ("eu-1", Some(0)),
+            ("leaf-0", Some(1)),
+            ("leaf-1", Some(1)),
+            ("leaf-2", Some(2)),
+            ("leaf-3", Some(2)),
+            ("us", Some(0)),
+        ]
+    );
+    assert_eq!(scenario.servers_of(4), 7..9);
+    assert_eq!(scenario.groups[0].nodes, [3, 4, 5, 6, 7]);
+    let named = |name: &str| {
+        let text = text.replace("resource: db", &format!("node: {name}, resource: db"));
+        Scenario::parse(&text, None).unwrap().groups[0]
+            .nodes
+            .clone()
+    };
+    assert_eq!((named("eu"), named("leaf-2")), (vec![1, 2], vec![5]));
 }
 
 #[test]
