@@ -1,6 +1,6 @@
 //! A control plane process with its document and data directory.
 
-use std::{path::Path, process::ExitStatus};
+use std::{net::Ipv4Addr, path::Path, process::ExitStatus};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -56,19 +56,20 @@ impl ControlPlane {
 
     /// Starts with these flags; the data directory is `data` in `home`.
     pub(crate) fn start_with_flags(home: TempDir, flags: &[&str]) -> Self {
-        Self::start_process(
-            home,
-            flags.iter().copied().map(str::to_owned).collect(),
-            false,
-        )
+        let flags = flags.iter().copied().map(str::to_owned).collect();
+        // On an address of its own: clients that reconnect take no port of it while it is down.
+        let [b, c, d] = [(); 3].map(|()| fastrand::u8(1..250));
+        let listen = format!("{}:0", Ipv4Addr::new(127, b, c, d));
+        Self::start_process(home, &listen, flags, false)
     }
 
     fn start_with(home: TempDir, config: String, encrypted: bool) -> Self {
-        Self::start_process(home, vec!["--config".to_owned(), config], encrypted)
+        let flags = vec!["--config".to_owned(), config];
+        Self::start_process(home, "127.0.0.1:0", flags, encrypted)
     }
 
-    fn start_process(home: TempDir, flags: Vec<String>, encrypted: bool) -> Self {
-        let (process, address) = run(home.path(), "127.0.0.1:0", &flags, encrypted);
+    fn start_process(home: TempDir, listen: &str, flags: Vec<String>, encrypted: bool) -> Self {
+        let (process, address) = run(home.path(), listen, &flags, encrypted);
         Self {
             process,
             address,
