@@ -40,7 +40,7 @@ impl Node {
         let home = TempDir::new().expect("a temporary directory");
         let file = home.path().join("limits.yaml");
         let config = ["--config".to_owned(), format!("file:{}", file.display())];
-        let node = Self::new(etcd, home, config.into(), args);
+        let node = Self::new(etcd, home, &config, args);
         node.set_document(document);
         node.begin()
     }
@@ -49,7 +49,7 @@ impl Node {
     pub(crate) fn start_below(etcd: &Etcd, parent: &str, args: &[&str]) -> (Self, Master) {
         let home = TempDir::new().expect("a temporary directory");
         let parent = ["--parent".to_owned(), parent.to_owned()];
-        Self::new(etcd, home, parent.into(), args).begin()
+        Self::new(etcd, home, &parent, args).begin()
     }
 
     fn begin(mut self) -> (Self, Master) {
@@ -61,7 +61,7 @@ impl Node {
     }
 
     /// `source`: where the capacity is from.
-    fn new(etcd: &Etcd, home: TempDir, source: Vec<String>, args: &[&str]) -> Self {
+    fn new(etcd: &Etcd, home: TempDir, source: &[String], args: &[&str]) -> Self {
         // A random loopback address has the port free, also after a restart.
         let [b, c, d] = [(); 3].map(|()| fastrand::u8(1..250));
         let servers = (0..3).map(|index: u8| {
