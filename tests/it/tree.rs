@@ -67,7 +67,7 @@ impl Tree {
                     unreachable!("each leaf has an address")
                 };
                 let builder = Doorman::builder(first).service(format!("service-{index}"));
-                let builder = others.iter().fold(builder, |it, other| it.server(other));
+                let builder = others.iter().fold(builder, tower_doorman::Builder::server);
                 builder.spawn().expect("the settings are valid")
             })
             .collect();
@@ -95,6 +95,7 @@ impl Tree {
     }
 
     /// Waits until all services hold these amounts, and prints how long that took.
+    #[expect(clippy::print_stdout, reason = "shown with --nocapture")]
     fn settle(&self, what: &str, expected: [f64; 12]) {
         let start = now();
         loop {

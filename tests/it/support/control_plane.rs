@@ -246,6 +246,7 @@ fn run(home: &Path, listen: &str, flags: &[String], encrypted: bool) -> (Process
         args.extend(["--tls-cert", &certificate, "--tls-key", &key]);
     }
     let mut process = Process::start(&process::doorman(), &args);
-    let address = process.wait_for_address();
+    let address = |line: &str| line.strip_prefix("Listening on ").map(str::to_owned);
+    let address = process.wait_for(address);
     (process, address)
 }
