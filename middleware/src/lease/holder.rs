@@ -89,6 +89,8 @@ pub struct Holder {
     seq: Seq,
     endpoints: Endpoints,
     backoff: Backoff,
+    /// Between attempts, if it is shorter than usual.
+    longest_pause: Duration,
     master: MasterTracker,
     templates: Arc<TemplateTerms>,
     /// Smaller than usual after a request was too large or rejected.
@@ -123,6 +125,16 @@ impl Holder {
         Self::with_names(settings, Names::Own(OwnNames::default()))
     }
 
+    /// Pauses no longer than this after a failed request. The default, up to several refresh
+    /// intervals while all leases last, suits many clients of a server.
+    #[must_use]
+    pub fn with_longest_pause(self, longest_pause: Duration) -> Self {
+        Self {
+            longest_pause,
+            ..self
+        }
+    }
+
     /// Creates a holder whose resources have the numbers of their limiters.
     pub(crate) fn for_limiters(settings: HolderSettings, names: LimiterTable) -> Self {
         Self::with_names(settings, Names::Limiters(names))
@@ -140,6 +152,7 @@ impl Holder {
             seq: Seq::ZERO,
             endpoints: Endpoints::new(settings.endpoints, first_server),
             backoff: Backoff::default(),
+            longest_pause: Duration::MAX,
             master: MasterTracker::default(),
             templates: Arc::default(),
             batch_limits: BatchLimits {

@@ -30,8 +30,9 @@ const NOTABLE: f64 = 0.05;
 /// If demand exceeds the capacity, holders report soon that they gave up more than this part of it.
 const AWAITED: f64 = 0.005;
 
-/// When a holder reports what it gave up, in seconds, while the node owes it to its parent.
-const OWED_INTERVAL: f64 = 0.1;
+/// When a holder reports what it gave up, in seconds, while the node owes it to its parent, and when
+/// a node confirms its claim.
+const NODE_INTERVAL: f64 = 0.1;
 
 /// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
 const JUMP: f64 = 2.0;
@@ -580,13 +581,15 @@ impl Resource {
                 && parent
                     .as_ref()
                     .is_some_and(|it| others + capacity + returns > it.capacity(now));
+            // All clients of a node wait until its claim is confirmed.
+            let is_unknown_node = is_unknown && is_new && ask.kind == HolderKind::Node;
             let is_soon = reason == Reason::Pending || is_unknown && is_new || is_awaited;
             let refresh_interval = terms.refresh_interval_within(lease_length, is_soon);
             Decision {
                 capacity: Capacity::saturating(capacity),
                 lease_length: Seconds::saturating(lease_length),
-                refresh_interval: match is_owed {
-                    true => Seconds::saturating(refresh_interval.get().min(OWED_INTERVAL)),
+                refresh_interval: match is_owed || is_unknown_node {
+                    true => Seconds::saturating(refresh_interval.get().min(NODE_INTERVAL)),
                     false => refresh_interval,
                 },
                 reason,

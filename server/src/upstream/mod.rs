@@ -6,7 +6,10 @@
 
 mod task;
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use doorman_openapi::{
     CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId, ResourceId, Seq,
@@ -17,6 +20,10 @@ use tower_doorman::lease::{self, Demand, Failure, Holder, HolderSettings, Warnin
 pub use self::task::ParentSettings;
 pub(crate) use self::task::UpstreamTask;
 use crate::ledger::{Ledger, ParentNews};
+
+/// The longest pause between attempts to reach the parent. A parent has few nodes, and all clients
+/// of a node wait for it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Settings of an [`Upstream`].
 #[derive(Debug, Clone)]
@@ -72,7 +79,7 @@ pub enum Effect {
         /// The request.
         request: ServerCapacityRequest,
         /// The timeout. A later response is ignored.
-        timeout: std::time::Duration,
+        timeout: Duration,
     },
     /// Send this release, whose outcome does not matter.
     Release {
@@ -105,7 +112,7 @@ impl Upstream {
         });
         Self {
             settings,
-            holder,
+            holder: holder.with_longest_pause(LONGEST_PAUSE),
             in_flight: BTreeMap::new(),
         }
     }

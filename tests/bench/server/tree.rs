@@ -5,6 +5,11 @@
 //! The clients want 1.25 times the capacity. Time is that of the root's CPU, with JSON but without
 //! HTTP.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a benchmark is not suspended while it measures"
+)]
+
 use std::{
     collections::HashMap,
     error::Error,

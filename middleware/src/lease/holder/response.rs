@@ -264,11 +264,14 @@ impl Holder {
         let resources = resources.filter_map(|index| self.resources.get(*index));
         let interval = resources.map(Resource::interval).min().unwrap_or_default();
         Longest {
-            leased: leased
-                .map(|half_of_rest| half_of_rest.min(interval.mul_f64(tuning().calm_intervals))),
+            leased: leased.map(|half_of_rest| {
+                let calm = interval.mul_f64(tuning().calm_intervals);
+                half_of_rest.min(calm).min(self.longest_pause)
+            }),
             missing: tuning()
                 .max_pause_without_lease
-                .min(half_of_rest.unwrap_or(Duration::MAX)),
+                .min(half_of_rest.unwrap_or(Duration::MAX))
+                .min(self.longest_pause),
         }
     }
 
