@@ -31,6 +31,14 @@ pub struct Discovery {
     pub node: NodeId,
     /// Its level in the server tree: 0 is the root.
     pub level: u32,
+    /// The base URL of a server of the root, which has the document; absent while a server below
+    /// it does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schema(nullable = false, example = "http://127.0.0.1:7300")
+    )]
+    pub root: Option<String>,
     /// The epoch of the node's master.
     pub epoch: Epoch,
 }

@@ -81,8 +81,8 @@ pub use server_url::{InvalidServerUrl, ServerUrl};
 pub use time::Moment;
 pub use trace::{SpanId, TraceContext, TraceId};
 pub use view::{
-    ClientLease, ClientLeasePage, HeldBackBy, HolderKind, HolderView, LeasePage, ResourcePage,
-    ResourceView, SortBy, Status,
+    ClientLease, ClientLeasePage, HeldBackBy, HolderKind, HolderView, LeasePage, ParentLease,
+    ParentStatus, ResourcePage, ResourceView, SortBy, Status,
 };
 
 /// The OpenAPI 3.1 document. A server without authentication serves it without security schemes.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Algorithm, Capacity, ClientCount, Epoch, HeldLease, NodeId, Parameter, ResourceId,
-    ResourceResponse, Seq, capacity::is_default, deserialize_priority,
+    ResourceResponse, Seq, ServerUrl, capacity::is_default, deserialize_priority,
 };
 
 /// The most entries of one priority in [`ServerResourceRequest::wants`].
@@ -29,6 +29,20 @@ pub struct ServerCapacityRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,
+    /// The base URL of the node's master, for operators. The parent shows it with the node's
+    /// leases, and never sends anything there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schema(
+            value_type = Option<String>,
+            nullable = false,
+            max_length = 1024,
+            pattern = "^https?://[a-z0-9]+([.-][a-z0-9]+)*(:[1-9][0-9]{0,3})?$",
+            example = "http://127.0.0.1:7301"
+        )
+    )]
+    pub address: Option<ServerUrl>,
     /// The resources, each at most once; at most 10,000.
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resources: Vec<ServerResourceRequest>,

@@ -6,6 +6,10 @@ use http::{
     Uri,
     uri::{Authority, Scheme},
 };
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// The most bytes of a URL in a request.
+const MAX_BYTES: usize = 1024;
 
 /// URL of a server: `http://` or `https://`, a host, and optionally a port and the path prefix of a
 /// proxy.
@@ -69,6 +73,12 @@ impl ServerUrl {
         self.scheme == Scheme::HTTPS
     }
 
+    /// The host: a name or an address, in brackets for IPv6.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.authority.host()
+    }
+
     /// Whether a URI, with whatever path, query and fragment, is at this server.
     #[must_use]
     pub fn serves(&self, uri: &str) -> bool {
@@ -108,6 +118,35 @@ impl fmt::Display for ServerUrl {
     }
 }
 
+impl Serialize for ServerUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ServerUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl de::Visitor<'_> for Text {
+            type Value = ServerUrl;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ServerUrl, E> {
+                if text.len() > MAX_BYTES {
+                    return Err(E::custom(format_args!("must be at most {MAX_BYTES} bytes")));
+                }
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,6 +176,22 @@ mod tests {
         ] {
             let invalid = text.parse::<ServerUrl>();
             assert_eq!(invalid, Err(InvalidServerUrl::Malformed), "{text}");
+        }
+    }
+
+    #[test]
+    fn url_in_a_request_is_validated() {
+        let url: ServerUrl = serde_json::from_str(r#""http://a:7300/""#).unwrap();
+        assert_eq!(serde_json::to_string(&url).unwrap(), r#""http://a:7300""#);
+        let long = format!(r#""http://{}""#, "a".repeat(MAX_BYTES));
+        for (text, expected) in [
+            (r#""a:7300""#, "must begin with http://"),
+            (r#""ftp://a""#, "must be like http://host:7300"),
+            (&*long, "must be at most 1024 bytes"),
+            ("1", "expected a string"),
+        ] {
+            let error = serde_json::from_str::<ServerUrl>(text).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 

@@ -63,9 +63,13 @@ pub struct ResourcePage {
 pub struct ResourceView {
     /// The resource.
     pub resource_id: ResourceId,
-    /// The capacity; null without a template.
+    /// The capacity that the server divides; null without a template.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub capacity: Option<Capacity>,
+    /// The lease of the parent node; absent at the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub parent: Option<ParentLease>,
     /// The unit of all amounts; null without a template.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub unit: Option<Unit>,
@@ -120,6 +124,24 @@ pub struct ResourceView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub warning: Option<String>,
+}
+
+/// The lease that a node has from its parent on a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ParentLease {
+    /// The capacity of the whole tree, by the root's template; null without a template.
+    #[cfg_attr(feature = "schema", schema(required = true))]
+    pub limit: Option<Capacity>,
+    /// The capacity of the newest lease; 0 without one.
+    pub has: Capacity,
+    /// Seconds until that lease ends; 0 without one.
+    pub expires_in: Seconds,
+    /// The capacity of an older, larger lease, which covers what holders have not returned yet;
+    /// absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub older: Option<Capacity>,
 }
 
 /// A page of the holders of a resource, in a stable order unless it is sorted.
@@ -207,6 +229,14 @@ pub struct HolderView {
     pub client_id: String,
     /// The kind of the holder.
     pub kind: HolderKind,
+    /// The number of clients behind a node; absent for a client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub clients: Option<u64>,
+    /// The base URL of a node's master, as the node states it; absent for a client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub address: Option<String>,
     /// The highest priority of its demand.
     pub priority: i32,
     /// The demand, over all priorities.
@@ -296,8 +326,12 @@ pub struct Status {
     /// The base URL of the master; null if unknown.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub master: Option<String>,
-    /// The parents; empty at the root.
+    /// The servers of the parent node; empty at the root.
     pub parents: Vec<String>,
+    /// What the server knows of its parent node; absent at the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub parent: Option<ParentStatus>,
     /// The uptime, in seconds.
     pub uptime: Seconds,
     /// The version of the program.
@@ -334,4 +368,30 @@ pub struct Status {
     pub resources_learning: Option<usize>,
     /// The maximum number of leases; beyond it new holders get nothing (`full`).
     pub max_leases: usize,
+}
+
+/// What a server knows of its parent node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ParentStatus {
+    /// The parent node; absent before its first answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub node: Option<NodeId>,
+    /// The epoch of its master; absent before its first answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub epoch: Option<Epoch>,
+    /// Seconds since it last answered this server; absent before its first answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub answered_ago: Option<Seconds>,
+    /// Seconds until the last of its leases ends, unless it renews them; absent without a lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub leases_end_in: Option<Seconds>,
+    /// Why the last request to it failed; absent if it did not, and for a restricted token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub error: Option<String>,
 }

@@ -1,13 +1,7 @@
 //! The server from its start to its stop: assembles all parts.
 
 use std::{
-    future::Future,
-    io,
-    net::SocketAddr,
-    num::NonZeroUsize,
-    pin::pin,
-    sync::{Arc, atomic::AtomicU32},
-    time::Duration,
+    future::Future, io, net::SocketAddr, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration,
 };
 
 use axum::Router;
@@ -46,7 +40,7 @@ use crate::{
     observe::{context, ledger_events::LedgerEventLog, metrics::RequestMetrics},
     quota::Quotas,
     settings::{Exposure, Settings},
-    upstream::UpstreamTask,
+    upstream::{ParentNode, UpstreamTask},
     util::clock,
 };
 
@@ -271,19 +265,24 @@ impl Server {
                 (node, mastership, Some(reason), until)
             }
         };
-        let level = Arc::new(AtomicU32::new(u32::from(has_parent)));
-        let parents = settings.parent.iter().flat_map(|it| &it.servers);
-        let parents = parents.map(ServerUrl::to_string).collect();
-        let upstream = settings.parent.map(|parent| {
-            let (node, ledger) = (node.clone(), Arc::clone(&ledger));
-            UpstreamTask::new(parent, node, ledger, Arc::clone(&level))
-        });
-        let upstream = upstream.transpose().map_err(StartError::Parent)?;
+        let (parent, upstream) = match &settings.parent {
+            Some(settings) => {
+                let parent = Arc::new(ParentNode::new(&settings.servers, clock::now()));
+                let task = UpstreamTask::new(
+                    settings,
+                    node.clone(),
+                    advertise.parse().ok(),
+                    Arc::clone(&ledger),
+                    Arc::clone(&parent),
+                );
+                (Some(parent), Some(task.map_err(StartError::Parent)?))
+            }
+            None => (None, None),
+        };
         let server = ServerInfo {
             server_id,
             node,
-            parents,
-            level,
+            parent,
             max_leases: settings.max_leases,
             advertise,
             config_source: settings.config_source,
@@ -359,7 +358,7 @@ impl Server {
     /// Whether a parent node leases the capacity; else the document has it.
     #[must_use]
     pub fn has_parent(&self) -> bool {
-        !self.app.server.parents.is_empty()
+        self.app.server.parent.is_some()
     }
 
     /// The epoch of this start; `None` in an election, where every reign has its own.

@@ -46,7 +46,7 @@ pub(super) const MAX_PAGE: usize = 1_000;
 
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7300";
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct ServerArguments {
     /// URLs of the node's servers, separated by commas, with the path prefix of a proxy if there is
@@ -227,6 +227,20 @@ impl Client {
             authorization: None,
             known_absent: RefCell::default(),
         })
+    }
+
+    /// Client of a server that a response names. The caller decides whether it may get the token.
+    pub(super) fn of_node(arguments: &ServerArguments, server: ServerUrl) -> Result<Self, Failure> {
+        let arguments = ServerArguments {
+            server: vec![server],
+            ..arguments.clone()
+        };
+        Self::new(&arguments)
+    }
+
+    /// Whether requests have a token.
+    pub(super) fn sends_token(&self) -> bool {
+        self.authorization.is_some()
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {

@@ -59,8 +59,14 @@ pub(super) fn pretty_json(value: &impl Serialize) -> Result<String, Failure> {
 
 /// Aligned columns with headings on a terminal; otherwise one line per row, separated by tabs.
 pub(super) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
+    // A server may send any text.
+    let printable = |cell: &String| cell.replace(char::is_control, "?");
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| row.each_ref().map(printable))
+        .collect();
     if io::stdout().is_terminal() {
-        columns(headings, rows)
+        columns(headings, &rows)
     } else {
         rows.iter().map(|row| row.join("\t") + "\n").collect()
     }

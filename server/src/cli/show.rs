@@ -1,5 +1,7 @@
 //! `doorman show`: live resources, and the holders of one.
 
+mod tree;
+
 use std::{
     io::{self, IsTerminal},
     num::NonZeroUsize,
@@ -8,8 +10,8 @@ use std::{
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_openapi::{
-    AlgorithmKind, ClientId, ClientLease, ClientLeasePage, HolderView, LeasePage, ResourceId,
-    ResourcePage, ResourceView, SafeCapacity, SortBy, paths,
+    AlgorithmKind, ClientId, ClientLease, ClientLeasePage, Glob, HolderView, LeasePage,
+    ParentLease, ResourceId, ResourcePage, ResourceView, SafeCapacity, SortBy, paths,
 };
 use doorman_server::rounded;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -33,7 +35,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  doorman show\n  doorman show --prefix tenant/ --sort has --limit 20\n  doorman show tenant/acme --watch\n  doorman show tenant/acme --client orders-7\n  doorman show --client orders-7\n  doorman show --json | jq ."
+    after_help = "Examples:\n  doorman show\n  doorman show --prefix tenant/ --sort has --limit 20\n  doorman show tenant/acme --watch\n  doorman show tenant/acme --client orders-7\n  doorman show tenant/acme --tree\n  doorman show --client orders-7\n  doorman show --json | jq ."
 )]
 pub(super) struct ShowArguments {
     /// One resource, with its holders and why each has no more; default: live resources
@@ -46,6 +48,27 @@ pub(super) struct ShowArguments {
         conflicts_with_all = ["prefix", "sort", "limit", "all"]
     )]
     client: Option<ClientId>,
+    /// Show the holders at each node below the server, too. Nodes are asked at the addresses that
+    /// they state
+    #[arg(
+        long,
+        env = "DOORMAN_SHOW_TREE",
+        action = ArgAction::SetTrue,
+        value_parser = FalseyValueParser::new(),
+        requires = "resource",
+        conflicts_with_all = ["client", "prefix"]
+    )]
+    tree: bool,
+    /// Hosts of nodes that --tree may send the token to: globs, separated by commas. Others than
+    /// those of --server are not asked if there is a token
+    #[arg(
+        long,
+        env = "DOORMAN_SHOW_TOKEN_HOSTS",
+        value_name = "GLOB[,GLOB…]",
+        value_delimiter = ',',
+        value_parser = host_glob
+    )]
+    token_hosts: Vec<Glob>,
     /// Show only resources, or holders of the resource, whose name starts with this
     #[arg(long, env = "DOORMAN_SHOW_PREFIX", value_name = "TEXT")]
     prefix: Option<String>,
@@ -108,6 +131,13 @@ fn interval(text: &str) -> Result<Duration, &'static str> {
         .ok_or("must be a number of seconds from 0.1 to 86400")
 }
 
+fn host_glob(text: &str) -> Result<Glob, String> {
+    if text.contains('/') || text.contains(':') && !text.contains('[') {
+        return Err("must be a host such as *.example.com, without scheme and port".to_owned());
+    }
+    Glob::new(&text.to_ascii_lowercase()).map_err(|error| error.to_string())
+}
+
 impl ShowArguments {
     /// The most rows; `None` shows all.
     fn limit(&self) -> Option<usize> {
@@ -152,6 +182,7 @@ async fn watch(
 
 async fn read(client: &Client, arguments: &ShowArguments) -> Result<String, Failure> {
     match (&arguments.resource, &arguments.client) {
+        (Some(id), _) if arguments.tree => tree::show(client, arguments, id).await,
         (Some(id), _) => resource(client, arguments, id).await,
         (None, Some(holder)) => client_leases(client, arguments, holder).await,
         (None, None) => resources(client, arguments).await,
@@ -408,6 +439,7 @@ fn details(view: &ResourceView) -> String {
             rounded(view.lease_length.get()),
             rounded(view.refresh_interval.get()),
         )),
+        view.parent.as_ref().map(leased_from_parent),
         view.free.map(|free| format!("free: {}", rounded(free))),
         view.fill_level.map(|level| {
             format!(
@@ -436,6 +468,20 @@ fn details(view: &ResourceView) -> String {
         .flatten()
         .map(|line| line + "\n")
         .collect()
+}
+
+fn leased_from_parent(lease: &ParentLease) -> String {
+    let limit = lease.limit.map_or(String::new(), |limit| {
+        format!(" of {}, the capacity of the tree", rounded(limit.get()))
+    });
+    let older = lease.older.map_or(String::new(), |older| {
+        format!("; an older lease covers {}", rounded(older.get()))
+    });
+    format!(
+        "leased from the parent: {}{limit}, for {} s{older}",
+        rounded(lease.has.get()),
+        rounded(lease.expires_in.get()),
+    )
 }
 
 /// The priorities of a holder, the highest first.

@@ -4,6 +4,7 @@ mod earlier_servers;
 mod revisions;
 mod servers;
 mod simulate;
+mod tree;
 mod usage;
 
 use std::{

@@ -4,7 +4,7 @@ use std::{
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -22,6 +22,7 @@ use crate::{
     net::{ConnectionMetrics, tls::Tls},
     observe::metrics::RequestMetrics,
     quota::Quotas,
+    upstream::ParentNode,
 };
 
 /// All parts behind one reference, which is cheap to clone for every request.
@@ -94,10 +95,8 @@ part! {
 pub(crate) struct ServerInfo {
     pub(crate) server_id: ServerId,
     pub(crate) node: NodeId,
-    /// The servers of the parent node; none at the root.
-    pub(crate) parents: Vec<String>,
-    /// Its level in the tree; 0 for the root.
-    pub(crate) level: Arc<AtomicU32>,
+    /// The parent node; `None` at the root.
+    pub(crate) parent: Option<Arc<ParentNode>>,
     pub(crate) max_leases: usize,
     /// The base URL at which others reach it.
     pub(crate) advertise: String,
@@ -108,8 +107,17 @@ pub(crate) struct ServerInfo {
 }
 
 impl ServerInfo {
+    /// Its level in the tree; 0 for the root.
     pub(crate) fn level(&self) -> u32 {
-        self.level.load(Ordering::Relaxed)
+        self.parent.as_ref().map_or(0, |parent| parent.level())
+    }
+
+    /// The base URL of a server of the root, as far as it is known.
+    pub(crate) fn root(&self) -> Option<String> {
+        match &self.parent {
+            None => Some(self.advertise.clone()),
+            Some(parent) => parent.root(),
+        }
     }
 }
 

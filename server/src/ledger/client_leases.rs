@@ -71,7 +71,7 @@ impl Ledger {
                     continue;
                 };
                 leases.push(self.with_current_terms(live, now, |current| {
-                    let status = live.resource.holder_status(entry, &holder, current);
+                    let status = self.holder_status(live, entry, &holder, current);
                     (live.view(current), status)
                 }));
             }

@@ -2,7 +2,7 @@
 
 use doorman_openapi::{
     AlgorithmKind, Balance, Band, Capacity, HeldBackBy, HolderKind, HolderView, Moment,
-    Probability, ResourceView, Seconds,
+    Probability, ResourceView, Seconds, ServerUrl,
 };
 
 use super::{
@@ -48,6 +48,8 @@ pub struct HolderStatus {
     /// The most that it may be using.
     pub booked: f64,
     kind: HolderKind,
+    /// The address of a node, as it states it.
+    pub(super) address: Option<ServerUrl>,
     share: f64,
     /// The share before rounding to whole steps.
     unrounded_share: Option<f64>,
@@ -93,6 +95,11 @@ impl HolderStatus {
             why: explain(resource, &self),
             client_id: self.id,
             kind: self.kind,
+            clients: (self.kind == HolderKind::Node).then(|| {
+                let clients = self.bands.iter().map(|band| band.num_clients.get());
+                clients.fold(0, u64::saturating_add)
+            }),
+            address: self.address.map(|address| address.to_string()),
             priority: self.bands.first().map_or(0, |band| band.priority),
             wants: Capacity::saturating(self.wants),
             share: Capacity::saturating(self.share),
@@ -210,6 +217,7 @@ impl Resource {
             wants: position.wants,
             booked: position.booked,
             kind: holder.kind(),
+            address: None,
             share: position.share,
             unrounded_share,
             priority_limit,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use doorman_openapi::{ClientId, HolderKind, NodeId};
+use doorman_openapi::{ClientId, HolderKind, NodeId, ServerUrl};
 
 use super::{
     keys::{HolderKey, ResourceKey},
@@ -55,6 +55,8 @@ pub(super) struct Holders {
     holders: PagedSlab<Holder>,
     /// Leases per tenant, without tenants that have none.
     leases_by_tenant: HashMap<TenantId, usize>,
+    /// The addresses of nodes, for operators.
+    addresses: HashMap<HolderKey, ServerUrl>,
     /// The holder whose request is being handled. It is kept even without a lease.
     active: Option<HolderKey>,
 }
@@ -81,6 +83,20 @@ impl Holders {
         }
         self.active = Some(key);
         key
+    }
+
+    /// Notes the address that a node states.
+    pub(super) fn set_address(&mut self, key: HolderKey, address: Option<&ServerUrl>) {
+        match address {
+            Some(address) if self.addresses.get(&key) == Some(address) => {}
+            Some(address) => drop(self.addresses.insert(key, address.clone())),
+            None => drop(self.addresses.remove(&key)),
+        }
+    }
+
+    /// The address of a node.
+    pub(super) fn address(&self, key: HolderKey) -> Option<&ServerUrl> {
+        self.addresses.get(&key)
     }
 
     pub(super) fn end_request(&mut self) {
@@ -181,6 +197,7 @@ impl Holders {
         {
             self.by_id.remove(&holder.id);
             self.holders.remove(key.index());
+            self.addresses.remove(&key);
         }
     }
 }
@@ -216,6 +233,22 @@ mod tests {
         assert_eq!(holders.id(key), Some(&id));
         holders.end_request();
         assert_eq!(holders.find(&id), None);
+    }
+
+    #[test]
+    fn address_of_a_node_ends_with_its_last_lease() {
+        let mut holders = Holders::default();
+        let node = HolderId::Node(NodeId::new("eu").unwrap());
+        let address: ServerUrl = "http://eu:7300".parse().unwrap();
+        let key = holders.begin_request(&node, None);
+        holders.add_lease(key, resource(7));
+        holders.set_address(key, Some(&address));
+        holders.end_request();
+        assert_eq!(holders.address(key), Some(&address));
+        holders.remove_lease(key, resource(7));
+        let other = holders.find_or_add(&client("eu"));
+        assert_eq!((other, holders.address(other)), (key, None));
+        assert!(holders.addresses.is_empty());
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Ledger {
         let mut holders = Vec::new();
         let next = self.with_current_terms(live, now, |current| {
             self.scan_holders(live, query, query.limit, from, |entry, holder| {
-                holders.push(live.resource.holder_status(entry, holder, current));
+                holders.push(self.holder_status(live, entry, holder, current));
             })
         })?;
         Ok(HolderListing {
@@ -252,7 +252,7 @@ impl Ledger {
                 let key = self.holders.find(&holder);
                 let entry = key.and_then(|key| live.resource.entries.get(key));
                 if let Some(entry) = entry.filter(|entry| !entry.is_cleared()) {
-                    holders.push(live.resource.holder_status(entry, &holder, current));
+                    holders.push(self.holder_status(live, entry, &holder, current));
                 }
             }
         });
@@ -296,6 +296,19 @@ impl Ledger {
         }
     }
 
+    /// A holder of a live resource.
+    pub(super) fn holder_status(
+        &self,
+        live: &LiveResource,
+        entry: &Entry,
+        holder: &HolderId,
+        current: &mut CurrentTerms<'_>,
+    ) -> HolderStatus {
+        let mut status = live.resource.holder_status(entry, holder, current);
+        status.address = self.holders.address(entry.holder).cloned();
+        status
+    }
+
     pub(super) fn view(&self, key: ResourceKey, now: Moment) -> Option<ResourceView> {
         let live = self.live.get(key.index())?;
         Some(self.with_current_terms(live, now, |current| live.view(current)))
@@ -310,9 +323,16 @@ impl LiveResource {
         let template = terms.template();
         let learning = current.is_learning();
         let warns = terms.shares_are_below_one(clients);
+        let parent = resource.parent.as_ref();
+        let parent = parent.map(|it| it.view(template.map(|it| it.capacity()), current.now));
         ResourceView {
             resource_id: self.id.clone(),
-            capacity: template.map(|template| template.capacity()),
+            capacity: match &parent {
+                // A lease of the parent is what holders share.
+                Some(parent) if terms.rule().divides() => template.map(|_| parent.has),
+                _ => template.map(|template| template.capacity()),
+            },
+            parent,
             unit: template.map(|template| template.unit()),
             per: template.map(|template| template.per()),
             sum_has: resource.sum_has(),

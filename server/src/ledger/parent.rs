@@ -5,8 +5,8 @@
 //! was granted before the newest one was smaller.
 
 use doorman_openapi::{
-    Band, Capacity, ClientCount, FillLevel, HeldLease, Moment, Reason, ResourceId, Seconds,
-    ServerResourceRequest, ServerResourceResponse,
+    Band, Capacity, ClientCount, FillLevel, HeldLease, Moment, ParentLease as ParentLeaseView,
+    Reason, ResourceId, Seconds, ServerResourceRequest, ServerResourceResponse,
 };
 
 use super::{
@@ -91,6 +91,18 @@ impl ParentLease {
     /// The capacity to divide.
     pub(super) fn capacity(&self, now: Moment) -> f64 {
         amount(self.current(now), now)
+    }
+
+    /// The view for operators, with the capacity of the whole tree.
+    pub(super) fn view(&self, limit: Option<Capacity>, now: Moment) -> ParentLeaseView {
+        let current = self.current(now);
+        let older = amount(self.older, now);
+        ParentLeaseView {
+            limit,
+            has: Capacity::saturating(amount(current, now)),
+            expires_in: current.end.since(now).into(),
+            older: (older > amount(current, now)).then(|| Capacity::saturating(older)),
+        }
     }
 
     /// Whether the node may hand out capacity: it has a lease on it, be it 0.

@@ -144,7 +144,7 @@ impl Ledger {
                 let holder = self.holders.id(entry.holder)?;
                 // Another holder may have taken the position.
                 let is_shown = query.shows(holder.as_str());
-                is_shown.then(|| live.resource.holder_status(entry, holder, current))
+                is_shown.then(|| self.holder_status(live, entry, holder, current))
             });
             found.collect()
         });

@@ -105,6 +105,7 @@ impl Ledger {
     ) -> Vec<Grant> {
         let id = HolderId::Node(request.node_id.clone());
         let holder = self.holders.begin_request(&id, tenant);
+        self.holders.set_address(holder, request.address.as_ref());
         let order = RequestOrder::of_node(request.epoch, request.seq);
         let stamp = self.stamp(order, request.heard_epoch);
         let rest = request.resources.iter().skip(from);

@@ -2,13 +2,15 @@
 
 use doorman_openapi::{Moment, ResourceView};
 
-use super::{Ledger, keys::ResourceKey, largest::Largest};
+use super::{Ledger, keys::ResourceKey, largest::Largest, parent::ParentLease};
 
 /// Totals over all live resources, and those with the largest demand.
 #[derive(Debug)]
 pub struct Survey {
     /// Resources with more booked than their capacity, after an operator lowered it.
     pub over_capacity: usize,
+    /// Resources without a lease of the parent node; `None` at the root.
+    pub unleased: Option<usize>,
     /// By demand, rates per second. A changed `per` counts from the resource's next refresh.
     largest: Largest<ResourceKey>,
     next: usize,
@@ -20,6 +22,7 @@ impl Survey {
     pub fn new(top_len: usize) -> Self {
         Self {
             over_capacity: 0,
+            unleased: None,
             largest: Largest::new(top_len),
             next: 0,
         }
@@ -29,6 +32,9 @@ impl Survey {
 impl Ledger {
     /// Examines `budget` slots; `false` at the end. May miss resources that appear between calls.
     pub fn survey(&self, survey: &mut Survey, budget: usize, now: Moment) -> bool {
+        if self.parents.is_some() {
+            survey.unleased.get_or_insert(0);
+        }
         for _ in 0..budget {
             let slot = survey.next;
             if slot >= self.live.end() {
@@ -41,6 +47,10 @@ impl Ledger {
             let resource = &live.resource;
             let is_over_capacity = !resource.is_learning(now) && resource.is_over_capacity();
             survey.over_capacity += usize::from(is_over_capacity);
+            let is_unleased = |it: &ParentLease| !it.is_leased(now);
+            if let Some(unleased) = &mut survey.unleased {
+                *unleased += usize::from(resource.parent.as_deref().is_some_and(is_unleased));
+            }
             let rate = resource.sum_wants() / resource.terms.period();
             survey.largest.consider(rate, &ResourceKey::new(slot));
         }

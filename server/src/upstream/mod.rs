@@ -2,8 +2,10 @@
 //!
 //! [`Upstream`] is a pure state machine, which the simulation runs too. The
 //! [`Holder`] of the layer decides when to ask which server; the ledger says what to ask for, and
-//! takes the responses. There is one per reign. `task` is the task around it.
+//! takes the responses. There is one per reign. `task` is the task around it, `known` what views and
+//! metrics say of the parent.
 
+mod known;
 mod task;
 
 use std::{
@@ -18,7 +20,7 @@ use doorman_openapi::{
 use tower_doorman::lease::{self, Demand, Failure, Holder, HolderSettings, Warning};
 
 pub use self::task::ParentSettings;
-pub(crate) use self::task::UpstreamTask;
+pub(crate) use self::{known::ParentNode, task::UpstreamTask};
 use crate::ledger::{Ledger, ParentNews};
 
 /// The longest pause between attempts to reach the parent. A parent has few nodes, and all clients
@@ -245,6 +247,8 @@ impl Upstream {
                             epoch: Some(self.settings.epoch),
                             seq: Some(seq),
                             heard_epoch: request.heard_epoch.filter(|_| are_final),
+                            // The task adds it.
+                            address: None,
                             resources,
                         },
                         timeout,

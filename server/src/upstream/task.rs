@@ -2,7 +2,9 @@
 
 use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
-use doorman_openapi::{Epoch, Moment, NodeId, Seq, ServerCapacityResponse, ServerUrl};
+use doorman_openapi::{
+    Epoch, Moment, NodeId, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerUrl,
+};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::sleep;
 use tower_doorman::{
@@ -10,7 +12,7 @@ use tower_doorman::{
     lease::{Failure, HintPoller, Hints, HttpTransport, ParentClient, TransportError, Warning},
 };
 
-use super::{Effect, Event, Upstream, UpstreamSettings};
+use super::{Effect, Event, ParentNode, Upstream, UpstreamSettings};
 use crate::{leasing::SharedLedger, util::clock};
 
 /// The longest sleep: timers stand still while the machine is suspended.
@@ -30,8 +32,33 @@ pub struct ParentSettings {
     pub ca_file: Option<PathBuf>,
 }
 
+impl ParentSettings {
+    /// A client of its servers.
+    ///
+    /// # Errors
+    /// The file of the certificate authorities cannot be used.
+    pub(crate) fn client(&self) -> Result<ParentClient<HttpTransport>, TransportError> {
+        let is_encrypted = self.servers.iter().any(ServerUrl::is_encrypted);
+        let transport = HttpTransport::with_authority(self.ca_file.clone(), is_encrypted)?;
+        let credentials = self.token_file.clone().map(Credentials::file);
+        Ok(ParentClient::new(
+            transport,
+            self.servers.clone(),
+            credentials,
+        ))
+    }
+}
+
 type Answer<T> = Result<T, (Failure, String)>;
 type Pending<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
+
+/// A request that waits for its response.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    seq: Seq,
+    endpoint: usize,
+    at: Moment,
+}
 
 /// Leases from the parent node in every reign of this server.
 pub(crate) struct UpstreamTask {
@@ -39,9 +66,11 @@ pub(crate) struct UpstreamTask {
     node: NodeId,
     servers: usize,
     client: ParentClient<HttpTransport>,
-    level: Arc<std::sync::atomic::AtomicU32>,
+    parent: Arc<ParentNode>,
+    /// The address of this server, which the parent shows to operators.
+    address: Option<ServerUrl>,
     reign: Option<(Epoch, Upstream)>,
-    requests: Pending<(Seq, usize, Answer<ServerCapacityResponse>)>,
+    requests: Pending<(Sent, Answer<ServerCapacityResponse>)>,
     releases: Pending<Answer<()>>,
     polls: Pending<(usize, Answer<Hints>)>,
     poller: HintPoller,
@@ -51,20 +80,19 @@ impl UpstreamTask {
     /// # Errors
     /// The file of the certificate authorities cannot be used.
     pub(crate) fn new(
-        settings: ParentSettings,
+        settings: &ParentSettings,
         node: NodeId,
+        address: Option<ServerUrl>,
         ledger: Arc<SharedLedger>,
-        level: Arc<std::sync::atomic::AtomicU32>,
+        parent: Arc<ParentNode>,
     ) -> Result<Self, TransportError> {
-        let is_encrypted = settings.servers.iter().any(ServerUrl::is_encrypted);
-        let transport = HttpTransport::with_authority(settings.ca_file, is_encrypted)?;
-        let credentials = settings.token_file.map(Credentials::file);
         Ok(Self {
             ledger,
             node,
             servers: settings.servers.len(),
-            client: ParentClient::new(transport, settings.servers, credentials),
-            level,
+            client: settings.client()?,
+            parent,
+            address,
             reign: None,
             requests: FuturesUnordered::new(),
             releases: FuturesUnordered::new(),
@@ -89,8 +117,8 @@ impl UpstreamTask {
             let wake = wake.min(self.poller.wake_at(self.source()));
             let pause = wake.since(clock::now()).min(MAX_SLEEP);
             tokio::select! {
-                Some((seq, endpoint, answer)) = self.requests.next() => {
-                    self.on_answer(seq, endpoint, answer);
+                Some((sent, answer)) = self.requests.next() => {
+                    self.on_answer(sent, answer);
                     signals.answers.send_modify(|count| *count = count.wrapping_add(1));
                 }
                 Some(answer) = self.releases.next() => {
@@ -134,6 +162,7 @@ impl UpstreamTask {
             Ok(effects) => self.execute(effects.unwrap_or_default()),
             Err(_) => {
                 self.reign = None;
+                self.parent.forget_leases();
                 self.requests.clear();
                 self.polls.clear();
                 self.poller = HintPoller::new(true);
@@ -150,9 +179,18 @@ impl UpstreamTask {
                     request,
                     timeout,
                 } => {
+                    let request = ServerCapacityRequest {
+                        address: self.address.clone(),
+                        ..request
+                    };
                     let answer = self.client.request_leases(endpoint, &request, timeout);
+                    let sent = Sent {
+                        seq,
+                        endpoint,
+                        at: clock::now(),
+                    };
                     self.requests
-                        .push(Box::pin(async move { (seq, endpoint, answer.await) }));
+                        .push(Box::pin(async move { (sent, answer.await) }));
                 }
                 Effect::Release { endpoint, request } => {
                     let released = self.client.release(endpoint, &request, MAX_SLEEP);
@@ -163,17 +201,18 @@ impl UpstreamTask {
         }
     }
 
-    fn on_answer(&mut self, seq: Seq, endpoint: usize, answer: Answer<ServerCapacityResponse>) {
+    fn on_answer(&mut self, sent: Sent, answer: Answer<ServerCapacityResponse>) {
+        let Sent { seq, endpoint, at } = sent;
         self.handle(match answer {
             Ok(response) => {
-                let level = response.level.saturating_add(1);
-                self.level
-                    .store(level, std::sync::atomic::Ordering::Relaxed);
+                self.parent.on_leases(&response, at, clock::now());
                 Event::Answered { seq, response }
             }
             Err((failure, reason)) => {
                 let server = self.client.address(endpoint);
                 tracing::debug!(server, reason, "request to the parent failed");
+                self.parent
+                    .on_failure(&failure, &format!("{server}: {reason}"));
                 Event::Failed { seq, failure }
             }
         });

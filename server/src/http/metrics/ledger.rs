@@ -112,6 +112,13 @@ impl LedgerMetrics {
         for (name, help, number) in totals {
             registry.register(name, help, ConstGauge::new(number as f64));
         }
+        if let Some(unleased) = self.survey.unleased {
+            registry.register(
+                "resources_unleased",
+                "Resources without a current lease of the parent node",
+                ConstGauge::new(unleased as f64),
+            );
+        }
         registry.register(
             "unmatched_answers",
             "Responses for resources that match no template",
@@ -163,10 +170,17 @@ impl LedgerMetrics {
     fn register_resources(&self, registry: &mut Registry) {
         type Read = fn(&ResourceView) -> Option<f64>;
 
-        let gauges: [(&str, &str, Read); 7] = [
-            ("resource_capacity", "Capacity", |view| {
-                view.capacity.map(Capacity::get)
-            }),
+        let gauges: [(&str, &str, Read); 8] = [
+            (
+                "resource_capacity",
+                "Capacity; at a node below the root that which its parent leases to it",
+                |view| view.capacity.map(Capacity::get),
+            ),
+            (
+                "resource_limit",
+                "Capacity of the whole tree; at nodes below the root",
+                |view| view.parent?.limit.map(Capacity::get),
+            ),
             (
                 "resource_has",
                 "Capacity that all holders together may be using",

@@ -15,6 +15,7 @@ use crate::{
     net::tls::{HandshakeCounts, Reloads, Tls},
     observe::{log, metrics::counters},
     reign::BoundWrites,
+    util::clock,
 };
 
 /// All metrics in OpenMetrics text.
@@ -57,6 +58,9 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
     }
     register_bound(&mut registry, &app.ledger);
     app.quotas.register(&mut registry);
+    if let Some(parent) = &app.server.parent {
+        parent.register(&mut registry, clock::now());
+    }
     let mut text = String::new();
     text::encode(&mut text, &registry).map_err(|error| {
         tracing::error!(%error, "cannot encode metrics");

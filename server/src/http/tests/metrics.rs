@@ -1,8 +1,12 @@
 //! Metrics, as Prometheus parses them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use axum::http::Method;
+use tower_doorman::lease::Failure;
 
 use super::*;
 
@@ -119,6 +123,26 @@ async fn scrape_has_requests_and_leases() {
             Some(&value),
             "{series} in {samples:#?}"
         );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn scrape_of_a_node_has_its_parent() {
+    let samples = scrape(&router()).await;
+    let has_parent = |series: &String| series.starts_with("doorman_parent");
+    assert!(!samples.keys().any(has_parent), "{samples:#?}");
+
+    let (app, parent) = node_app();
+    parent.on_failure(&Failure::TooLarge, "too large");
+    tokio::time::advance(Duration::from_secs(7)).await;
+    let samples = scrape(&crate::http::router(app)).await;
+    for (series, value) in [
+        (r#"parent_requests_total{outcome="answered"}"#, 0.0),
+        (r#"parent_requests_total{outcome="too_large"}"#, 1.0),
+        ("parent_last_answer_age_seconds", 7.0),
+    ] {
+        let found = samples.get(&format!("doorman_{series}"));
+        assert_eq!(found, Some(&value), "{series} in {samples:#?}");
     }
 }
 

@@ -25,6 +25,7 @@ mod routing;
 mod rules;
 mod standby;
 mod token_attacks;
+mod tree;
 
 use std::sync::{Arc, Mutex};
 
@@ -55,6 +56,7 @@ use crate::{
     observe::metrics::RequestMetrics,
     quota::{CallerLimit, Quotas},
     reign::{DurableBound, Reign},
+    upstream::ParentNode,
     util::clock,
 };
 
@@ -82,8 +84,7 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
     let epoch = Epoch::new(7).unwrap();
     let core = Ledger::new(Arc::clone(&document), settings, clock::now());
     let server = ServerInfo {
-        parents: Vec::new(),
-        level: Arc::default(),
+        parent: None,
         server_id: ServerId::new("host-a:7300").unwrap(),
         node: NodeId::new("node-a").unwrap(),
         max_leases: settings.max_leases,
@@ -121,6 +122,17 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
         requests: RequestMetrics::default(),
         connections: ConnectionMetrics::default(),
     })
+}
+
+/// A server below this parent node.
+fn node_app() -> (AppState, Arc<ParentNode>) {
+    let servers = ["http://127.0.0.1:7399".parse().unwrap()];
+    let parent = Arc::new(ParentNode::new(&servers, clock::now()));
+    let app = app().with(|parts| {
+        let server = Arc::get_mut(&mut parts.server).expect("it is not shared yet");
+        server.parent = Some(Arc::clone(&parent));
+    });
+    (app, parent)
 }
 
 impl AppState {

@@ -295,6 +295,7 @@ async fn server_without_election_is_its_own_master() {
         "server_id": "host-a:7300",
         "node": "node-a",
         "level": 0,
+        "root": "http://127.0.0.1:7300",
         "epoch": 7
     });
     assert_eq!(discovery, expected);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use doorman_openapi::{Discovery, Epoch, Mastership, Seconds, Status, paths};
+use doorman_openapi::{Discovery, Epoch, Mastership, ParentStatus, Seconds, Status, paths};
 use tokio::sync::watch;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -46,6 +46,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
                 "server_id": "host-a:7300",
                 "node": "node-5a1c9e0b7d2f4386",
                 "level": 0,
+                "root": "http://127.0.0.1:7300",
                 "epoch": 1795123456
             })
         ),
@@ -67,6 +68,7 @@ async fn get_discovery(
         server_id: server.server_id.clone(),
         node: server.node.clone(),
         level: server.level(),
+        root: server.root(),
         epoch: epoch.unwrap_or(Epoch::ZERO),
     })
 }
@@ -77,6 +79,7 @@ async fn get_discovery(
 /// `config_error` is present while the document source has an invalid document, which is not
 /// active, or cannot be changed. `config_warnings` are those of the active document.
 /// `learning_ends_in` is present in learning mode, after a crash or on an empty data directory.
+/// `parent` says when the parent node last answered, and until when its leases last.
 #[utoipa::path(
     get,
     path = paths::STATUS,
@@ -131,6 +134,7 @@ async fn get_status(
     let stats = stats.filter(|_| unrestricted);
     let View { address, epoch } = master.borrow().clone();
     let document = active.get();
+    let parent = server.parent.as_ref();
     Ok(Json(Status {
         server_id: server.server_id.clone(),
         node: server.node.clone(),
@@ -138,7 +142,14 @@ async fn get_status(
         is_master,
         epoch: epoch.unwrap_or(Epoch::ZERO),
         master: address,
-        parents: server.parents.clone(),
+        parents: parent.map_or_else(Vec::new, |parent| parent.servers().to_vec()),
+        parent: parent.map(|parent| {
+            let status = parent.status(clock::now());
+            ParentStatus {
+                error: status.error.filter(|_| unrestricted),
+                ..status
+            }
+        }),
         uptime: Seconds::from(clock::now().since(server.started)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         config_source: server.config_source.clone(),

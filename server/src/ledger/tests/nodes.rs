@@ -1,8 +1,8 @@
 //! Requests of nodes.
 
 use doorman_openapi::{
-    Band, ClientCount, Epoch, NodeId, Reason, ServerCapacityRequest, ServerReleaseRequest,
-    ServerResourceRequest,
+    Band, ClientCount, Epoch, HolderKind, NodeId, Reason, ServerCapacityRequest,
+    ServerReleaseRequest, ServerResourceRequest,
 };
 
 use super::*;
@@ -23,6 +23,7 @@ fn node_request(
         epoch: Some(Epoch::new(epoch).unwrap()),
         seq: Some(Seq::new(seq).unwrap()),
         heard_epoch: None,
+        address: None,
         resources: vec![ServerResourceRequest {
             resource_id: db(),
             wants: bands.collect(),
@@ -128,9 +129,15 @@ fn excess_bands_are_merged() {
 #[test]
 fn node_and_client_with_one_name_are_distinct() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
-    send(&mut world, &node_request(1, 1, &[(0, 1, 10.0)], Some(0.0)));
+    let mut body = node_request(1, 1, &[(0, 2, 10.0)], Some(0.0));
+    body.address = Some("http://eu:7300".parse().unwrap());
+    send(&mut world, &body);
     world.refresh("eu", 10.0, None);
     assert_eq!(world.view().unwrap().sum_has, 20.0);
+    let shown = world.holders().into_iter();
+    let shown: Vec<_> = shown.map(|it| (it.kind, it.clients, it.address)).collect();
+    let node = (HolderKind::Node, Some(2), Some("http://eu:7300".to_owned()));
+    assert_eq!(shown, [node, (HolderKind::Client, None, None)]);
     let release = ServerReleaseRequest {
         node_id: NodeId::new("eu").unwrap(),
         epoch: Some(Epoch::new(1).unwrap()),

@@ -63,6 +63,7 @@ impl Tree {
             epoch: Some(Epoch::new(node.epoch).unwrap()),
             seq: Some(Seq::new(node.seq).unwrap()),
             heard_epoch: node.heard.filter(|_| are_final),
+            address: None,
             resources,
         };
         let parent = match node.parent {
@@ -113,6 +114,7 @@ impl Tree {
             epoch: None,
             seq: None,
             heard_epoch: None,
+            address: None,
             resources,
         };
         let grant = self.root.refresh_node(&request, now).remove(0);
@@ -271,6 +273,12 @@ fn smaller_lease_of_the_parent_keeps_older_leases_covered() {
     assert!(grant.lease_length.get() < 19.0 / 1.05 + 1e-9, "{grant:?}");
     let view = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
     assert_eq!(view.sum_has, 100.0);
+    let leased = view.parent.unwrap();
+    close(leased.has.get(), 2.0 * level);
+    assert_eq!(view.capacity, Some(leased.has));
+    let amounts = [leased.limit, leased.older].map(|it| it.map(Capacity::get));
+    assert_eq!(amounts, [Some(100.0); 2]);
+    close(leased.expires_in.get(), 20.0);
     let grant = tree.refresh(0, "b", 50.0, 50.0);
     close(grant.capacity.get(), level);
     tree.refresh(0, "a", 50.0, level);
@@ -529,6 +537,7 @@ fn claim_of_a_new_master_lowers_nothing_until_confirmed() {
             epoch: Some(Epoch::new(2).unwrap()),
             seq: Some(Seq::new(seq).unwrap()),
             heard_epoch: heard,
+            address: None,
             resources,
         };
         tree.root.refresh_node(&request, tree.now);

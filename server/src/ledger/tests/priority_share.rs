@@ -265,6 +265,7 @@ fn node_gets_its_share_of_each_priority() {
             epoch: None,
             seq: None,
             heard_epoch: None,
+            address: None,
             resources: vec![ServerResourceRequest {
                 resource_id: db(),
                 wants: vec![band(0, 3, 300.0), band(7, 1, 20.0)],

@@ -1,0 +1,258 @@
+//! What this server knows of its parent node, for views and metrics.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use doorman_openapi::{
+    Discovery, Epoch, Moment, NodeId, ParentStatus, ServerCapacityResponse, ServerUrl,
+};
+use prometheus_client::{
+    metrics::gauge::ConstGauge,
+    registry::{Registry, Unit},
+};
+use tower_doorman::lease::Failure;
+
+use crate::observe::metrics::counters;
+
+/// The most characters of an error.
+const MAX_ERROR: usize = 400;
+
+/// The parent node of this server.
+#[derive(Debug)]
+pub(crate) struct ParentNode {
+    servers: Vec<String>,
+    /// The level of this server in the tree.
+    level: AtomicU32,
+    known: Mutex<Known>,
+    requests: Requests,
+    started: Moment,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    node: Option<(NodeId, Epoch)>,
+    root: Option<String>,
+    answered: Option<Moment>,
+    leases_end: Moment,
+    lease_error: Option<String>,
+    document_error: Option<String>,
+}
+
+/// Requests for leases, by outcome.
+#[derive(Debug, Default)]
+struct Requests {
+    answered: AtomicU64,
+    redirected: AtomicU64,
+    refused: AtomicU64,
+    too_large: AtomicU64,
+    limited: AtomicU64,
+    unavailable: AtomicU64,
+}
+
+impl ParentNode {
+    /// A parent that has not answered yet.
+    pub(crate) fn new(servers: &[ServerUrl], now: Moment) -> Self {
+        Self {
+            servers: servers.iter().map(ServerUrl::to_string).collect(),
+            level: AtomicU32::new(1),
+            known: Mutex::default(),
+            requests: Requests::default(),
+            started: now,
+        }
+    }
+
+    /// The URLs of its servers.
+    pub(crate) fn servers(&self) -> &[String] {
+        &self.servers
+    }
+
+    /// The level of this server in the tree.
+    pub(crate) fn level(&self) -> u32 {
+        self.level.load(Ordering::Relaxed)
+    }
+
+    /// A server of the root.
+    pub(crate) fn root(&self) -> Option<String> {
+        self.known().root.clone()
+    }
+
+    pub(super) fn on_leases(&self, response: &ServerCapacityResponse, sent: Moment, now: Moment) {
+        count(&self.requests.answered);
+        self.set_level(response.level);
+        let ends = response.resources.iter().map(|resource| {
+            let length = resource.answer.gets.lease_length;
+            sent.after_seconds(length.get())
+        });
+        let mut known = self.known();
+        known.leases_end = ends.fold(known.leases_end, Moment::max);
+        known.lease_error = None;
+        known.set_node(&response.node, response.epoch, now);
+    }
+
+    pub(crate) fn on_failure(&self, failure: &Failure, reason: &str) {
+        count(match failure {
+            Failure::Redirected { .. } => &self.requests.redirected,
+            Failure::Rejected { .. } => &self.requests.refused,
+            Failure::TooLarge => &self.requests.too_large,
+            Failure::RateLimited { .. } => &self.requests.limited,
+            Failure::Unavailable { .. } => &self.requests.unavailable,
+        });
+        // A redirect to another server of the parent is followed.
+        if !matches!(failure, Failure::Redirected { to: Some(_) }) {
+            self.known().lease_error = Some(truncated(reason));
+        }
+    }
+
+    /// This server is not master any more, and has no leases.
+    pub(super) fn forget_leases(&self) {
+        let mut known = self.known();
+        known.leases_end = Moment::ORIGIN;
+        known.lease_error = None;
+    }
+
+    pub(crate) fn on_discovery(&self, discovery: &Discovery, now: Moment) {
+        self.set_level(discovery.level);
+        let mut known = self.known();
+        known.root.clone_from(&discovery.root);
+        known.set_node(&discovery.node, discovery.epoch, now);
+    }
+
+    /// Records whether the rules could be fetched.
+    pub(crate) fn on_rules(&self, error: Option<&str>) {
+        self.known().document_error = error.map(truncated);
+    }
+
+    pub(crate) fn status(&self, now: Moment) -> ParentStatus {
+        let known = self.known();
+        let (node, epoch) = known.node.clone().unzip();
+        ParentStatus {
+            node,
+            epoch,
+            answered_ago: known.answered.map(|at| now.since(at).into()),
+            leases_end_in: (now < known.leases_end).then(|| known.leases_end.since(now).into()),
+            error: known.lease_error.clone().or(known.document_error.clone()),
+        }
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry, now: Moment) {
+        let Requests {
+            answered,
+            redirected,
+            refused,
+            too_large,
+            limited,
+            unavailable,
+        } = &self.requests;
+        let counts = [
+            ("answered", answered),
+            ("limited", limited),
+            ("redirected", redirected),
+            ("refused", refused),
+            ("too_large", too_large),
+            ("unavailable", unavailable),
+        ];
+        registry.register(
+            "parent_requests",
+            "Requests for leases to the parent node, by outcome",
+            counters(
+                "outcome",
+                counts.map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed))),
+            ),
+        );
+        let answered = self.known().answered.unwrap_or(self.started);
+        registry.register_with_unit(
+            "parent_last_answer_age",
+            "Time since the parent node last answered, or since the start",
+            Unit::Seconds,
+            ConstGauge::new(now.seconds_since(answered)),
+        );
+    }
+
+    fn set_level(&self, of_parent: u32) {
+        let level = of_parent.saturating_add(1);
+        self.level.store(level, Ordering::Relaxed);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Every statement leaves it consistent, so it stays usable after a panic.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// A server may not know of a newer epoch yet.
+    fn set_node(&mut self, node: &NodeId, epoch: Epoch, now: Moment) {
+        self.answered = Some(now);
+        let known = self.node.as_ref().filter(|(known, _)| known == node);
+        let epoch = known.map_or(epoch, |(_, known)| epoch.max(*known));
+        self.node = Some((node.clone(), epoch));
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn truncated(reason: &str) -> String {
+    reason.chars().take(MAX_ERROR).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn leases(epoch: u64, lengths: &[f64]) -> ServerCapacityResponse {
+        let lease = |length| json!({"capacity": 5, "lease_length": length, "refresh_interval": 1, "expiry_time": 0});
+        let resources = lengths.iter().map(|length| {
+            json!({"resource_id": format!("r{length}"), "gets": lease(length), "reason": "granted",
+                "template": null, "safe_capacity": 1,
+                "algorithm": {"kind": "FAIR_SHARE", "lease_length": 60, "refresh_interval": 5}})
+        });
+        let resources: Vec<_> = resources.collect();
+        let response = json!({"node": "eu", "epoch": epoch, "level": 1, "resources": resources});
+        serde_json::from_value(response).unwrap()
+    }
+
+    #[test]
+    fn leases_last_from_the_sending_of_their_request() {
+        let start = Moment::ORIGIN.after_seconds(100.0);
+        let parent = ParentNode::new(&["http://a".parse().unwrap()], start);
+        let unknown = parent.status(start);
+        assert_eq!((unknown.node, unknown.answered_ago), (None, None));
+        assert_eq!(parent.level(), 1);
+
+        let answered = start.after_seconds(2.0);
+        parent.on_leases(&leases(3, &[10.0, 60.0]), start, answered);
+        // A shorter lease of another resource changes nothing, nor does an earlier epoch.
+        parent.on_leases(&leases(2, &[20.0]), start, answered);
+        let status = parent.status(start.after_seconds(5.0));
+        assert_eq!(status.leases_end_in.unwrap().get(), 55.0);
+        assert_eq!(status.answered_ago.unwrap().get(), 3.0);
+        assert_eq!(status.epoch.unwrap().get(), 3);
+        assert_eq!(parent.level(), 2);
+        assert_eq!(parent.status(start.after_seconds(60.0)).leases_end_in, None);
+
+        parent.forget_leases();
+        assert_eq!(parent.status(answered).leases_end_in, None);
+    }
+
+    #[test]
+    fn error_is_that_of_the_last_request() {
+        let now = Moment::ORIGIN;
+        let parent = ParentNode::new(&["http://a".parse().unwrap()], now);
+        let error = || parent.status(now).error;
+        parent.on_failure(&Failure::Redirected { to: Some(0) }, "moved");
+        assert_eq!(error(), None);
+        parent.on_failure(&Failure::Redirected { to: None }, &"x".repeat(1000));
+        assert_eq!(error().unwrap().len(), MAX_ERROR);
+        parent.on_rules(Some("no rules"));
+        parent.on_leases(&leases(1, &[]), now, now);
+        assert_eq!(error().unwrap(), "no rules");
+        parent.on_rules(None);
+        assert_eq!(error(), None);
+    }
+}
