@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use doorman_openapi::{ResourceId, RulesResponse, Seconds};
+use doorman_openapi::{ResourceId, Rule as RuleDefinition, RulesResponse, Seconds};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use crate::{
@@ -89,6 +89,20 @@ impl Document {
             longest_lease: parsed.longest_lease,
             warnings: parsed.warnings,
         }
+    }
+
+    /// The document with the rules of another one, which has the templates that they refer to.
+    ///
+    /// # Errors
+    /// [`ValidationErrors`] with all errors of the rules.
+    pub fn with_rules(&self, rules: &[RuleDefinition]) -> Result<Self, ValidationErrors> {
+        let templates: Vec<&Template> = self.templates.iter().map(AsRef::as_ref).collect();
+        let text = serde_json::json!({"resources": templates, "rules": rules}).to_string();
+        let document = Self::parse_json(&text)?;
+        Ok(Self {
+            warnings: Vec::new(),
+            ..document
+        })
     }
 
     /// The document as JSON with all defaults, as a store contains it.
@@ -182,6 +196,22 @@ impl Document {
         let rules = self.rules.iter().zip(&self.rule_versions);
         let own = rules.filter(|(rule, _)| rule.applies_to(service));
         Version::of_versions(own.map(|(_, version)| version)).text()
+    }
+
+    /// All rules, in order.
+    #[must_use]
+    pub fn all_rules(&self) -> RulesResponse {
+        let rules = self.rules.iter();
+        RulesResponse {
+            version: self.rules_version(),
+            rules: rules.map(|rule| rule.definition().clone()).collect(),
+        }
+    }
+
+    /// The version of [`all_rules`](Self::all_rules), without copying the rules.
+    #[must_use]
+    pub fn rules_version(&self) -> String {
+        Version::of_versions(&self.rule_versions).text()
     }
 
     /// The longest lease of any template; zero without templates.

@@ -18,8 +18,8 @@ use tower_doorman::lease::TransportError;
 use crate::{
     auth::{Auth, AuthError},
     document::{
-        ActiveDocument, DocumentEditor, DocumentFollower, DocumentState, OpenDocumentError,
-        OpenedDocument,
+        ActiveDocument, DocumentEditor, DocumentFollower, DocumentState, DocumentStore,
+        OpenDocumentError, OpenedDocument, ParentRules,
     },
     durability::{self, DataDir, DataDirError, DataDirLock, EmptyDirectory},
     election::{Reason, View},
@@ -202,7 +202,17 @@ impl Server {
         let address = listener.address();
         // The store may be in the data directory.
         durability::create_dir(&settings.data_dir)?;
-        let opened = OpenedDocument::open(
+        let home = settings.data_dir.clone();
+        let parent = settings.parent.as_ref();
+        let parent = parent.map(|it| Arc::new(ParentNode::new(&it.servers, clock::now())));
+        if let Some(parent) = &parent
+            && let Some(document) =
+                ParentRules::stored(&settings.config_source, &home, &settings.document)
+        {
+            settings.document = Arc::new(document);
+            parent.set_has_rules();
+        }
+        let mut opened = OpenedDocument::open(
             settings.document_source,
             settings.document,
             settings.document_error,
@@ -265,20 +275,22 @@ impl Server {
                 (node, mastership, Some(reason), until)
             }
         };
-        let (parent, upstream) = match &settings.parent {
-            Some(settings) => {
-                let parent = Arc::new(ParentNode::new(&settings.servers, clock::now()));
-                let task = UpstreamTask::new(
-                    settings,
-                    node.clone(),
-                    advertise.parse().ok(),
-                    Arc::clone(&ledger),
-                    Arc::clone(&parent),
-                );
-                (Some(parent), Some(task.map_err(StartError::Parent)?))
-            }
-            None => (None, None),
-        };
+        let mut upstream = None;
+        if let (Some(parent), Some(of_parent)) = (&parent, &settings.parent) {
+            let task = UpstreamTask::new(
+                of_parent,
+                node.clone(),
+                advertise.parse().ok(),
+                Arc::clone(&ledger),
+                Arc::clone(parent),
+            );
+            upstream = Some(task.map_err(StartError::Parent)?);
+            let source = settings.config_source.clone();
+            let rules = ParentRules::new(of_parent, Arc::clone(parent), source, &home);
+            let rules = rules.map_err(StartError::Parent)?;
+            opened.follower = Some(DocumentFollower::Parent(rules));
+            opened.store = DocumentStore::Parent(Arc::clone(parent));
+        }
         let server = ServerInfo {
             server_id,
             node,

@@ -48,4 +48,5 @@ mod tables;
 mod tenants;
 mod tls;
 mod tree;
+mod tree_rules;
 mod typescript;

@@ -660,3 +660,23 @@ fn parameters_of_sharing_algorithms_are_read() {
         ]
     );
 }
+
+#[test]
+fn rules_of_another_document_replace_its_own() {
+    let parent = parse(
+        r#"{"resources": [{"identifier_glob": "*", "capacity": 5, "algorithm": {"kind": "FAIR_SHARE"}}],
+            "rules": [{"name": "a", "service": "shop", "resource": "db", "unit": "gauge"},
+                      {"name": "b", "service": "*", "resource": "api"}]}"#,
+    );
+    let own = Document::built_in();
+    let document = own.with_rules(&parent.all_rules().rules).unwrap();
+    assert_eq!(document.templates(), own.templates());
+    assert_eq!(document.all_rules(), parent.all_rules());
+    assert_eq!(document.rules_for("shop"), parent.rules_for("shop"));
+    assert!(document.warnings().is_empty());
+    assert_eq!(document.with_rules(&[]).unwrap(), own);
+
+    let mut twice = parent.all_rules().rules;
+    twice[1].name = twice[0].name.clone();
+    assert!(own.with_rules(&twice).is_err());
+}

@@ -4,11 +4,14 @@ use std::{error::Error, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ClientId, HintsResponse, NodeId, Problem, ReleaseRequest,
-    RulesResponse, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
-    ServerUrl, SpanId, TraceContext, TraceId,
+    CapacityRequest, CapacityResponse, ClientId, Discovery, HintsResponse, NodeId, Problem,
+    ReleaseRequest, RulesResponse, Seq, ServerCapacityRequest, ServerCapacityResponse,
+    ServerReleaseRequest, ServerUrl, SpanId, TraceContext, TraceId,
     headers::{REQUEST_ID, TRACEPARENT},
-    paths::{CAPACITY, CAPACITY_RELEASE, HINTS, RULES, SERVER_CAPACITY, SERVER_CAPACITY_RELEASE},
+    paths::{
+        CAPACITY, CAPACITY_RELEASE, DISCOVERY, HINTS, RULES, SERVER_CAPACITY,
+        SERVER_CAPACITY_RELEASE,
+    },
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -102,12 +105,16 @@ impl RequestError {
     }
 }
 
+/// The response to a request for rules.
 #[derive(Debug)]
-pub(super) enum FetchedRules {
+pub enum FetchedRules {
     /// The rules still have the `ETag` that was sent.
     NotModified,
+    /// Other rules, or the first ones.
     Modified {
+        /// The rules.
         rules: RulesResponse,
+        /// Their `ETag`.
         etag: Option<HeaderValue>,
     },
 }
@@ -170,19 +177,22 @@ impl<T: Transport> ControlPlaneClient<T> {
         self.request(endpoint, call, time, read_release)
     }
 
-    /// Fetches the rules of a service unless they have this `ETag`. Resolves within `time`.
+    /// Fetches the rules of a service, or all, unless they have this `ETag`. Resolves within `time`.
     pub(super) fn fetch_rules(
         &self,
         endpoint: usize,
-        service: &str,
+        service: Option<&str>,
         etag: Option<HeaderValue>,
         time: Duration,
     ) -> impl Future<Output = Outcome<FetchedRules>> + Send + use<T> {
-        let service = utf8_percent_encode(service, NON_ALPHANUMERIC);
+        let service = service.map(|it| utf8_percent_encode(it, NON_ALPHANUMERIC));
         let is_conditional = etag.is_some();
         let call = Call {
             method: Method::GET,
-            path: format!("{RULES}?service={service}"),
+            path: match service {
+                Some(service) => format!("{RULES}?service={service}"),
+                None => RULES.to_owned(),
+            },
             headers: etag
                 .map(|etag| (header::IF_NONE_MATCH, etag))
                 .into_iter()
@@ -192,6 +202,21 @@ impl<T: Transport> ControlPlaneClient<T> {
         self.request(endpoint, call, time, move |response| {
             read_rules(response, is_conditional)
         })
+    }
+
+    /// Asks a server about itself and its node.
+    pub(super) fn discover(
+        &self,
+        endpoint: usize,
+        time: Duration,
+    ) -> impl Future<Output = Outcome<Discovery>> + Send + use<T> {
+        let call = Call {
+            method: Method::GET,
+            path: DISCOVERY.to_owned(),
+            headers: HeaderMap::new(),
+            body: Ok(Vec::new()),
+        };
+        self.request(endpoint, call, time, read_discovery)
     }
 
     /// Requests leases for a node.
@@ -418,6 +443,19 @@ fn read_rules(
                 },
                 reason: failure_reason(status, problem.as_ref()),
             })
+        }
+    }
+}
+
+fn read_discovery(response: &Response<Bytes>) -> Result<Discovery, RequestError> {
+    match response.status() {
+        StatusCode::OK => from_slice(response.body()).map_err(|error| {
+            RequestError::unavailable(format!("responded with an invalid discovery: {error}"))
+        }),
+        status => {
+            let problem = from_slice(response.body()).ok();
+            let reason = failure_reason(status, problem.as_ref());
+            Err(RequestError::unavailable(reason))
         }
     }
 }

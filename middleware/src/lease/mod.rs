@@ -21,7 +21,7 @@ mod worker;
 #[cfg(feature = "reqwest")]
 pub use self::transport::HttpTransport;
 pub use self::{
-    client::{Transport, TransportError},
+    client::{FetchedRules, Transport, TransportError},
     event::{
         ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, Holding,
         ResourceTerms, Warning,

@@ -3,12 +3,13 @@
 use std::{fmt, time::Duration};
 
 use doorman_openapi::{
-    HintsResponse, NodeId, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
-    ServerUrl,
+    Discovery, HintsResponse, NodeId, ServerCapacityRequest, ServerCapacityResponse,
+    ServerReleaseRequest, ServerUrl,
 };
+use http::HeaderValue;
 
 use super::{
-    Failure, Transport,
+    Failure, FetchedRules, Transport,
     client::{ControlPlaneClient, FetchedHints, Outcome, Poller},
     hint_poller::{GRACE, WAIT},
 };
@@ -90,6 +91,31 @@ impl<T: Transport> ParentClient<T> {
                 FetchedHints::Unsupported => Hints::Unsupported,
             })
         }
+    }
+
+    /// Fetches all rules of the document, unless they have this `ETag`.
+    ///
+    /// # Errors
+    /// As [`request_leases`](Self::request_leases).
+    pub fn fetch_rules(
+        &self,
+        endpoint: usize,
+        etag: Option<HeaderValue>,
+        time: Duration,
+    ) -> impl Future<Output = Result<FetchedRules, (Failure, String)>> + Send + use<T> {
+        result(self.client.fetch_rules(endpoint, None, etag, time))
+    }
+
+    /// Asks a server about itself and its node.
+    ///
+    /// # Errors
+    /// As [`request_leases`](Self::request_leases).
+    pub fn discover(
+        &self,
+        endpoint: usize,
+        time: Duration,
+    ) -> impl Future<Output = Result<Discovery, (Failure, String)>> + Send + use<T> {
+        result(self.client.discover(endpoint, time))
     }
 
     /// The address of a server, for the log.

@@ -24,7 +24,7 @@ use super::{
     ActiveDocument, dry_run,
     etcd_store::{self, EtcdFailure, EtcdStore, NotRefreshed},
 };
-use crate::{leasing::LedgerUnavailable, observe::context, util::clock};
+use crate::{leasing::LedgerUnavailable, observe::context, upstream::ParentNode, util::clock};
 
 /// Concurrent operations of one kind: a parsed body may be many times its size.
 const MAX_RUNNING: usize = 2;
@@ -57,6 +57,8 @@ pub(crate) enum DocumentStore {
     Sqlite(Mutex<Store>),
     Etcd(Arc<EtcdStore>),
     ReadOnly,
+    /// The root of the tree has the document.
+    Parent(Arc<ParentNode>),
 }
 
 /// Limits the operations of one kind, so that none of the kinds blocks the others.
@@ -96,6 +98,8 @@ pub(crate) enum EditFailed<E> {
     Rejected(E),
     /// The document comes from this source.
     ReadOnly(String),
+    /// The root of the tree has the document.
+    AtRoot(Arc<ParentNode>),
     Busy,
     Store(StoreError),
     Etcd(EtcdFailure),
@@ -136,11 +140,14 @@ impl DocumentEditor {
         by: String,
         edit: impl Fn(&Document) -> Result<D, E> + Send + 'static,
     ) -> Result<Edit, EditFailed<E>> {
-        if let DocumentStore::ReadOnly = self.store {
-            return Err(EditFailed::ReadOnly(self.source.clone()));
+        match &self.store {
+            DocumentStore::ReadOnly => return Err(EditFailed::ReadOnly(self.source.clone())),
+            DocumentStore::Parent(parent) => return Err(EditFailed::AtRoot(Arc::clone(parent))),
+            DocumentStore::Sqlite(_) | DocumentStore::Etcd(_) => {}
         }
         self.run(&self.changes, move |editor| match &editor.store {
             DocumentStore::ReadOnly => Err(EditFailed::ReadOnly(editor.source.clone())),
+            DocumentStore::Parent(parent) => Err(EditFailed::AtRoot(Arc::clone(parent))),
             DocumentStore::Sqlite(store) => editor.edit_sqlite(store, &by, edit),
             DocumentStore::Etcd(store) => {
                 Handle::current().block_on(editor.edit_etcd(store, &by, edit))
@@ -272,6 +279,9 @@ impl DocumentEditor {
         pause: impl Fn() -> Duration + Send + 'static,
         edit: impl FnOnce(&Document) -> Result<D, E> + Send + 'static,
     ) -> Result<DryRun, EditFailed<E>> {
+        if let DocumentStore::Parent(parent) = &self.store {
+            return Err(EditFailed::AtRoot(Arc::clone(parent)));
+        }
         self.run(&self.dry_runs, move |editor| {
             let before = editor.active.get();
             let edited: Edited = edit(&before).map_err(EditFailed::Rejected)?.into();
@@ -294,7 +304,7 @@ impl DocumentEditor {
         limit: usize,
     ) -> Result<Vec<PastChange>, EditFailed<Infallible>> {
         self.run(&self.reads, move |editor| match &editor.store {
-            DocumentStore::ReadOnly => Ok(Vec::new()),
+            DocumentStore::ReadOnly | DocumentStore::Parent(_) => Ok(Vec::new()),
             DocumentStore::Sqlite(store) => {
                 let store = store.lock().unwrap_or_else(PoisonError::into_inner);
                 store.history(before, limit).map_err(EditFailed::Store)
@@ -313,7 +323,7 @@ impl DocumentEditor {
     ) -> Result<Document, EditFailed<RevisionError>> {
         self.run(&self.reads, move |editor| {
             let document = match &editor.store {
-                DocumentStore::ReadOnly => Err(RevisionError::Absent {
+                DocumentStore::ReadOnly | DocumentStore::Parent(_) => Err(RevisionError::Absent {
                     revision,
                     retained: None,
                 }),

@@ -1,4 +1,5 @@
-//! The active document and its changes: at the start, by its source, and over HTTP.
+//! The active document and its changes: at the start, by its source, and over HTTP. A node below the
+//! root has only the rules of its parent.
 
 mod active;
 mod dry_run;
@@ -6,6 +7,7 @@ mod editor;
 mod etcd_store;
 mod file;
 mod opened;
+mod parent;
 pub(crate) mod warnings;
 
 #[cfg(test)]
@@ -17,6 +19,7 @@ pub(crate) use self::{
     etcd_store::{EtcdFailure, EtcdStore},
     file::DocumentFile,
     opened::{DocumentFollower, OpenDocumentError, OpenedDocument},
+    parent::ParentRules,
 };
 
 pub use self::opened::DocumentState;

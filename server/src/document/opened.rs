@@ -8,7 +8,7 @@ use std::{
 use doorman_config::{Document, OpenError, OpenedStore, Source, Store};
 use tokio::task;
 
-use super::{ActiveDocument, DocumentFile, DocumentStore, EtcdFailure, EtcdStore};
+use super::{ActiveDocument, DocumentFile, DocumentStore, EtcdFailure, EtcdStore, ParentRules};
 use crate::{etcd::EtcdClient, util::clock};
 
 /// How the document of a start relates to its source.
@@ -39,6 +39,7 @@ pub(crate) struct OpenedDocument {
 pub(crate) enum DocumentFollower {
     File(DocumentFile),
     Etcd(Arc<EtcdStore>),
+    Parent(ParentRules),
 }
 
 impl DocumentFollower {
@@ -47,6 +48,7 @@ impl DocumentFollower {
         match self {
             Self::File(file) => file.follow(active).await,
             Self::Etcd(store) => store.follow(active).await,
+            Self::Parent(rules) => rules.follow(active).await,
         }
     }
 }

@@ -2,9 +2,10 @@
 //! rules its token may name. No decision depends on whether the thing exists.
 
 use doorman_config::{Document, DocumentDiff, MAX_DOCUMENT_BYTES, Restrictions, Rule, Template};
-use doorman_openapi::{FieldError, Glob, ResourceId, Seconds};
+use doorman_openapi::{FieldError, Glob, ResourceId, Scope, Seconds};
 
 use super::error::ApiError;
+use crate::auth::Caller;
 
 /// How much of a document the templates and rules of a restricted token may fill.
 const MAX_OWNED_BYTES: usize = MAX_DOCUMENT_BYTES / 4;
@@ -38,6 +39,26 @@ pub(super) fn client(name: &str, restrictions: &Restrictions) -> Result<(), ApiE
 /// 403.
 pub(super) fn service(name: &str, restrictions: &Restrictions) -> Result<(), ApiError> {
     check(restrictions.allows_service(name), "service", name)
+}
+
+/// Checks that a caller may read the rules of all services.
+///
+/// # Errors
+/// 403.
+pub(super) fn all_services(caller: &Caller) -> Result<(), ApiError> {
+    const SCOPES: &[Scope] = &[Scope::Server, Scope::TemplatesRead];
+
+    if !caller.may(SCOPES) {
+        return Err(ApiError::missing_scope(SCOPES)
+            .with_hint("with the query parameter `service` the scope `capacity` suffices"));
+    }
+    match caller.restrictions().services {
+        None => Ok(()),
+        Some(_) => Err(ApiError::restricted(
+            "the response has the rules of all services; the token is restricted to some: pass the \
+             query parameter `service`",
+        )),
+    }
 }
 
 /// # Errors

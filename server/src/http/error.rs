@@ -15,6 +15,7 @@ use crate::{
     document::{EditFailed, EtcdFailure},
     leasing::{LedgerUnavailable, NotGranted},
     quota::{LimitScope, RateLimited},
+    upstream::ParentNode,
 };
 
 /// `Retry-After` of a 503, in seconds.
@@ -92,6 +93,18 @@ impl ApiError {
         const CHALLENGE: &str = r#"Bearer realm="doorman", error="insufficient_scope", error_description="the token is restricted""#;
         Self::new(ProblemType::Forbidden, detail)
             .with_challenge(HeaderValue::from_static(CHALLENGE))
+    }
+
+    /// The document is at the root of the tree, and not at this node.
+    pub(crate) fn at_root(kind: ProblemType, parent: &ParentNode) -> Self {
+        let root = match parent.root() {
+            Some(root) => format!("the root, {root}"),
+            None => format!("the root; the parent is {}", parent.servers().join(",")),
+        };
+        Self::new(
+            kind,
+            format!("this node has no document; it is read and changed at {root}"),
+        )
     }
 
     /// 307 to a path of the master, or 503 if the master is unknown.
@@ -364,6 +377,7 @@ impl<E: Into<Self>> From<EditFailed<E>> for ApiError {
                     "the document is read-only over HTTP: it comes from {source}; change it there"
                 ),
             ),
+            EditFailed::AtRoot(parent) => Self::at_root(ProblemType::Conflict, &parent),
             EditFailed::Busy => Self::new(
                 ProblemType::Unavailable,
                 "too many concurrent document changes",

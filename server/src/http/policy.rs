@@ -56,8 +56,11 @@ pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
         // The handler asks for the scope of a client or of a node.
         paths::HINTS if reads => (AnyOf(&[Scope::Capacity, Scope::Server]), Request),
         paths::DISCOVERY if reads => (AnyOf(Scope::ALL), Request),
-        // A layer polls its rules with the token that it leases with.
-        paths::RULES if reads => (AnyOf(&[Scope::Capacity, Scope::TemplatesRead]), Request),
+        // A layer and a node poll the rules with the token that they lease with.
+        paths::RULES if reads => (
+            AnyOf(&[Scope::Capacity, Scope::Server, Scope::TemplatesRead]),
+            Request,
+        ),
         paths::TEMPLATES | paths::TEMPLATE | paths::RULE | paths::HISTORY | paths::REVISION
             if reads =>
         {

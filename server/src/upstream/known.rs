@@ -2,7 +2,7 @@
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 use doorman_openapi::{
@@ -12,6 +12,7 @@ use prometheus_client::{
     metrics::gauge::ConstGauge,
     registry::{Registry, Unit},
 };
+use tokio::sync::Notify;
 use tower_doorman::lease::Failure;
 
 use crate::observe::metrics::counters;
@@ -28,6 +29,17 @@ pub(crate) struct ParentNode {
     known: Mutex<Known>,
     requests: Requests,
     started: Moment,
+    rules: Rules,
+}
+
+/// Which rules of the parent this server has.
+#[derive(Debug, Default)]
+struct Rules {
+    are_known: AtomicBool,
+    /// The parent says that they have changed.
+    changed: Notify,
+    /// The server that answers for them, plus one; 0 while none does.
+    source: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +72,7 @@ impl ParentNode {
             known: Mutex::default(),
             requests: Requests::default(),
             started: now,
+            rules: Rules::default(),
         }
     }
 
@@ -119,9 +132,43 @@ impl ParentNode {
         known.set_node(&discovery.node, discovery.epoch, now);
     }
 
-    /// Records whether the rules could be fetched.
-    pub(crate) fn on_rules(&self, error: Option<&str>) {
-        self.known().document_error = error.map(truncated);
+    /// Whether this server has rules of the parent. They may be older ones.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.rules.are_known.load(Ordering::Relaxed)
+    }
+
+    /// This server has rules of the parent.
+    pub(crate) fn set_has_rules(&self) {
+        self.rules.are_known.store(true, Ordering::Relaxed);
+    }
+
+    /// The server that answers for the rules; `None` while none does.
+    pub(super) fn rules_source(&self) -> Option<usize> {
+        self.rules.source.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Records which server has answered for the rules, or why none did.
+    pub(crate) fn on_rules(&self, answer: Result<usize, &str>) {
+        let source = answer.map_or(0, |server| server.saturating_add(1));
+        self.rules.source.store(source, Ordering::Relaxed);
+        self.known().document_error = answer.err().map(truncated);
+    }
+
+    /// The rules have changed, says a server of the parent.
+    pub(super) fn announce_rules(&self, server: usize) {
+        self.rules
+            .source
+            .store(server.saturating_add(1), Ordering::Relaxed);
+        self.rules.changed.notify_one();
+    }
+
+    /// Waits for the rules to change. Returns the server that says so.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(crate) async fn rules_changed(&self) -> Option<usize> {
+        self.rules.changed.notified().await;
+        self.rules_source()
     }
 
     pub(crate) fn status(&self, now: Moment) -> ParentStatus {
@@ -249,10 +296,10 @@ mod tests {
         assert_eq!(error(), None);
         parent.on_failure(&Failure::Redirected { to: None }, &"x".repeat(1000));
         assert_eq!(error().unwrap().len(), MAX_ERROR);
-        parent.on_rules(Some("no rules"));
+        parent.on_rules(Err("no rules"));
         parent.on_leases(&leases(1, &[]), now, now);
         assert_eq!(error().unwrap(), "no rules");
-        parent.on_rules(None);
+        parent.on_rules(Ok(0));
         assert_eq!(error(), None);
     }
 }

@@ -220,7 +220,8 @@ impl UpstreamTask {
 
     /// The server of the parent to poll.
     fn source(&self) -> Option<usize> {
-        self.reign.as_ref()?.1.holder().hint_source(None)
+        let holder = self.reign.as_ref()?.1.holder();
+        holder.hint_source(self.parent.rules_source())
     }
 
     fn poll(&mut self) {
@@ -247,6 +248,9 @@ impl UpstreamTask {
         let interval = upstream.holder().refresh_interval().max(MIN_POLL_PAUSE);
         match answer {
             Ok(Hints::Received(hints)) => {
+                if hints.rules {
+                    self.parent.announce_rules(endpoint);
+                }
                 if upstream
                     .holder()
                     .is_from_master(&hints.node, hints.epoch, now)

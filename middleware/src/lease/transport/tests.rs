@@ -114,7 +114,7 @@ async fn server_without_tls_at_an_https_address_gets_a_hint() {
         servers: [server.parse().unwrap()].into(),
         credentials: None,
     };
-    let rules = client.fetch_rules(0, "orders", None, Duration::from_secs(60));
+    let rules = client.fetch_rules(0, Some("orders"), None, Duration::from_secs(60));
     let reason = rules.await.result.unwrap_err().reason;
     let hint = "; is the server's address http:// and not https://?";
     assert!(reason.ends_with(hint), "{reason}");

@@ -169,7 +169,7 @@ impl<T: Transport> Worker<T> {
             let WorkerParts {
                 client, service, ..
             } = &self.parts;
-            let fetch = client.fetch_rules(endpoint, service, etag, TIMEOUT);
+            let fetch = client.fetch_rules(endpoint, Some(service), etag, TIMEOUT);
             self.rules_requests.push(Box::pin(fetch));
         }
     }

@@ -10,8 +10,8 @@ use axum::{
     extract::State,
     http::{HeaderMap, Response, Uri},
 };
-use doorman_config::Restrictions;
-use doorman_openapi::{Rule, RuleName, RulesResponse, paths};
+use doorman_config::{Document, Restrictions};
+use doorman_openapi::{ProblemType, Rule, RuleName, RulesResponse, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::edit::{self, EditRequest, PatchRequest, PutRequest, WithWarnings};
@@ -30,7 +30,7 @@ use crate::{
             schemas::{ChangedRule, DeletedOrDryRun, PatchRule, PutRule, RuleOrDryRun},
         },
         response::conditional,
-        state::AppState,
+        state::{AppState, ServerInfo},
     },
     quota::Quotas,
 };
@@ -48,12 +48,15 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// In the order of the document, in which they apply. All rules that match a request apply
 /// together; one that exempts a request ends the list for it. With the `ETag` of an earlier
 /// response in `If-None-Match` the response is 304 while nothing has changed for this service.
+///
+/// Without `service` the list has all rules, which a node serves to its own clients. That needs the
+/// scope `server` or `templates:read`, and a token that is not restricted to some services.
 #[utoipa::path(
     get,
     path = paths::RULES,
     tag = "rules",
     params(
-        ("service" = inline(String), Query, min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The name of the service: 1 to 256 bytes of UTF-8 without control characters", example = "orders"),
+        ("service" = inline(Option<String>), Query, nullable = false, min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The name of the service: 1 to 256 bytes of UTF-8 without control characters. Default: all services", example = "orders"),
         ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier response")
     ),
     responses(
@@ -90,13 +93,21 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 )]
 async fn list_rules(
     State(active): State<Arc<ActiveDocument>>,
+    State(server): State<Arc<ServerInfo>>,
     caller: Caller,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     let [service] = query::parse(&uri, ["service"])?;
-    let service =
-        service.ok_or_else(|| ApiError::malformed("missing query parameter `service`"))?;
+    let Some(service) = service else {
+        authorize::all_services(&caller)?;
+        let document = active_rules(&active, &server)?;
+        return Ok(conditional::json(
+            &headers,
+            &document.rules_version(),
+            || document.all_rules(),
+        ));
+    };
     let is_name = (1..=MAX_SERVICE_BYTES).contains(&service.len());
     if !is_name || service.chars().any(char::is_control) {
         return Err(ApiError::malformed(
@@ -104,11 +115,25 @@ async fn list_rules(
         ));
     }
     authorize::service(&service, caller.restrictions())?;
-    let document = active.get();
+    let document = active_rules(&active, &server)?;
     let version = document.rules_version_for(&service);
     Ok(conditional::json(&headers, &version, || {
         document.rules_for(&service)
     }))
+}
+
+/// The document with the rules.
+///
+/// # Errors
+/// 503 at a node that does not know those of its parent yet: a layer keeps the rules that it has.
+fn active_rules(active: &ActiveDocument, server: &ServerInfo) -> Result<Arc<Document>, ApiError> {
+    match &server.parent {
+        Some(parent) if !parent.has_rules() => Err(ApiError::new(
+            ProblemType::Unavailable,
+            "the rules of the parent node are not known yet",
+        )),
+        _ => Ok(active.get()),
+    }
 }
 
 /// Read a rule
@@ -147,17 +172,19 @@ async fn list_rules(
         ),
         (status = NOT_MODIFIED, description = "The rule has the version of `If-None-Match`"),
         ReadErrors,
-        NotFoundError
+        NotFoundError,
+        UnavailableError
     )
 )]
 async fn get_rule(
     State(active): State<Arc<ActiveDocument>>,
+    State(server): State<Arc<ServerInfo>>,
     caller: Caller,
     PathParam(name): PathParam,
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
-    let document = active.get();
+    let document = active_rules(&active, &server)?;
     authorize::rule(document.rule(&name), &name, caller.restrictions())?;
     let Some(rule) = document.rule(&name) else {
         return Err(edit::not_found("rule", &name));

@@ -11,7 +11,7 @@ use axum::{
     http::{HeaderMap, Response},
 };
 use doorman_config::{Document, Restrictions};
-use doorman_openapi::{Document as DocumentSchema, Template, paths};
+use doorman_openapi::{Document as DocumentSchema, ProblemType, Template, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::edit::{self, EditRequest, PatchRequest, PutRequest, WithWarnings};
@@ -30,7 +30,7 @@ use crate::{
             },
         },
         response::conditional,
-        state::AppState,
+        state::{AppState, ServerInfo},
     },
     quota::Quotas,
 };
@@ -49,7 +49,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// Read the document
 ///
 /// All templates and rules, with every default written out. Only a template that takes its
-/// algorithm from the one for `*` has none.
+/// algorithm from the one for `*` has none. A node below the root of a tree has no document (404).
 #[utoipa::path(
     get,
     path = paths::TEMPLATES,
@@ -80,21 +80,35 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
             })
         ),
         (status = NOT_MODIFIED, description = "The document has the version of `If-None-Match`"),
-        ReadErrors
+        ReadErrors,
+        NotFoundError
     )
 )]
 async fn get_templates(
     State(active): State<Arc<ActiveDocument>>,
+    State(server): State<Arc<ServerInfo>>,
     caller: Caller,
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     authorize::whole_document(caller.restrictions())?;
+    check_has_templates(&server)?;
     let document = active.get();
     edit::check_if_match(&headers, document.version())?;
     Ok(conditional::json(&headers, document.version(), || {
         &*document
     }))
+}
+
+/// A node below the root has no templates: terms come with the leases of its parent.
+///
+/// # Errors
+/// 404.
+fn check_has_templates(server: &ServerInfo) -> Result<(), ApiError> {
+    match &server.parent {
+        Some(parent) => Err(ApiError::at_root(ProblemType::NotFound, parent)),
+        None => Ok(()),
+    }
 }
 
 /// Replace the document
@@ -214,12 +228,14 @@ async fn replace_templates(
 )]
 async fn get_template(
     State(active): State<Arc<ActiveDocument>>,
+    State(server): State<Arc<ServerInfo>>,
     caller: Caller,
     PathParam(glob): PathParam,
     NoQuery: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     authorize::template(&glob, caller.restrictions())?;
+    check_has_templates(&server)?;
     let document = active.get();
     let Some(template) = document.template(&glob) else {
         return Err(edit::not_found("template", &glob));

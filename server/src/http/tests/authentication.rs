@@ -32,6 +32,11 @@ pub(super) fn guarded() -> Vec<(Method, String, &'static [Scope])> {
         .into_iter()
         .filter_map(|(method, path)| {
             let scopes = access(&method, &path)?.scopes()?;
+            // Without a service it lists all rules, which not all of the scopes allow.
+            let path = match &*path {
+                paths::RULES => format!("{path}?service=shop"),
+                _ => path,
+            };
             Some((method, path, scopes))
         })
         .collect()

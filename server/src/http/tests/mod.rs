@@ -149,13 +149,13 @@ impl AppState {
     }
 
     fn with_store(self, store: Store) -> Self {
+        self.with_document_store(DocumentStore::Sqlite(Mutex::new(store)))
+    }
+
+    fn with_document_store(self, store: DocumentStore) -> Self {
         self.with(|parts| {
             let document = Arc::clone(&parts.document);
-            parts.editor = Arc::new(DocumentEditor::new(
-                document,
-                DocumentStore::Sqlite(Mutex::new(store)),
-                "store",
-            ));
+            parts.editor = Arc::new(DocumentEditor::new(document, store, "store"));
         })
     }
 }

@@ -325,6 +325,18 @@ async fn tenant_sees_only_its_own_resources() {
         .get(&tenant_a(), "/v1/rules?service=b-web")
         .await
         .problem(403);
+    // All rules are for nodes.
+    tenants.get(&tenant_a(), "/v1/rules").await.problem(403);
+    for (scope, status) in [
+        ("server", 200),
+        ("templates:read", 200),
+        ("capacity", 403),
+        ("status:read", 403),
+    ] {
+        let token = token(&json!({"sub": "node", "scope": scope}));
+        let reply = tenants.get(&token, "/v1/rules").await;
+        assert_eq!(reply.status, status, "{scope}");
+    }
     // The metrics name resources of all tenants.
     tenants.get(&tenant_a(), "/metrics").await.problem(403);
     assert_eq!(tenants.get(&operator(), "/metrics").await.status, 200);

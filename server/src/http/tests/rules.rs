@@ -60,6 +60,21 @@ async fn service_gets_its_rules_in_order() {
 }
 
 #[tokio::test]
+async fn all_rules_are_listed_without_a_service() {
+    let router = with_rules(RULES);
+    let reply = get(&router, "/v1/rules").await;
+    let etag = reply.header("etag").to_owned();
+    let rules = reply.json()["rules"].clone();
+    let names: Vec<_> = rules.as_array().unwrap().iter().collect();
+    let names: Vec<_> = names.iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, ["health", "per-tenant", "all"]);
+    assert_eq!(get_unless(&router, "/v1/rules", &etag).await.status, 304);
+    // A change that concerns another service.
+    let changed = with_rules(&RULES.replace("resource: api", "resource: db"));
+    assert_eq!(get_unless(&changed, "/v1/rules", &etag).await.status, 200);
+}
+
+#[tokio::test]
 async fn known_rules_are_not_modified() {
     let router = with_rules(RULES);
     let reply = get(&router, "/v1/rules?service=orders").await;
@@ -109,11 +124,10 @@ async fn new_document_has_new_rules() {
 }
 
 #[tokio::test]
-async fn service_parameter_is_required() {
+async fn service_parameter_is_a_name() {
     let router = with_rules(RULES);
     let long = format!("service={}", "x".repeat(257));
     for (query, word) in [
-        ("", "missing query parameter `service`"),
         ("service=", "`service`"),
         ("service=a%0A", "`service`"),
         ("service=%ff", "`service`"),

@@ -1,5 +1,6 @@
 //! Nodes of the server tree: as holders, and as servers below a parent.
 
+use doorman_openapi::Discovery;
 use serde_json::json;
 use tower_doorman::lease::Failure;
 
@@ -54,4 +55,58 @@ async fn status_of_a_node_has_its_parent() {
     assert_eq!(status["level"], 1);
     let status = get(&crate::http::tests::router(), "/v1/status").await;
     assert_eq!(status.json().get("parent"), None);
+}
+
+#[tokio::test]
+async fn node_has_no_rules_until_its_parent_answers() {
+    let (app, parent) = node_app();
+    let router = crate::http::router(app);
+    for path in ["/v1/rules?service=shop", "/v1/rules", "/v1/rules/all"] {
+        get(&router, path).await.problem(503);
+    }
+    parent.set_has_rules();
+    let rules = get(&router, "/v1/rules?service=shop").await.json();
+    assert_eq!(rules["rules"], json!([]));
+}
+
+#[tokio::test]
+async fn document_of_a_node_is_at_the_root() {
+    let (app, parent) = node_app();
+    let app = app.with_document_store(DocumentStore::Parent(Arc::clone(&parent)));
+    let router = crate::http::router(app);
+    let details = async || {
+        let mut details = Vec::new();
+        for path in ["/v1/templates", "/v1/templates/db"] {
+            details.push(get(&router, path).await.problem(404).detail);
+        }
+        for (path, body) in [
+            ("/v1/templates", r#"{"resources": []}"#),
+            ("/v1/templates?dry_run=true", r#"{"resources": []}"#),
+            ("/v1/templates/db", r#"{"capacity": 5}"#),
+            ("/v1/rules/all", r#"{"service": "*", "resource": "db"}"#),
+        ] {
+            details.push(put(&router, path, body).await.problem(409).detail);
+        }
+        details
+    };
+    let expected = "at the root; the parent is http://127.0.0.1:7399";
+    for detail in details().await {
+        assert!(detail.ends_with(expected), "{detail}");
+    }
+    let discovery = get(&router, "/v1/discovery").await.json();
+    let mut discovery: Discovery = serde_json::from_value(discovery).unwrap();
+    assert_eq!(discovery.root, None);
+    discovery.root = Some("http://root:7300".to_owned());
+    parent.on_discovery(&discovery, clock::now());
+    for detail in details().await {
+        assert!(
+            detail.ends_with("at the root, http://root:7300"),
+            "{detail}"
+        );
+    }
+    let status = get(&router, "/v1/discovery").await.json();
+    assert_eq!(
+        (&status["root"], &status["level"]),
+        (&json!("http://root:7300"), &json!(2))
+    );
 }
