@@ -8,6 +8,9 @@ use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use crate::version::Version;
 
+/// The default of [`Template::decay_factor`].
+const DECAY_FACTOR: f64 = 0.5;
+
 /// The shortest refresh interval that a node derives from its parent's, in seconds.
 const MIN_REFRESH_INTERVAL: f64 = 1.0;
 
@@ -51,6 +54,7 @@ pub(crate) struct Parameters {
     pub(crate) surplus: Option<f64>,
     pub(crate) granularity: Option<Capacity>,
     pub(crate) floor: Option<f64>,
+    pub(crate) decay_factor: Option<f64>,
 }
 
 impl Parameters {
@@ -59,11 +63,13 @@ impl Parameters {
             surplus,
             granularity,
             floor,
+            decay_factor,
         } = self;
         let parameters = [
             ("surplus", surplus),
             ("granularity", granularity.map(Capacity::get)),
             ("floor", floor),
+            ("decay_factor", decay_factor),
         ];
         let set = parameters.into_iter().filter_map(|(name, value)| {
             Some(Parameter {
@@ -86,6 +92,7 @@ impl Parameters {
                 "surplus" => parameters.surplus = part,
                 "granularity" => parameters.granularity = Some(value),
                 "floor" => parameters.floor = part,
+                "decay_factor" => parameters.decay_factor = part.filter(|factor| *factor > 0.0),
                 _ => {}
             }
         }
@@ -95,10 +102,10 @@ impl Parameters {
 
 impl Template {
     /// The template of a resource that is leased from a parent node, by its response: `None` if no
-    /// template of the parent matched. Refresh intervals are `interval_factor` times those of the
-    /// parent, but at least a second.
+    /// template of the parent matched. Refresh intervals are those of the parent times the
+    /// [`decay_factor`](Self::decay_factor), but at least a second.
     #[must_use]
-    pub fn of_parent(response: &ServerResourceResponse, interval_factor: f64) -> Option<Self> {
+    pub fn of_parent(response: &ServerResourceResponse) -> Option<Self> {
         let ServerResourceResponse {
             answer,
             algorithm:
@@ -108,7 +115,9 @@ impl Template {
                 },
             levels: _,
         } = response;
-        let interval = algorithm.refresh_interval.get() * interval_factor;
+        let parameters = Parameters::from_list(parameters);
+        let factor = parameters.decay_factor.unwrap_or(DECAY_FACTOR);
+        let interval = algorithm.refresh_interval.get() * factor;
         let shortest = MIN_REFRESH_INTERVAL.min(algorithm.refresh_interval.get());
         Some(Self {
             identifier_glob: Glob::new(answer.template.as_deref()?).ok()?,
@@ -125,7 +134,7 @@ impl Template {
                     ..algorithm.clone()
                 },
                 learning_mode_duration: None,
-                parameters: Parameters::from_list(parameters),
+                parameters,
             },
             has_own_algorithm: true,
         })
@@ -236,6 +245,13 @@ impl Template {
     #[must_use]
     pub fn floor(&self) -> f64 {
         self.section.parameters.floor.unwrap_or(0.0)
+    }
+
+    /// The part of the refresh interval after which the holders of a node below this one refresh,
+    /// more than 0 and at most 1. The default is 0.5.
+    #[must_use]
+    pub fn decay_factor(&self) -> f64 {
+        self.section.parameters.decay_factor.unwrap_or(DECAY_FACTOR)
     }
 }
 

@@ -91,7 +91,7 @@ pub struct TemplateAlgorithm {
     pub parameters: Vec<Parameter>,
 }
 
-/// A parameter of an algorithm: `surplus`, `granularity` or `floor`.
+/// A parameter of an algorithm: `surplus`, `granularity`, `floor` or `decay_factor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -53,7 +53,7 @@ pub(crate) fn parameter_name() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)
         .description(Some("The name."))
-        .enum_values(Some(["surplus", "granularity", "floor"]))
+        .enum_values(Some(["surplus", "granularity", "floor", "decay_factor"]))
         .build()
 }
 

@@ -35,6 +35,7 @@ BEYOND_SCHEMAS = [
     r"must be left out: only `delay` has one",
     r"is missing; must be NO_ALGORITHM",
     r"must be a number from 0 to 1 for (surplus|floor)",
+    r"must be a number above 0 and at most 1 for decay_factor",
     r"must be 0 or a number from 0.000001 for granularity",
     r"is missing; must be a resource",
     # Grammars of globs, paths, resources with placeholders, and misspelled methods.

@@ -340,15 +340,17 @@ enum ParameterName {
     Surplus,
     Granularity,
     Floor,
+    DecayFactor,
 }
 
 const PARAMETER_NAME: FieldType<ParameterName> = FieldType {
-    expected: "surplus, granularity or floor",
+    expected: "surplus, granularity, floor or decay_factor",
     parse: |value| {
         let names = [
             ("surplus", ParameterName::Surplus),
             ("granularity", ParameterName::Granularity),
             ("floor", ParameterName::Floor),
+            ("decay_factor", ParameterName::DecayFactor),
         ];
         one_of(value, &names)
     },
@@ -396,9 +398,13 @@ fn parameter(
     let number = fields.required("value", &PARAMETER_VALUE, errors);
     let (name, number) = (name?, number?);
     if let Some(kind) = kind
+        && !matches!(name, ParameterName::DecayFactor)
         && !takes_parameters(kind)
     {
-        let message = format!("must be left out: {} takes no parameters", kind_name(kind));
+        let message = format!(
+            "must be left out: {} takes no parameters but decay_factor",
+            kind_name(kind)
+        );
         return Err(item.error(message, errors));
     }
     if let (ParameterName::Floor, Some(kind)) = (name, kind)
@@ -413,7 +419,13 @@ fn parameter(
             Some("0 or a number from 0.000001 for granularity")
         }
         ParameterName::Floor if number > 1.0 => Some("a number from 0 to 1 for floor"),
-        ParameterName::Surplus | ParameterName::Granularity | ParameterName::Floor => None,
+        ParameterName::DecayFactor if number == 0.0 || number > 1.0 => {
+            Some("a number above 0 and at most 1 for decay_factor")
+        }
+        ParameterName::Surplus
+        | ParameterName::Granularity
+        | ParameterName::Floor
+        | ParameterName::DecayFactor => None,
     };
     if let (Some(expected), Some(item)) = (out_of_range, fields.get("value")) {
         let message = format!("must be {expected}, not {}", item.node.value);
@@ -426,6 +438,10 @@ fn parameter(
             parameters.granularity.replace(step).map(|_| "granularity")
         }
         ParameterName::Floor => parameters.floor.replace(number).map(|_| "floor"),
+        ParameterName::DecayFactor => parameters
+            .decay_factor
+            .replace(number)
+            .map(|_| "decay_factor"),
     };
     match repeated {
         Some(name) => Err(item.error(format!("must be left out: {name} is already set"), errors)),

@@ -264,7 +264,7 @@ fn algorithm_is_checked() {
     );
     check_algorithm(
         "kind: STATIC, parameters: [{name: surplus, value: \"0.2\"}]",
-        "4:42: resources[0] \"db\": algorithm.parameters[0]: must be left out: STATIC takes no parameters",
+        "4:42: resources[0] \"db\": algorithm.parameters[0]: must be left out: STATIC takes no parameters but decay_factor",
     );
     check_algorithm(
         "kind: FAIR_SHARE, parameters: [{name: surplus, value: \"1.5\"}]",
@@ -290,9 +290,18 @@ fn algorithm_is_checked() {
         "kind: PRIORITY_SHARE, parameters: [{name: floor, value: 0.1}, {name: floor, value: 0}]",
         "4:77: resources[0] \"db\": algorithm.parameters[1]: must be left out: floor is already set",
     );
+    for value in ["0", "1.5"] {
+        check_algorithm(
+            &format!("kind: SUPPRESSION, parameters: [{{name: decay_factor, value: {value}}}]"),
+            &format!(
+                "4:75: resources[0] \"db\": algorithm.parameters[0].value: must be a number \
+                 above 0 and at most 1 for decay_factor, not {value}"
+            ),
+        );
+    }
     check_algorithm(
         "kind: FAIR_SHARE, parameters: [{name: size, value: 1}]",
-        "4:53: resources[0] \"db\": algorithm.parameters[0].name: must be surplus, granularity or floor, not the text \"size\"",
+        "4:53: resources[0] \"db\": algorithm.parameters[0].name: must be surplus, granularity, floor or decay_factor, not the text \"size\"",
     );
     check_algorithm(
         "kind: FAIR_SHARE, parameters: [{name: surplus, value: lots}]",
@@ -330,7 +339,7 @@ fn suppression_and_shared_bucket_are_for_rates_only() {
         let shown =
             errors(&with("rate", ", parameters: [{name: surplus, value: 0.1}]")).to_string();
         assert!(
-            shown.ends_with(&format!("{kind} takes no parameters")),
+            shown.ends_with(&format!("{kind} takes no parameters but decay_factor")),
             "{shown}"
         );
         // The algorithm may be that of the template for `*`.

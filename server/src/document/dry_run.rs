@@ -244,7 +244,7 @@ impl Comparison<'_> {
 }
 
 /// The fields of a template, as text.
-fn fields(template: &Template) -> [(&'static str, String); 13] {
+fn fields(template: &Template) -> [(&'static str, String); 14] {
     let algorithm = template.algorithm();
     let safe_capacity = match template.safe_capacity() {
         SafeCapacityRule::Dynamic => "an equal part".to_owned(),
@@ -272,6 +272,7 @@ fn fields(template: &Template) -> [(&'static str, String); 13] {
         ("surplus", template.surplus().to_string()),
         ("granularity", template.granularity().to_string()),
         ("floor", template.floor().to_string()),
+        ("decay_factor", template.decay_factor().to_string()),
     ]
 }
 

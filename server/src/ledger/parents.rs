@@ -27,9 +27,6 @@ use super::{
     terms::ResourceTerms,
 };
 
-/// The part of the parent's refresh interval after which holders refresh.
-const DECAY_FACTOR: f64 = 0.5;
-
 /// Templates beyond this many are built anew for each response.
 const MAX_TEMPLATES: usize = 64;
 
@@ -58,7 +55,7 @@ impl Parents {
 
     /// The template of a response, shared with other resources as long as it is the same.
     fn template(&mut self, response: &ServerResourceResponse) -> Option<Arc<Template>> {
-        let template = Template::of_parent(response, DECAY_FACTOR)?;
+        let template = Template::of_parent(response)?;
         let known = self.templates.get(template.identifier_glob());
         if let Some(known) = known.filter(|known| ***known == template) {
             return Some(Arc::clone(known));

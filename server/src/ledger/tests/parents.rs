@@ -614,3 +614,24 @@ fn levels_pass_through_a_node_with_enough() {
         assert!((has - share).abs() < 0.01 * share, "{algorithm}: {has}");
     }
 }
+
+#[test]
+fn refresh_intervals_shrink_by_the_decay_factor() {
+    let intervals = |parameters: &str| {
+        let text = format!(
+            "resources: [{{identifier_glob: db, capacity: 100, algorithm: {{kind: STATIC, \
+             refresh_interval: 8{parameters}}}}}]"
+        );
+        let document = Arc::new(Document::parse(&text).unwrap());
+        let mut tree = Tree::new(document, &[("eu", None), ("eu-1", Some(0))]);
+        [(1, "a"), (0, "b")].map(|(node, client)| {
+            let grant = tree.refresh(node, client, 5.0, 0.0);
+            grant.refresh_interval.get()
+        })
+    };
+    assert_eq!(intervals(""), [2.0, 4.0]);
+    let quarter = ", parameters: [{name: decay_factor, value: 0.25}]";
+    assert_eq!(intervals(quarter), [1.0, 2.0]);
+    let whole = ", parameters: [{name: decay_factor, value: '1'}]";
+    assert_eq!(intervals(whole), [8.0, 8.0]);
+}
