@@ -1,11 +1,12 @@
-//! Rules down a tree of servers: services follow those of the root at their nearest node.
+//! Rules down a tree of servers: services follow those of the root at their nearest node. And the
+//! example `tree`.
 
 use std::{fs, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{ControlPlane, Service, now, until};
+use crate::support::{ControlPlane, Process, Service, example, now, until};
 
 const RESOURCES: &str = "
 resources:
@@ -97,4 +98,23 @@ fn services_follow_the_rules_of_the_root_at_a_leaf() {
     // A new one has none, and does not say that there is none.
     let new = start_below("http://127.0.0.1:1", "eu-2");
     assert_eq!(rules_at(&new, "orders-eu"), None);
+}
+
+#[test]
+fn example_shares_the_capacity_of_the_root() {
+    let mut tree = Process::start(&example("tree"), &["--port", "0", "--seconds", "60"]);
+    let root = tree.wait_for(|line| line.strip_prefix("root").map(|it| it.trim().to_owned()));
+    tree.wait_for(|line| line.ends_with("1200 of 1600").then_some(()));
+    let output = std::process::Command::new(crate::support::doorman())
+        .args(["show", "api", "--tree", "--server", &root])
+        .output()
+        .expect("it runs");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let clients = shown.lines().filter(|it| it.starts_with("    shop-"));
+    assert_eq!(clients.count(), 8, "{shown}");
+    for node in ["eu\t", "  eu-1\t", "  us-2\t"] {
+        assert!(shown.lines().any(|it| it.starts_with(node)), "{shown}");
+    }
+    tree.terminate();
+    tree.wait_for_success();
 }
