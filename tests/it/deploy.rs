@@ -62,7 +62,12 @@ fn alerts_and_dashboard_use_exported_metrics() {
     let server = ControlPlane::start_encrypted(DOCUMENT, &Authority::new());
     server.post("/v1/capacity", REQUEST);
     server.curl("/nowhere", &[]);
-    let scrape = server.curl("/metrics", &[]).body;
+    let root = ControlPlane::start(DOCUMENT);
+    let home = tempfile::TempDir::new().expect("a temporary directory");
+    let below = ["--parent", root.address(), "--node", "below"];
+    let node = ControlPlane::start_with_flags(home, &below);
+    let scrapes = [&server, &node].map(|it| it.curl("/metrics", &[]).body);
+    let scrape = scrapes.concat();
     let series: Vec<_> = scrape
         .lines()
         .filter(|line| !line.starts_with('#'))

@@ -85,11 +85,9 @@ impl Process {
         }
     }
 
-    /// Waits for the first `http://127.0.0.1:PORT` or `https://127.0.0.1:PORT` in the output that
-    /// is not that of a parent.
+    /// Waits for the first `http://127.0.0.1:PORT` or `https://127.0.0.1:PORT` in the output.
     pub(crate) fn wait_for_address(&mut self) -> String {
         self.wait_for(|line| {
-            let line = Some(line).filter(|it| !it.contains("parent"))?;
             ["http://127.0.0.1:", "https://127.0.0.1:"]
                 .iter()
                 .find_map(|start| {
