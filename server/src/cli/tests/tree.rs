@@ -86,6 +86,12 @@ async fn token_is_sent_to_named_hosts_only() {
     assert!(shown.contains("--token-hosts does not name"), "{shown}");
     assert_eq!(node.counts(), (3, 3));
 
+    // It is for servers with TLS.
+    let servers = format!("{},https://127.0.0.1:1", root.address);
+    let shown = call(&servers, &named).await.unwrap();
+    assert!(shown.contains("without TLS"), "{shown}");
+    assert_eq!(node.counts(), (3, 3));
+
     // A server of the command line gets it anyway.
     let itself = Stub::node("root", "root", None).await;
     let shown = call(&itself.address, &show).await.unwrap();
