@@ -162,6 +162,11 @@ impl ParentLease {
         last.is_some_and(|it| it.answer.reason == Reason::Pending)
     }
 
+    /// Whether the parent leases more than the node said that it wants.
+    pub(super) fn has_surplus(&self, now: Moment) -> bool {
+        self.capacity(now) > self.reported.wants * (1.0 + TOLERANCE)
+    }
+
     /// Whether the parent must be asked before a holder gets an answer, while `booked` is what
     /// holders have, or claim.
     pub(super) fn awaits(&self, booked: f64, now: Moment) -> bool {

@@ -235,8 +235,10 @@ impl Ledger {
         let resource = &mut live.resource;
         let answer = ParentAnswer { response, sent };
         let leases_end = resource.record_parent_answer(&answer, now);
-        let capacity = resource.parent.as_ref().map_or(0.0, |it| it.capacity(now));
-        let terms = ResourceTerms::of_parent(template.as_ref(), response, capacity);
+        let parent = resource.parent.as_ref();
+        let capacity = parent.map_or(0.0, |it| it.capacity(now));
+        let has_surplus = parent.is_some_and(|it| it.has_surplus(now));
+        let terms = ResourceTerms::of_parent(template.as_ref(), response, capacity, has_surplus);
         let terms = terms.with_tuning(self.tuning);
         let mut learning_until = resource.learning_until;
         if !terms.rule().divides() {
@@ -272,7 +274,9 @@ impl Ledger {
         if let Some(live) = self.live.get_mut(key.index()) {
             let parent = ParentLease::restore(record, stopped);
             let capacity = parent.capacity(stopped);
-            let terms = ResourceTerms::of_parent(template.as_ref(), &record.response, capacity);
+            // Nobody knows for which demand that is.
+            let terms =
+                ResourceTerms::of_parent(template.as_ref(), &record.response, capacity, false);
             let terms = terms.with_tuning(self.tuning);
             let before = live.resource.learning_until;
             let left = stopped.as_nanos().saturating_add(record.learning_left);

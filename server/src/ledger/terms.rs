@@ -83,10 +83,12 @@ impl ResourceTerms {
     }
 
     /// The terms in a response of the parent node, of which `capacity` is leased now.
+    /// `has_surplus`: the parent leases more than the node wants.
     pub(super) fn of_parent(
         template: Option<&Arc<Template>>,
         response: &ServerResourceResponse,
         capacity: f64,
+        has_surplus: bool,
     ) -> Self {
         let mut terms = match (template, response.algorithm.algorithm.kind) {
             (Some(template), _) => Self::of(template),
@@ -99,6 +101,11 @@ impl ResourceTerms {
         if terms.rule.kind == AlgorithmKind::ProportionalShare {
             let level = response.levels.first();
             terms.rule.equal_share = level.map_or(0.0, |it| it.level.get());
+        }
+        if !has_surplus {
+            // A demand that falls leaves capacity for other nodes, which this one does not know.
+            terms.rule.surplus = 0.0;
+            terms.rule.surplus_without_polls = 0.0;
         }
         terms.set_leased(capacity);
         terms

@@ -71,6 +71,9 @@ pub(super) struct Resource {
     /// The pause before an early request: 0 after a regular one, 1 after an early one, and more
     /// after early ones that brought no larger lease.
     pause_step: u8,
+    /// Whether the next request reports what was given back, and whether the newest one did.
+    returns: bool,
+    returned: bool,
     /// How many reports of a jump of demand are left under SUPPRESSION.
     follow_ups: u8,
     /// A hint asked for the next request.
@@ -108,6 +111,8 @@ impl Resource {
             reporting_shrink: false,
             early: false,
             pause_step: 0,
+            returns: false,
+            returned: false,
             follow_ups: 0,
             hinted: false,
             rejected: false,
@@ -207,6 +212,7 @@ impl Resource {
         self.sent = now;
         self.newest = seq;
         self.hinted = false;
+        self.returned = std::mem::take(&mut self.returns);
         self.in_flight = true;
         let has = self.held(now);
         self.claimed = has.is_some();
@@ -351,9 +357,15 @@ impl Resource {
         terms.is_some_and(|terms| terms.unit == Unit::Gauge)
     }
 
-    /// Reports that units of a gauge were given back: the first at once, later ones together.
+    /// Reports that units of a gauge were given back, or what a node's holders have: the first time
+    /// at once, later ones together.
     pub(super) fn report_returned(&mut self, now: Moment) {
-        self.refresh_by(self.sent.after(tuning().min_early_pause).max(now));
+        let due = match self.returned {
+            true => self.sent.after(tuning().min_early_pause).max(now),
+            false => now,
+        };
+        self.returns = true;
+        self.refresh_by(due);
     }
 
     fn is_suppressed(&self) -> bool {

@@ -1,8 +1,9 @@
 //! Ledgers of nodes below a root, which exchange requests and responses directly.
 
-use doorman_openapi::{HeldLease, NodeId, Reason, Seconds, ServerCapacityRequest, Unit};
+use doorman_openapi::{ClientId, HeldLease, NodeId, Reason, Seconds, ServerCapacityRequest, Unit};
 
 use super::*;
+use crate::ledger::PollHolder;
 
 /// A root with nodes below it, one of which may be below another.
 struct Tree {
@@ -252,6 +253,20 @@ fn clients_of_all_nodes_get_max_min_shares() {
             );
         }
     }
+}
+
+/// What a demand no longer needs is capacity that other nodes lack.
+#[test]
+fn node_without_surplus_hands_out_none() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None), ("us", None)]);
+    let mut clients = [client(0, "a", 90.0), client(1, "b", 90.0)];
+    let id = ClientId::new("a").unwrap();
+    let ledger = &mut tree.nodes[0].ledger;
+    ledger.open_poll(PollHolder::Client(&id), 0, tree.now);
+    tree.settle(&mut clients);
+    assert_eq!([clients[0].has, clients[1].has], [50.0, 50.0]);
+    let grant = tree.refresh(0, "a", 10.0, 50.0);
+    assert_eq!(grant.capacity.get(), 10.0);
 }
 
 #[test]

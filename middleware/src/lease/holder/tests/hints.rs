@@ -53,6 +53,30 @@ fn hinted_resource_is_refreshed_immediately() {
 }
 
 #[test]
+fn first_report_of_returns_leaves_immediately() {
+    let (mut script, sent) = leased(1);
+    let report = |script: &mut Script| {
+        script.handle(Event::Report { resource: id("db") });
+        script.requests().pop()
+    };
+    // Just after a request that was none.
+    let first = report(&mut script).unwrap();
+    assert!(first.seq > sent.seq);
+    script.answer(&first, grant_all(&first.request, 10.0));
+    // The next ones leave together.
+    assert!(report(&mut script).is_none());
+    script.pass(0.01);
+    assert!(report(&mut script).is_none());
+    script.pass(0.01);
+    let second = script.requests().pop().unwrap();
+    script.answer(&second, grant_all(&second.request, 10.0));
+    script.hint(0, to_refresh("db", second.seq));
+    let hinted = script.requests().pop().unwrap();
+    script.answer(&hinted, grant_all(&hinted.request, 10.0));
+    assert!(report(&mut script).is_some());
+}
+
+#[test]
 fn hint_of_before_the_newest_request_is_void() {
     let (mut script, first) = leased(1);
     script.hint(0, to_refresh("db", first.seq));
