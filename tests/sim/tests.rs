@@ -8,6 +8,8 @@ mod herd;
 mod scenarios;
 #[path = "tests/schemes.rs"]
 mod schemes;
+#[path = "tests/trees.rs"]
+mod trees;
 
 use std::{
     num::NonZero,

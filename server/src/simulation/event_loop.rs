@@ -7,7 +7,7 @@ mod polls;
 mod processes;
 mod script;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::Moment;
@@ -129,28 +129,42 @@ impl Simulation {
     }
 
     /// A run without faults and without clients.
-    pub(super) fn calm(seed: u64, limit: Limit, polls: PollMode, loss: f64) -> Self {
+    pub(super) fn calm(
+        seed: u64,
+        limit: Limit,
+        below: &[usize],
+        polls: PollMode,
+        network: Network,
+    ) -> Self {
         let mut rng = Rng::with_seed(seed);
+        let document = limits::document(&[limit]);
+        let nodes = tree::calm_nodes(below);
+        let clocks: Vec<_> = nodes.iter().map(|_| Clock::random(&mut rng)).collect();
         let plan = Plan {
             seconds: 0.0,
             without: None,
             trace: false,
         };
-        let (clock, document) = (Clock::random(&mut rng), limits::document(&[limit]));
-        let participation = Participation {
-            ttl: None,
-            is_first: true,
-        };
-        let nodes = vec![Node::root(1, None, participation)];
         let mut simulation = Self {
-            servers: new_servers(&nodes, [clock].into_iter(), &document, None),
+            servers: new_servers(&nodes, clocks.into_iter(), &document, None),
             nodes,
-            network: Network::local(loss),
+            network,
             polls: Polls::new(polls, seed),
             ..Self::empty(seed, plan, rng, document, vec![limit])
         };
-        simulation.start(Process::Server(0));
+        for server in 0..simulation.servers.len() {
+            simulation.start(Process::Server(server));
+        }
+        simulation.begin_parent_polls();
         simulation
+    }
+
+    /// The servers of each node without others below it.
+    pub(super) fn leaves(&self) -> Vec<Range<usize>> {
+        let is_leaf = |node: usize| self.nodes.iter().all(|it| it.parent != Some(node));
+        let leaves = self.nodes.iter().enumerate();
+        let leaves = leaves.filter(|(index, _)| is_leaf(*index));
+        leaves.map(|(_, node)| node.servers.clone()).collect()
     }
 
     /// A run of a scenario, which has begun.

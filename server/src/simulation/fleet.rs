@@ -7,8 +7,8 @@ use super::{
     clock::Clock,
     event_loop::{PollMode, Simulation},
     event_queue::Event,
-    limits::{Algorithm, Limit, resource_ids},
-    network::ROUND_TRIP,
+    limits::{Algorithm, Demand, Limit, resource_ids},
+    network::Network,
 };
 
 /// The only resource.
@@ -22,18 +22,25 @@ const PATIENCE: f64 = 60.0;
 pub struct FleetPlan {
     /// The limit.
     pub capacity: f64,
+    /// Whether the algorithm is PROPORTIONAL_SHARE instead of FAIR_SHARE.
+    pub is_proportional: bool,
+    /// The number of nodes below each node of the level above, from the root down.
+    pub nodes: &'static [usize],
     /// Seconds between two refreshes.
     pub refresh_interval: f64,
-    /// Whether clients poll.
+    /// Whether clients and nodes poll.
     pub polls: PollMode,
+    /// The round trip of the network, in seconds.
+    pub round_trip: f64,
     /// The part of the packets that is lost.
     pub loss: f64,
 }
 
-/// Clients under one limit with FAIR_SHARE, numbered in the order in which they join.
+/// Clients under one limit, numbered in the order in which they join, at one server or at the leaves
+/// of a tree.
 ///
-/// Messages take half of a [round trip](Self::ROUND_TRIP). Lost packets are sent again. After every
-/// event the clients together may use no more than the limit.
+/// Messages take half of a [round trip](FleetPlan::round_trip). Lost packets are sent again. After
+/// every event the clients together may use no more than the limit.
 #[expect(missing_debug_implementations, reason = "nobody prints it")]
 pub struct Fleet {
     simulation: Simulation,
@@ -41,30 +48,33 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// The round trip of the network, in seconds.
-    pub const ROUND_TRIP: f64 = ROUND_TRIP;
-
-    /// Starts a server without clients.
+    /// Starts the servers, without clients.
     #[must_use]
     pub fn new(seed: u64, plan: &FleetPlan) -> Self {
         let limit = Limit {
             capacity: plan.capacity,
-            algorithm: Algorithm::Fair,
+            algorithm: if plan.is_proportional {
+                Algorithm::Proportional
+            } else {
+                Algorithm::Fair
+            },
             lease_length: 12.0 * plan.refresh_interval,
             refresh_interval: plan.refresh_interval,
             minimum_refresh_interval: 0.0,
         };
+        let network = Network::local(plan.round_trip, plan.loss);
         Self {
-            simulation: Simulation::calm(seed, limit, plan.polls, plan.loss),
+            simulation: Simulation::calm(seed, limit, plan.nodes, plan.polls, network),
             limit,
         }
     }
 
-    /// Adds a client and returns its number.
+    /// Adds a client at the leaf after that of the last one, and returns its number.
     pub fn join(&mut self, wants: f64) -> usize {
         let client = self.simulation.clients.len();
         let clock = Clock::random(&mut self.simulation.rng);
-        let servers = 0..self.simulation.servers.len();
+        let leaves = self.simulation.leaves();
+        let servers = leaves[client % leaves.len()].clone();
         let mut process = Client::new(client, clock, servers, resource_ids(), None);
         process.is_up = true;
         self.simulation.clients.push(process);
@@ -163,6 +173,17 @@ impl Fleet {
     #[must_use]
     pub fn lost_packets(&self) -> u64 {
         self.simulation.network.lost_packets
+    }
+
+    /// The capacity that each client would get of one server for all, while all demands are known.
+    #[must_use]
+    pub fn shares(&self) -> Vec<f64> {
+        let demands = self.simulation.clients.iter().map(|client| Demand {
+            weight: 1.0,
+            wants: client.wants[RESOURCE].unwrap_or_default(),
+            priority: 0,
+        });
+        self.limit.shares(&demands.collect::<Vec<_>>())
     }
 
     /// Whether the server has neither leases, nor polls, nor hints to plan.

@@ -155,15 +155,13 @@ enum Quality {
     Hostile,
     /// Every message arrives, within about 10 ms.
     Reliable,
-    /// Every message arrives after half of [`ROUND_TRIP`]. Packets may be lost: each one arrives
+    /// Every message arrives after half of a round trip. Packets may be lost: each one arrives
     /// [`RETRANSMISSION`] later.
-    Local { loss: f64 },
+    Local { round_trip: f64, loss: f64 },
     /// As the scenario says, and partitions lose messages.
     Scripted(NetworkQuality),
 }
 
-/// The round trip of a local network, in seconds.
-pub(super) const ROUND_TRIP: f64 = 0.001;
 /// Seconds until a lost packet is sent again: the least of Linux for a single packet.
 pub(super) const RETRANSMISSION: f64 = 0.2;
 
@@ -176,9 +174,9 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub(super) fn local(loss: f64) -> Self {
+    pub(super) fn local(round_trip: f64, loss: f64) -> Self {
         Self {
-            quality: Quality::Local { loss },
+            quality: Quality::Local { round_trip, loss },
             ..Self::default()
         }
     }
@@ -222,8 +220,8 @@ impl Network {
                 [Some(delay(rng)), copy]
             }
             Quality::Reliable => [Some(0.000_2 + 0.01 * rng.f64()), None],
-            Quality::Local { loss } => {
-                let mut delay = ROUND_TRIP / 2.0;
+            Quality::Local { round_trip, loss } => {
+                let mut delay = round_trip / 2.0;
                 while rng.f64() < loss {
                     delay += RETRANSMISSION;
                     self.lost_packets += 1;

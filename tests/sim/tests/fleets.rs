@@ -26,8 +26,11 @@ const GRID: f64 = 0.01;
 
 const PLAN: FleetPlan = FleetPlan {
     capacity: 1000.0,
+    is_proportional: false,
+    nodes: &[],
     refresh_interval: 5.0,
     polls: PollMode::On,
+    round_trip: 0.001,
     loss: 0.0,
 };
 
@@ -122,8 +125,8 @@ fn shifted_demand_is_served_within_a_few_round_trips() {
     for clients in [2, 10] {
         let shifts = Shifts::new(&PLAN, clients).measure(200, 8.0);
         let (median, most) = print_shifts(&format!("{clients} clients"), &shifts);
-        assert!(median <= 5.0 * Fleet::ROUND_TRIP, "{median}");
-        assert!(most <= SPACING + 5.0 * Fleet::ROUND_TRIP, "{most}");
+        assert!(median <= 5.0 * PLAN.round_trip, "{median}");
+        assert!(most <= SPACING + 5.0 * PLAN.round_trip, "{most}");
     }
 }
 
@@ -131,7 +134,7 @@ fn shifted_demand_is_served_within_a_few_round_trips() {
 fn shifts_in_quick_succession_are_served_after_the_spacing() {
     let shifts = Shifts::new(&PLAN, 10).measure(400, 0.5);
     let (_, most) = print_shifts("shifts up to 0.5 s apart", &shifts);
-    assert!(most <= SPACING + 5.0 * Fleet::ROUND_TRIP, "{most}");
+    assert!(most <= SPACING + 5.0 * PLAN.round_trip, "{most}");
 }
 
 #[test]
@@ -141,11 +144,11 @@ fn lost_packets_delay_shifted_demand_by_their_retransmission() {
     let (median, most) = print_shifts("3 % loss", &shifts);
     let lost: u64 = shifts.iter().map(|shift| shift.lost_packets).sum();
     println!("with {lost} lost packets, {RETRANSMISSION} s each");
-    assert!(median <= 5.0 * Fleet::ROUND_TRIP, "{median}");
+    assert!(median <= 5.0 * PLAN.round_trip, "{median}");
     assert!(lost > 0 && most > RETRANSMISSION, "{lost}, {most}");
     for shift in shifts {
         let late = RETRANSMISSION * shift.lost_packets as f64;
-        let longest = SPACING + 5.0 * Fleet::ROUND_TRIP + late;
+        let longest = SPACING + 5.0 * PLAN.round_trip + late;
         assert!(shift.served <= longest, "{} > {longest}", shift.served);
     }
 }
@@ -188,8 +191,8 @@ fn demand_that_fell_unreported_is_found_by_hints() {
         milliseconds(median),
         milliseconds(most)
     );
-    assert!(median <= 5.0 * Fleet::ROUND_TRIP, "{median}");
-    assert!(most <= SPACING + 5.0 * Fleet::ROUND_TRIP, "{most}");
+    assert!(median <= 5.0 * PLAN.round_trip, "{median}");
+    assert!(most <= SPACING + 5.0 * PLAN.round_trip, "{most}");
 }
 
 #[test]
@@ -243,7 +246,7 @@ fn newcomer_among_many_gets_its_share() {
             milliseconds(all),
             fleet.requests() - requests
         );
-        assert!(loss > 0.0 || first <= 5.0 * Fleet::ROUND_TRIP, "{first}");
+        assert!(loss > 0.0 || first <= 5.0 * PLAN.round_trip, "{first}");
         assert!(all <= 1.0, "{all}");
     }
 }
