@@ -2,11 +2,7 @@
 //!
 //! `cargo test -p doorman-tests --test sim trees -- --nocapture` shows the figures.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "a panic fails the test, and the figures are for readers"
-)]
+#![expect(clippy::indexing_slicing, reason = "a panic fails the test")]
 
 use doorman_server::simulation::{Fleet, FleetPlan, PollMode};
 
@@ -74,5 +70,40 @@ fn demand_moves_between_regions_in_few_round_trips() {
             // A demand that was reported less than 100 ms ago is not doubted at once.
             assert!(most <= 0.5, "{shifts:?}");
         }
+    }
+}
+
+/// Without hints, and with a demand above the capacity, changed at once at all clients.
+#[test]
+fn constant_demand_is_exact_within_five_refreshes_of_the_root() {
+    for is_proportional in [false, true] {
+        let plan = FleetPlan {
+            is_proportional,
+            polls: PollMode::Off,
+            ..PLAN
+        };
+        let seconds = (1..=50).map(|seed| {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut fleet = Fleet::new(seed, &plan);
+            let mut demand = || 40.0 + 200.0 * rng.f64() * rng.f64();
+            let clients: Vec<usize> = (0..12).map(|_| fleet.join(demand())).collect();
+            fleet.run(5.0 * plan.refresh_interval * (1.0 + 0.2 * f64::from(seed as u8 % 5)));
+            for client in &clients {
+                fleet.set_demand(*client, demand());
+            }
+            let shares = fleet.shares();
+            fleet.seconds_until(|fleet| {
+                let is_exact = |client: &usize| {
+                    let share = shares[*client];
+                    (fleet.usable(*client) - share).abs() <= 1e-6 * share
+                };
+                clients.iter().all(is_exact)
+            })
+        });
+        let most = seconds.fold(0.0, f64::max) / plan.refresh_interval;
+        println!(
+            "proportional: {is_proportional}: exact after {most} refreshes of the root at most"
+        );
+        assert!(most <= 5.0, "{most}");
     }
 }
