@@ -121,12 +121,12 @@ fn assert_seed_breaks_without(rule: Rule, seed: u64) {
 
 #[test]
 fn capacity_needs_deadlines_counted_from_sending() {
-    assert_seed_breaks_without(Rule::DeadlineFromSend, 16);
+    assert_seed_breaks_without(Rule::DeadlineFromSend, 527);
 }
 
 #[test]
 fn capacity_needs_guarded_writes() {
-    assert_seed_breaks_without(Rule::GuardedWrites, 1_060);
+    assert_seed_breaks_without(Rule::GuardedWrites, 482);
 }
 
 // No seed is known that fails without `BoundAnswerInTime`: it takes several rare faults at once. A
