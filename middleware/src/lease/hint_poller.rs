@@ -153,6 +153,16 @@ impl HintPoller {
         self.wait_until(now.after(ceiling.mul_f64(share)));
     }
 
+    /// A request to the server was answered: a failed poll comes back within `pause`. For holders
+    /// of which a server has few.
+    pub fn on_reachable(&mut self, pause: Duration, now: Moment) {
+        if let State::Waiting { due } = self.state
+            && self.failures > 0
+        {
+            self.wait_until(due.min(now.after(pause)));
+        }
+    }
+
     /// Confirms the hints of the last response.
     #[must_use]
     pub fn after(&self) -> u64 {
@@ -180,4 +190,31 @@ pub(super) fn count(hints: &HintsResponse) -> u64 {
         leaving,
     } = hints;
     refresh.len() as u64 + u64::from(*all) + u64::from(*rules) + u64::from(*leaving)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_poll_comes_back_once_the_server_answers() {
+        let interval = Duration::from_secs(8);
+        let pause = Duration::from_millis(100);
+        let mut poller = HintPoller::new(true);
+        let mut now = Moment::ORIGIN.after_seconds(3600.0);
+        for _ in 0..4 {
+            poller.open(0, now);
+            poller.on_failure(interval, now);
+            now = now.max(poller.wake_at(Some(0)));
+        }
+        poller.open(0, now);
+        poller.on_failure(interval, now);
+        assert!(poller.wake_at(Some(0)) > now.after(interval));
+        poller.on_reachable(pause, now);
+        assert_eq!(poller.wake_at(Some(0)), now.after(pause));
+        // A poll that waits already is left alone.
+        poller.open(0, now.after(pause));
+        poller.on_reachable(pause, now);
+        assert_eq!(poller.wake_at(Some(0)), Moment::NEVER);
+    }
 }

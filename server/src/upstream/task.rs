@@ -18,6 +18,8 @@ use crate::{leasing::SharedLedger, util::clock};
 /// The longest sleep: timers stand still while the machine is suspended.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
+/// When a failed poll comes back after the parent has answered a request.
+const REPOLL_PAUSE: Duration = Duration::from_millis(100);
 /// The shortest interval to which failed polls are spread.
 const MIN_POLL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -203,9 +205,11 @@ impl UpstreamTask {
 
     fn on_answer(&mut self, sent: Sent, answer: Answer<ServerCapacityResponse>) {
         let Sent { seq, endpoint, at } = sent;
-        self.handle(match answer {
+        let event = match answer {
             Ok(response) => {
-                self.parent.on_leases(&response, at, clock::now());
+                let now = clock::now();
+                self.parent.on_leases(&response, at, now);
+                self.poller.on_reachable(REPOLL_PAUSE, now);
                 Event::Answered { seq, response }
             }
             Err((failure, reason)) => {
@@ -215,7 +219,8 @@ impl UpstreamTask {
                     .on_failure(&failure, &format!("{server}: {reason}"));
                 Event::Failed { seq, failure }
             }
-        });
+        };
+        self.handle(event);
     }
 
     /// The server of the parent to poll.
