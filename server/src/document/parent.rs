@@ -110,7 +110,9 @@ impl ParentRules {
         self.parent.on_rules(Err(&error));
         active.report(&format!("cannot fetch the rules of the parent: {error}"));
         if self.failures.admit(clock::now()).is_some() {
-            tracing::warn!("cannot fetch the rules of the parent; the last ones stay: {error}");
+            tracing::warn!(
+                "cannot fetch the rules of the parent; keeping the last known rules, if any: {error}"
+            );
         }
         true
     }

@@ -458,7 +458,9 @@ impl Ledger {
             self.hinting.unschedule(key, live.plan_at);
             self.by_id.remove(&live.id);
             self.keys.remove(&live.id);
-            if let Some(parents) = &mut self.parents {
+            if let Some(parents) = &mut self.parents
+                && live.resource.droppable_from() <= now
+            {
                 parents.forget(key, &live.id);
             }
         }

@@ -193,7 +193,7 @@ impl ParentLease {
     /// What the node got in addition to what a previous master may have granted.
     pub(super) fn gained(&self, now: Moment) -> f64 {
         match self.knowledge {
-            // Safety rule: nobody has said how much that is.
+            // Safety rule: the amount is unknown.
             Knowledge::ClaimsOfHolders => 0.0,
             Knowledge::None | Knowledge::NoLease | Knowledge::Leases => {
                 (self.capacity(now) - self.stated).max(0.0)

@@ -17,7 +17,7 @@ use doorman_openapi::{
 use super::{
     Ledger,
     hint_plan::Occasion,
-    holders::HolderId,
+    holders::{HolderId, TenantId},
     keys::{HolderKey, ResourceKey},
     order::RequestOrder,
     parent::{ParentAnswer, ParentLease},
@@ -85,6 +85,7 @@ impl Ledger {
     pub fn register_client_part(
         &mut self,
         request: &CapacityRequest,
+        tenant: Option<TenantId>,
         from: usize,
         now: Moment,
     ) -> (bool, Option<usize>) {
@@ -94,7 +95,7 @@ impl Ledger {
         let order = RequestOrder::of_client(request.seq);
         let stamp = self.stamp(order, request.heard_epoch);
         let id = HolderId::Client(request.client_id.clone());
-        let holder = self.holders.begin_request(&id, None);
+        let holder = self.holders.begin_request(&id, tenant);
         let part = request.resources.iter().skip(from).take(MAX_PART);
         let mut awaits = false;
         for asked in part {
@@ -110,6 +111,7 @@ impl Ledger {
     pub fn register_node_part(
         &mut self,
         request: &ServerCapacityRequest,
+        tenant: Option<TenantId>,
         from: usize,
         now: Moment,
     ) -> (bool, Option<usize>) {
@@ -119,7 +121,7 @@ impl Ledger {
         let order = RequestOrder::of_node(request.epoch, request.seq);
         let stamp = self.stamp(order, request.heard_epoch);
         let id = HolderId::Node(request.node_id.clone());
-        let holder = self.holders.begin_request(&id, None);
+        let holder = self.holders.begin_request(&id, tenant);
         let part = request.resources.iter().skip(from).take(MAX_PART);
         let mut awaits = false;
         for asked in part {
@@ -274,7 +276,7 @@ impl Ledger {
         if let Some(live) = self.live.get_mut(key.index()) {
             let parent = ParentLease::restore(record, stopped);
             let capacity = parent.capacity(stopped);
-            // Nobody knows for which demand that is.
+            // The demand behind this lease is unknown, so no surplus is assumed.
             let terms =
                 ResourceTerms::of_parent(template.as_ref(), &record.response, capacity, false);
             let terms = terms.with_tuning(self.tuning);

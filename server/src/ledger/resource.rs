@@ -275,15 +275,25 @@ impl Resource {
 
     /// When an entry changes next, or the resource can be dropped.
     pub(super) fn next_deadline(&self) -> Option<Moment> {
-        let droppable = self.feedback.droppable_from(&self.terms);
+        let droppable = || self.droppable_from();
         self.expiries
             .next_at()
-            .or_else(|| self.entries.is_empty().then_some(droppable))
+            .or_else(|| self.entries.is_empty().then(droppable))
     }
 
     /// Whether dropping the resource loses nothing.
     pub(super) fn is_droppable(&self, now: Moment) -> bool {
-        self.entries.is_empty() && self.feedback.droppable_from(&self.terms) <= now
+        self.entries.is_empty() && self.droppable_from() <= now
+    }
+
+    /// Safety rule: a node that learns does not tell its parent that it has nothing. Holders may
+    /// have leases of a predecessor.
+    pub(super) fn droppable_from(&self) -> Moment {
+        let droppable = self.feedback.droppable_from(&self.terms);
+        match self.parent {
+            Some(_) => droppable.max(self.learning_until),
+            None => droppable,
+        }
     }
 
     pub(super) fn current_feedback(&self, now: Moment) -> Feedback {
@@ -351,6 +361,8 @@ impl Resource {
             Some(entry) => (entry, false),
             None => (entries.add(holder, ask.kind, ask.stamp.order), true),
         };
+        // A holder that waited for the parent is registered already.
+        let is_first = entry.last_decision.is_none();
         let was_confirmed = learning
             .as_ref()
             .is_some_and(|learning| learning.is_confirmed(entry.slot));
@@ -582,8 +594,8 @@ impl Resource {
                     .as_ref()
                     .is_some_and(|it| others + capacity + returns > it.capacity(now));
             // All clients of a node wait until its claim is confirmed.
-            let is_unknown_node = is_unknown && is_new && ask.kind == HolderKind::Node;
-            let is_soon = reason == Reason::Pending || is_unknown && is_new || is_awaited;
+            let is_unknown_node = is_unknown && is_first && ask.kind == HolderKind::Node;
+            let is_soon = reason == Reason::Pending || is_unknown && is_first || is_awaited;
             let refresh_interval = terms.refresh_interval_within(lease_length, is_soon);
             Decision {
                 capacity: Capacity::saturating(capacity),

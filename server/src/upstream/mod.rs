@@ -151,10 +151,11 @@ impl Upstream {
                     resources: answers.collect(),
                 };
                 let event = lease::Event::Answered { seq, response };
+                // Safety rule: a lease counts from when its request was sent.
                 let sent = self.in_flight.remove(&seq);
-                let answered = resources.iter().map(|it| {
+                let answered = resources.iter().filter_map(|it| {
                     let id = it.answer.resource_id.clone();
-                    (id, (it, sent.unwrap_or(now)))
+                    Some((id, (it, sent?)))
                 });
                 let answered = answered.collect();
                 self.run(event, &answered, ledger, &mut effects, now);

@@ -303,7 +303,7 @@ impl UpstreamTask {
                 server = self.client.address(endpoint),
                 known = known.get(),
                 received = received.get(),
-                "server of the parent with an epoch that is over ignored"
+                "ignoring response of a parent server with a stale epoch"
             ),
         }
     }

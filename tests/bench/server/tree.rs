@@ -406,7 +406,11 @@ impl Fleet {
                         let ticket = node.ledger.open_poll(PollHolder::Client(&id), 0, now);
                         node.polls.insert(ticket, index);
                     }
-                    if node.ledger.register_client_part(&client.request, 0, now).0 {
+                    if node
+                        .ledger
+                        .register_client_part(&client.request, None, 0, now)
+                        .0
+                    {
                         node.step(self.index, root, now)?;
                     }
                     let grants = node.ledger.refresh_client(&client.request, now);

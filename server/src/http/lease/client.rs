@@ -109,7 +109,9 @@ async fn lease_capacity(
         .leases(&quotas, &ledger, request.resources.len(), renews)
         .await?;
     ledger
-        .ask_parent(|ledger, from, now| ledger.register_client_part(&request, from, now))
+        .ask_parent(|ledger, from, now| {
+            ledger.register_client_part(&request, caller.tenant(), from, now)
+        })
         .await?;
     let granted = ledger
         .grant(request.resources.len(), |ledger, from, now| {

@@ -120,7 +120,9 @@ async fn lease_server_capacity(
         .leases(&quotas, &ledger, request.resources.len(), renews)
         .await?;
     ledger
-        .ask_parent(|ledger, from, now| ledger.register_node_part(&request, from, now))
+        .ask_parent(|ledger, from, now| {
+            ledger.register_node_part(&request, caller.tenant(), from, now)
+        })
         .await?;
     let granted = ledger
         .grant(request.resources.len(), |ledger, from, now| {

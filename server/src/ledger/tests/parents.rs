@@ -72,7 +72,7 @@ impl Tree {
             Some(parent) => {
                 let awaits = self.nodes[parent]
                     .ledger
-                    .register_node_part(&request, 0, now)
+                    .register_node_part(&request, None, 0, now)
                     .0;
                 if awaits {
                     self.ask(parent);
@@ -96,7 +96,7 @@ impl Tree {
         let now = self.now;
         for _ in 0..2 {
             let ledger = &mut self.nodes[node].ledger;
-            if ledger.register_client_part(&request, 0, now).0 {
+            if ledger.register_client_part(&request, None, 0, now).0 {
                 self.ask(node);
             }
         }
@@ -343,7 +343,7 @@ fn node_claims_what_its_holders_claim_while_all_learn() {
         request.heard_epoch = Some(Epoch::ZERO);
         while tree.nodes[0]
             .ledger
-            .register_client_part(&request, 0, tree.now)
+            .register_client_part(&request, None, 0, tree.now)
             .0
         {
             tree.ask(0);
@@ -414,7 +414,7 @@ fn priorities_of_all_nodes_count() {
         let now = tree.now;
         if tree.nodes[node]
             .ledger
-            .register_client_part(&request, 0, now)
+            .register_client_part(&request, None, 0, now)
             .0
         {
             tree.ask(node);
@@ -649,4 +649,28 @@ fn refresh_intervals_shrink_by_the_decay_factor() {
     assert_eq!(intervals(quarter), [1.0, 2.0]);
     let whole = ", parameters: [{name: decay_factor, value: '1'}]";
     assert_eq!(intervals(whole), [8.0, 8.0]);
+}
+
+#[test]
+fn release_while_learning_gives_nothing_back() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.settle(&mut [client(0, "a", 80.0)]);
+    tree.wait(1.0);
+    tree.fail_over(0);
+    assert_eq!(tree.refresh(0, "b", 10.0, 0.0).capacity.get(), 0.0);
+    let release = ReleaseRequest {
+        client_id: ClientId::new("b").unwrap(),
+        seq: None,
+        heard_epoch: None,
+        resource_ids: None,
+    };
+    let now = tree.now;
+    let ledger = &mut tree.nodes[0].ledger;
+    ledger.take_parent_news();
+    ledger.release_client(&release, now);
+    let gone = crate::ledger::ParentNews::Gone(db());
+    assert!(!ledger.take_parent_news().contains(&gone));
+    // Later nobody can have anything.
+    tree.wait(25.0);
+    assert!(tree.nodes[0].ledger.take_parent_news().contains(&gone));
 }

@@ -56,9 +56,11 @@ impl Asking {
         while let Some(position) = from {
             let (part_awaits, next) = match &self.request {
                 LeaseRequest::Client(request) => {
-                    ledger.register_client_part(request, position, now)
+                    ledger.register_client_part(request, None, position, now)
                 }
-                LeaseRequest::Node(request) => ledger.register_node_part(request, position, now),
+                LeaseRequest::Node(request) => {
+                    ledger.register_node_part(request, None, position, now)
+                }
             };
             awaits |= part_awaits;
             from = next;
