@@ -26,8 +26,14 @@ pub(crate) struct Rejected {
 }
 
 impl Limiter<'_> {
-    /// Rejects a request whose tokens are not available, and counts it.
-    pub(super) fn reject(self, range: TokenRange, at: &View, now: Moment) -> Rejected {
+    /// Rejects a request whose tokens are not available before `reach`, and counts it.
+    pub(super) fn reject(
+        self,
+        range: TokenRange,
+        at: &View,
+        reach: Option<Moment>,
+        now: Moment,
+    ) -> Rejected {
         let View {
             published, view, ..
         } = at;
@@ -43,7 +49,7 @@ impl Limiter<'_> {
                 RefusalReason::Spent
             }
         };
-        let retry_at = at.retry_at(range, at.reach(range, now), now);
+        let retry_at = at.retry_at(range, reach, now);
         self.rejection(reason, retry_at)
     }
 

@@ -192,13 +192,13 @@ impl Reservation {
     }
 
     /// Rejects the request, and counts it.
-    fn reject(&self, range: TokenRange, at: &View, now: Moment) -> Rejected {
+    fn reject(&self, range: TokenRange, at: &View, reach: Option<Moment>, now: Moment) -> Rejected {
         let limiter = self.limiter.get();
         if self.band.is_some() {
             self.count_attempt(range.cost);
             self.raise_peak(range.cost, limiter.record.spent.load());
         }
-        limiter.reject(range, at, now)
+        limiter.reject(range, at, reach, now)
     }
 
     #[inline]
@@ -279,21 +279,22 @@ impl Reservation {
                     0.0 => range,
                     _ => at.view.with_reserve(range, reserve),
                 };
+                let own_reach = at.reach(needed, now);
                 let reach = match self.lower_band() {
                     Some(band) => limiter.reach_beside(band, needed, &at, now),
-                    None => at.reach(range, now),
+                    None => own_reach,
                 };
                 let awaits_returns = at.awaits_returns(range.cost);
                 let may_grow_until = at.published.may_grow_until(now);
                 let Some(wait) = policy.wait(reach, awaits_returns, may_grow_until, now) else {
-                    return Err(self.reject(needed, &at, now));
+                    return Err(self.reject(needed, &at, own_reach, now));
                 };
                 // The queue is not locked before there is a slot.
                 let joined = slot
                     .take()
                     .or_else(|| WaitSlot::acquire(&self.limiter, policy.queue(), self.priority));
                 let Some(joined) = joined else {
-                    let rejected = self.reject(needed, &at, now);
+                    let rejected = self.reject(needed, &at, own_reach, now);
                     return Err(limiter.rejection(RefusalReason::QueueFull, rejected.retry_at));
                 };
                 let deadline = match wait {
@@ -550,7 +551,7 @@ impl Reservation {
                     () = tokio::time::sleep(again.since(now)), if again < Moment::NEVER => continue,
                     () = &mut no_lease_can_come, if needs_lease => {}
                 }
-                let rejected = self.reject(range, &at, now);
+                let rejected = self.reject(range, &at, at.reach(range, now), now);
                 self.clear_pending();
                 return Err(rejected);
             }
@@ -571,7 +572,7 @@ impl Reservation {
                 }
                 Some(_) | None => {}
             }
-            let rejected = self.reject(range, &at, now);
+            let rejected = self.reject(range, &at, at.reach(range, now), now);
             self.clear_pending();
             return Err(rejected);
         }
@@ -712,7 +713,7 @@ impl Reservation {
             let range = at.view.next(spent, self.cost.get());
             at.view.with_reserve(range, reserve)
         });
-        let rejected = self.reject(range, &at, now);
+        let rejected = self.reject(range, &at, at.reach(range, now), now);
         self.clear_pending();
         self.release(now);
         rejected

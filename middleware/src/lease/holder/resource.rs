@@ -291,7 +291,11 @@ impl Resource {
             Some(lease) if now < lease.ends => self.set_lease(lease),
             Some(_) | None => self.drop_lease(),
         }
-        self.terms = Some(terms);
+        // A node whose parent has not answered knows no terms: earlier ones stay.
+        let are_known = response.template.is_some() || response.gets.lease_length > Seconds::ZERO;
+        if are_known || self.terms.is_none() {
+            self.terms = Some(terms);
+        }
         self.first_answer = FirstAnswer::Received;
         self.rejected = false;
         let interval = response.gets.refresh_interval.duration().max(MIN_INTERVAL);

@@ -95,6 +95,20 @@ fn expired_lease_keeps_its_terms() {
 }
 
 #[test]
+fn answer_without_terms_changes_none() {
+    let mut script = Script::leased(1);
+    let before = script.holding("db").terms;
+    let sent = script.next_request();
+    // Of a node whose parent has not answered.
+    let mut unknown = answer("db", None, Capacity::ZERO);
+    unknown.safe_capacity = SafeCapacity::Unlimited;
+    unknown.gets.lease_length = Seconds::ZERO;
+    script.answer(&sent, response(vec![unknown]));
+    assert_eq!(script.capacity("db"), None);
+    assert_eq!(script.holding("db").terms, before);
+}
+
+#[test]
 fn new_resource_has_terms_of_its_template() {
     let mut script = Script::new(1);
     script.want("tenant/a", 1.0);
