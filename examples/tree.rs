@@ -40,7 +40,7 @@ const NODES: [(&str, usize, Option<usize>); 7] = [
 const LEAVES: [usize; 4] = [2, 3, 5, 6];
 const CLIENTS_PER_LEAF: usize = 2;
 
-/// What each client of a leaf wants, by turns.
+/// The demand of each leaf's clients, by turns.
 const DEMANDS: [[f64; 4]; 3] = [
     [200.0, 200.0, 200.0, 200.0],
     [400.0, 50.0, 50.0, 50.0],

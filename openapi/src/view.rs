@@ -328,7 +328,7 @@ pub struct Status {
     pub master: Option<String>,
     /// The servers of the parent node; empty at the root.
     pub parents: Vec<String>,
-    /// What the server knows of its parent node; absent at the root.
+    /// The parent node as this server sees it; absent at the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub parent: Option<ParentStatus>,
@@ -370,7 +370,7 @@ pub struct Status {
     pub max_leases: usize,
 }
 
-/// What a server knows of its parent node.
+/// A parent node as its child sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ParentStatus {

@@ -129,6 +129,16 @@ fn capacity_needs_guarded_writes() {
     assert_seed_breaks_without(Rule::GuardedWrites, 482);
 }
 
+#[test]
+fn capacity_needs_time_for_stated_leases() {
+    assert_seed_breaks_without(Rule::StatedDuration, 1885);
+}
+
+#[test]
+fn capacity_needs_growing_claims_unconfirmed() {
+    assert_seed_breaks_without(Rule::GrowingClaim, 2337);
+}
+
 // No seed is known that fails without `BoundAnswerInTime`: it takes several rare faults at once. A
 // scripted test of the election covers it.
 necessary_rules! {
@@ -149,8 +159,6 @@ necessary_rules! {
     capacity_needs_leases_of_nodes_to_end_with_their_own: ParentLeaseEnd => Capacity,
     capacity_needs_older_lease_of_a_node: OlderParentLease => Capacity,
     capacity_needs_new_masters_of_nodes_to_ask: AskParentFirst => Capacity,
-    capacity_needs_time_for_stated_leases: StatedDuration => Capacity,
     capacity_needs_stated_leases_to_stay_outstanding: StatedOutstanding => Capacity,
-    capacity_needs_growing_claims_unconfirmed: GrowingClaim => Capacity,
     partial_grants_after_cut_need_gradual_cut: GradualCut => PartialGrant,
 }

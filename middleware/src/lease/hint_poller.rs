@@ -138,8 +138,8 @@ impl HintPoller {
         self.wait_until(self.next_in_row(now));
     }
 
-    /// The poll failed. Comes back within one interval at random, so that a fleet does not come back at once, and
-    /// after more failures later.
+    /// The poll failed. Comes back within one interval at random, so that a fleet does not come back
+    /// at once, and later after more failures.
     pub fn on_failure(&mut self, interval: Duration, now: Moment) {
         let ceiling = interval
             .saturating_mul(1 << self.failures.min(16))

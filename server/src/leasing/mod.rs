@@ -80,8 +80,8 @@ pub(crate) struct SharedLedger {
 /// Signals between requests and the task that asks the parent node.
 #[derive(Debug)]
 pub(crate) struct ParentSignals {
-    /// There is news for the parent, or a reign has begun.
-    pub(crate) news: Notify,
+    /// There are updates for the parent, or a reign has begun.
+    pub(crate) updates: Notify,
     /// Counts responses of the parent.
     pub(crate) answers: watch::Sender<u64>,
 }
@@ -112,7 +112,7 @@ impl SharedLedger {
     pub(crate) fn of_parent(self) -> Self {
         Self {
             parent: Some(ParentSignals {
-                news: Notify::new(),
+                updates: Notify::new(),
                 answers: watch::Sender::new(0),
             }),
             ..self
@@ -138,7 +138,7 @@ impl SharedLedger {
         self.polls.set_leaving(false);
         self.sweep_sooner.notify_one();
         if let Some(parent) = &self.parent {
-            parent.news.notify_one();
+            parent.updates.notify_one();
         }
         before
     }
@@ -227,11 +227,11 @@ impl SharedLedger {
             self.next_sweep.store(due, Ordering::Relaxed);
             self.sweep_sooner.notify_one();
         }
-        let has_news = ledger.has_parent_news();
+        let has_updates = ledger.has_parent_updates();
         drop(reign);
         self.polls.answer(hints);
-        if let Some(parent) = self.parent.as_ref().filter(|_| has_news) {
-            parent.news.notify_one();
+        if let Some(parent) = self.parent.as_ref().filter(|_| has_updates) {
+            parent.updates.notify_one();
         }
         Ok(result)
     }

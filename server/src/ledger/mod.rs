@@ -67,7 +67,7 @@ pub use self::{
     hints::{HintBatch, PollHolder},
     holders::TenantId,
     listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
-    parents::ParentNews,
+    parents::ParentUpdate,
     poll::{MAX_AFTER, PollTicket},
     ranking::{HolderRanking, ResourceRanking},
     requests::{ReleaseProgress, RenewalCheck},
@@ -252,7 +252,7 @@ impl Ledger {
                 live.deadline = Moment::NEVER;
                 self.expire_leases(key, now);
                 self.plan_hints(key, Occasion::Other, now);
-                self.note_news(key, now);
+                self.note_parent_update(key, now);
                 self.schedule_expiry(key);
                 self.drop_if_empty(key, now);
             }
@@ -375,7 +375,7 @@ impl Ledger {
         });
         self.schedule_expiry(key);
         self.hint_after_report(holder, key, ask, &decision, now);
-        self.note_news(key, now);
+        self.note_parent_update(key, now);
         grant
     }
 
@@ -411,7 +411,7 @@ impl Ledger {
             }
         }
         self.plan_hints(key, Occasion::Other, now);
-        self.note_news(key, now);
+        self.note_parent_update(key, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
         had_lease

@@ -29,7 +29,7 @@ const NOTABLE: f64 = 0.005;
 /// The same for the demand of algorithms that do not divide, as a part of the capacity.
 const NOTABLE_DEMAND: f64 = 0.05;
 
-/// What this master knows of the node's leases.
+/// How much this master knows of the node's leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Knowledge {
     /// Nothing: the parent has not answered yet.
@@ -50,15 +50,15 @@ pub(super) struct ParentLease {
     knowledge: Knowledge,
     newest: Hold,
     older: Hold,
-    /// What a previous master may have granted: what the parent said, at first, that the node holds,
-    /// or what the lease of a handed-over ledger covers.
+    /// The most that a previous master may have granted: the holding that the parent stated at
+    /// first, or what the lease of a handed-over ledger covers.
     stated: f64,
     /// The last response.
     last: Option<Box<ServerResourceResponse>>,
     /// The total that holders have used.
     used: f64,
     reported: Reported,
-    /// Until when a lower demand is news, because the parent has hinted.
+    /// Until when a lower demand is reported at once, because the parent has hinted.
     hinted_until: Moment,
 }
 
@@ -190,7 +190,7 @@ impl ParentLease {
         self.covered(now).max(self.stated)
     }
 
-    /// What the node got in addition to what a previous master may have granted.
+    /// The amount that the node got in addition to what a previous master may have granted.
     pub(super) fn gained(&self, now: Moment) -> f64 {
         match self.knowledge {
             // Safety rule: the amount is unknown.
@@ -399,7 +399,7 @@ impl Resource {
     }
 
     /// Whether the parent should hear of a change before the next refresh.
-    pub(super) fn has_news_for_parent(&self, now: Moment) -> bool {
+    pub(super) fn has_parent_update(&self, now: Moment) -> bool {
         let Some(parent) = &self.parent else {
             return false;
         };

@@ -30,9 +30,9 @@ use super::{
 /// Templates beyond this many are built anew for each response.
 const MAX_TEMPLATES: usize = 64;
 
-/// What the parent has to hear.
+/// A change that the parent should hear of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ParentNews {
+pub enum ParentUpdate {
     /// The demand of a resource, or what its holders have, has changed.
     Changed(ResourceId),
     /// A resource has no holders any more.
@@ -154,7 +154,7 @@ impl Ledger {
             live.resource.register(holder, ask, now);
         }
         self.schedule_expiry(key);
-        self.note_news(key, now);
+        self.note_parent_update(key, now);
         true
     }
 
@@ -165,23 +165,23 @@ impl Ledger {
         self.outstanding_until().is_some_and(|end| now < end)
     }
 
-    /// Takes the news for the parent since the last call.
-    pub fn take_parent_news(&mut self) -> Vec<ParentNews> {
+    /// Takes the updates for the parent since the last call.
+    pub fn take_parent_updates(&mut self) -> Vec<ParentUpdate> {
         let Some(parents) = &mut self.parents else {
             return Vec::new();
         };
-        let gone = parents.gone.drain(..).map(ParentNews::Gone);
+        let gone = parents.gone.drain(..).map(ParentUpdate::Gone);
         let changed = std::mem::take(&mut parents.changed).into_iter();
         let changed = changed.filter_map(|key| {
             let live = self.live.get(key.index())?;
-            Some(ParentNews::Changed(live.id.clone()))
+            Some(ParentUpdate::Changed(live.id.clone()))
         });
         gone.chain(changed).collect()
     }
 
-    /// Whether there is news for the parent.
+    /// Whether there are updates for the parent.
     #[must_use]
-    pub fn has_parent_news(&self) -> bool {
+    pub fn has_parent_updates(&self) -> bool {
         let parents = self.parents.as_ref();
         parents.is_some_and(|it| !it.changed.is_empty() || !it.gone.is_empty())
     }
@@ -258,7 +258,7 @@ impl Ledger {
         }
         resource.record_parent_feedback(&answer, now);
         self.plan_hints(key, Occasion::Other, now);
-        self.note_news(key, now);
+        self.note_parent_update(key, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
     }
@@ -292,7 +292,7 @@ impl Ledger {
     }
 
     /// The parent has hinted a resource: holders are hinted, too, and a demand that they report to
-    /// have fallen is news for a while.
+    /// have fallen is reported at once for a while.
     pub fn pass_hint(&mut self, id: &ResourceId, now: Moment) {
         let Some(key) = self.keys.get(id).copied() else {
             return;
@@ -319,10 +319,10 @@ impl Ledger {
     }
 
     /// Notes whether the parent should hear of a resource.
-    pub(super) fn note_news(&mut self, key: ResourceKey, now: Moment) {
+    pub(super) fn note_parent_update(&mut self, key: ResourceKey, now: Moment) {
         if let Some(parents) = &mut self.parents
             && let Some(live) = self.live.get(key.index())
-            && live.resource.has_news_for_parent(now)
+            && live.resource.has_parent_update(now)
         {
             parents.changed.insert(key);
         }

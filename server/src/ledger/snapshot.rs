@@ -224,7 +224,7 @@ impl Ledger {
                 self.stats.leases += 1;
             }
         }
-        self.note_news(key, stopped);
+        self.note_parent_update(key, stopped);
         self.schedule_expiry(key);
         self.drop_if_empty(key, stopped);
         Ok(())

@@ -2,8 +2,8 @@
 //!
 //! The real [`election`](crate::election), [`Reign`](crate::reign::Reign),
 //! [`Ledger`](crate::ledger::Ledger), [`Upstream`](crate::upstream::Upstream) and
-//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and every fault. After each event the simulation checks that
-//! the holders of a resource may together use no more than its capacity.
+//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and every
+//! fault. After each event the simulation checks that the holders of a resource may together use no more than its capacity.
 //!
 //! `event_loop` is the simulation itself. `client`, `server` and `etcd` are the processes, and
 //! `network` carries their messages. `server` executes the effects of its election and of its

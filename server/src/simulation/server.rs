@@ -3,7 +3,7 @@
 
 mod data_dir;
 mod driver;
-mod lower;
+mod node;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,7 +23,7 @@ use tower_doorman::lease::Failure;
 use self::{
     data_dir::DataDir,
     driver::Candidacy,
-    lower::{Asking, Lower},
+    node::{NodeState, PendingRequest},
 };
 pub(super) use self::{
     data_dir::Snapshot,
@@ -49,7 +49,7 @@ struct Mastership {
     reign: Reign,
     polls: Polls,
     /// Present below another node.
-    lower: Option<Lower>,
+    node: Option<NodeState>,
 }
 
 /// A lease request to respond to.
@@ -151,7 +151,7 @@ pub(super) struct Server {
     mastership: Option<Mastership>,
     waiting: Vec<Waiting>,
     /// Requests that wait for the parent.
-    asking: Vec<Asking>,
+    pending: Vec<PendingRequest>,
     actions: Vec<Action>,
     /// The epoch for which it fetches a ledger.
     fetching: Option<Epoch>,
@@ -194,7 +194,7 @@ impl Server {
             candidacy: None,
             mastership: None,
             waiting: Vec::new(),
-            asking: Vec::new(),
+            pending: Vec::new(),
             actions: Vec::new(),
             fetching: None,
             fetched: None,
@@ -240,7 +240,7 @@ impl Server {
         self.candidacy = None;
         self.mastership = None;
         self.waiting.clear();
-        self.asking.clear();
+        self.pending.clear();
         self.actions.clear();
         self.fetching = None;
         self.fetched = None;
@@ -308,8 +308,8 @@ impl Server {
         let request = self.ablated(request.clone());
         let now = self.clock.local(time);
         let epoch = self.epoch();
-        let asking = Asking::new(call, request, epoch, now.after_seconds(PATIENCE));
-        self.decide(asking, limits, now)
+        let pending = PendingRequest::new(call, request, epoch, now.after_seconds(PATIENCE));
+        self.decide(pending, limits, now)
     }
 
     /// The request as it would be without a rule.

@@ -2,10 +2,10 @@
 //!
 //! [`Upstream`] is a pure state machine, which the simulation runs too. The
 //! [`Holder`] of the layer decides when to ask which server; the ledger says what to ask for, and
-//! takes the responses. There is one per reign. `task` is the task around it, `known` what views and
-//! metrics say of the parent.
+//! takes the responses. There is one per reign. `task` is the task around it, `parent_node` the state of the
+//! parent for views and metrics.
 
-mod known;
+mod parent_node;
 mod task;
 
 use std::{
@@ -20,8 +20,8 @@ use doorman_openapi::{
 use tower_doorman::lease::{self, Demand, Failure, Holder, HolderSettings, Warning};
 
 pub use self::task::ParentSettings;
-pub(crate) use self::{known::ParentNode, task::UpstreamTask};
-use crate::ledger::{Ledger, ParentNews};
+pub(crate) use self::{parent_node::ParentNode, task::UpstreamTask};
+use crate::ledger::{Ledger, ParentUpdate};
 
 /// The longest pause between attempts to reach the parent. A parent has few nodes, and all clients
 /// of a node wait for it.
@@ -43,7 +43,7 @@ pub struct UpstreamSettings {
 /// Input of the state machine.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The ledger has news, or time has passed. Send it again while [`Upstream::wake_at`] is not
+    /// The ledger has updates, or time has passed. Send it again while [`Upstream::wake_at`] is not
     /// after now.
     Wake,
     /// The parent has responded.
@@ -103,7 +103,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Begins without resources. The ledger has news of those that it has.
+    /// Begins without resources. The ledger has updates for those that it has.
     #[must_use]
     pub fn new(settings: UpstreamSettings) -> Self {
         let holder = Holder::new(HolderSettings {
@@ -123,7 +123,7 @@ impl Upstream {
     #[must_use = "requests must be sent"]
     pub fn handle(&mut self, event: Event, ledger: &mut Ledger, now: Moment) -> Vec<Effect> {
         let mut effects = Vec::new();
-        self.take_news(ledger, &mut effects, now);
+        self.take_updates(ledger, &mut effects, now);
         match event {
             Event::Wake => {
                 for id in self.holder.due(now) {
@@ -178,7 +178,7 @@ impl Upstream {
         effects
     }
 
-    /// When to [wake](Event::Wake) it next, unless the ledger has news before.
+    /// When to [wake](Event::Wake) it next, unless the ledger has updates before.
     #[must_use]
     pub fn wake_at(&self) -> Moment {
         self.holder.wake_at()
@@ -190,15 +190,15 @@ impl Upstream {
         &self.holder
     }
 
-    fn take_news(&mut self, ledger: &mut Ledger, effects: &mut Vec<Effect>, now: Moment) {
-        for news in ledger.take_parent_news() {
-            match news {
-                ParentNews::Changed(resource) => {
+    fn take_updates(&mut self, ledger: &mut Ledger, effects: &mut Vec<Effect>, now: Moment) {
+        for update in ledger.take_parent_updates() {
+            match update {
+                ParentUpdate::Changed(resource) => {
                     self.set_demand(resource.clone(), ledger, now);
                     let event = lease::Event::Report { resource };
                     self.run(event, &HashMap::new(), ledger, effects, now);
                 }
-                ParentNews::Gone(resource) => {
+                ParentUpdate::Gone(resource) => {
                     let event = lease::Event::Forget { resource };
                     self.run(event, &HashMap::new(), ledger, effects, now);
                 }

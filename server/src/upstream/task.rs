@@ -129,7 +129,7 @@ impl UpstreamTask {
                     }
                 }
                 Some((endpoint, answer)) = self.polls.next() => self.on_hints(endpoint, answer),
-                () = signals.news.notified() => {}
+                () = signals.updates.notified() => {}
                 () = sleep(pause) => {}
             }
         }

@@ -293,7 +293,7 @@ impl Node {
         self.ledger.sweep(now, 1000);
         // More than once: an answer can be followed by the next request.
         for _ in 0..8 {
-            if self.upstream.wake_at() > now && !self.ledger.has_parent_news() {
+            if self.upstream.wake_at() > now && !self.ledger.has_parent_updates() {
                 break;
             }
             self.handle(Event::Wake, root, now)?;

@@ -341,12 +341,11 @@ fn node_claims_what_its_holders_claim_while_all_learn() {
         // The parent knows nothing at first, so the node asks again with the claim.
         let mut request = request(name, None, has, Some(has));
         request.heard_epoch = Some(Epoch::ZERO);
-        while tree.nodes[0]
-            .ledger
-            .register_client_part(&request, None, 0, tree.now)
-            .0
-        {
-            tree.ask(0);
+        for _ in 0..2 {
+            let ledger = &mut tree.nodes[0].ledger;
+            if ledger.register_client_part(&request, None, 0, tree.now).0 {
+                tree.ask(0);
+            }
         }
         let grant = tree.nodes[0]
             .ledger
@@ -453,7 +452,7 @@ fn unmatched_resource_is_granted_through_the_tree() {
 fn resource_without_holders_is_forgotten() {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
     tree.refresh(0, "a", 30.0, 0.0);
-    assert_eq!(tree.nodes[0].ledger.take_parent_news(), []);
+    assert_eq!(tree.nodes[0].ledger.take_parent_updates(), []);
     let release = ReleaseRequest {
         client_id: ClientId::new("a").unwrap(),
         seq: None,
@@ -461,8 +460,8 @@ fn resource_without_holders_is_forgotten() {
         resource_ids: None,
     };
     tree.nodes[0].ledger.release_client(&release, tree.now);
-    let news = tree.nodes[0].ledger.take_parent_news();
-    assert_eq!(news, [crate::ledger::ParentNews::Gone(db())]);
+    let news = tree.nodes[0].ledger.take_parent_updates();
+    assert_eq!(news, [crate::ledger::ParentUpdate::Gone(db())]);
 }
 
 /// A node whose new master has been told that clients have 70, and knows of 40.
@@ -666,11 +665,11 @@ fn release_while_learning_gives_nothing_back() {
     };
     let now = tree.now;
     let ledger = &mut tree.nodes[0].ledger;
-    ledger.take_parent_news();
+    ledger.take_parent_updates();
     ledger.release_client(&release, now);
-    let gone = crate::ledger::ParentNews::Gone(db());
-    assert!(!ledger.take_parent_news().contains(&gone));
+    let gone = crate::ledger::ParentUpdate::Gone(db());
+    assert!(!ledger.take_parent_updates().contains(&gone));
     // Later nobody can have anything.
     tree.wait(25.0);
-    assert!(tree.nodes[0].ledger.take_parent_news().contains(&gone));
+    assert!(tree.nodes[0].ledger.take_parent_updates().contains(&gone));
 }

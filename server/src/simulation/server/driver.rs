@@ -14,7 +14,7 @@ use crate::{
 use doorman_config::Document;
 use doorman_openapi::{Epoch, Moment};
 
-use super::{Mastership, Server, data_dir::Snapshot, lower::Lower};
+use super::{Mastership, Server, data_dir::Snapshot, node::NodeState};
 use crate::simulation::{
     ablation::{Extended, Rule},
     limits::Limit,
@@ -265,9 +265,9 @@ impl Server {
         self.mastership = Some(Mastership {
             reign: Reign::new(epoch, deadline, ledger, bound),
             polls: HashMap::new(),
-            lower: self.membership.parent.clone().map(|servers| {
+            node: self.membership.parent.clone().map(|servers| {
                 let (node, seed) = (self.membership.name.clone(), self.index as u64);
-                Lower::new(node, self.sent_epoch(epoch), servers, seed)
+                NodeState::new(node, self.sent_epoch(epoch), servers, seed)
             }),
         });
     }

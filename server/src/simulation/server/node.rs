@@ -27,7 +27,7 @@ const SWEEP_PAUSE: f64 = 0.001;
 
 /// A request that waits for the parent.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct PendingRequest {
     call: Call,
     request: LeaseRequest,
     epoch: Option<Epoch>,
@@ -35,7 +35,7 @@ pub(super) struct Asking {
     pub(super) until: Moment,
 }
 
-impl Asking {
+impl PendingRequest {
     pub(super) fn new(
         call: Call,
         request: LeaseRequest,
@@ -69,9 +69,9 @@ impl Asking {
     }
 }
 
-/// What a master below another node has beside its reign.
+/// The state that a master below another node has beside its reign.
 #[derive(Debug)]
-pub(super) struct Lower {
+pub(super) struct NodeState {
     upstream: Upstream,
     /// The servers of the parent.
     servers: Range<usize>,
@@ -85,7 +85,7 @@ pub(super) struct Lower {
     told: HashMap<ResourceId, Capacity>,
 }
 
-impl Lower {
+impl NodeState {
     pub(super) fn new(node: NodeId, epoch: Epoch, servers: Range<usize>, seed: u64) -> Self {
         let settings = UpstreamSettings {
             node,
@@ -170,44 +170,44 @@ impl Server {
     /// Decides a request, or lets it wait for the parent.
     pub(super) fn decide(
         &mut self,
-        asking: Asking,
+        pending: PendingRequest,
         limits: &[Limit],
         now: Moment,
     ) -> Option<Decided> {
-        let is_same = self.epoch() == asking.epoch;
+        let is_same = self.epoch() == pending.epoch;
         let asks_first = self.without != Some(Rule::AskParentFirst);
         let Some((ledger, _)) = self.serving(now).filter(|_| is_same) else {
             return Some(Err(self.unavailable()));
         };
-        if asking.register(ledger, now) && asks_first {
-            if now < asking.until {
-                self.asking.push(asking);
+        if pending.register(ledger, now) && asks_first {
+            if now < pending.until {
+                self.pending.push(pending);
                 return None;
             }
             if ledger.may_have_lost_leases(now) {
                 return Some(Err(Failure::Unavailable { retry_after: None }));
             }
         }
-        self.grant(asking.call, &asking.request, limits, now)
+        self.grant(pending.call, &pending.request, limits, now)
     }
 
     /// Asks the parent what is due, and decides the requests that waited for it.
     pub(super) fn drive_lower(&mut self, limits: &[Limit], now: Moment) {
-        let lower = self.mastership.as_mut().and_then(|it| it.lower.as_mut());
-        let is_answered = lower.is_none_or(|it| std::mem::take(&mut it.is_answered));
-        let is_over = |it: &mut Asking| is_answered || it.until <= now;
-        let decidable: Vec<_> = self.asking.extract_if(.., is_over).collect();
-        for asking in decidable {
-            let call = asking.call;
-            if let Some(decided) = self.decide(asking, limits, now) {
+        let node = self.mastership.as_mut().and_then(|it| it.node.as_mut());
+        let is_answered = node.is_none_or(|it| std::mem::take(&mut it.is_answered));
+        let is_over = |it: &mut PendingRequest| is_answered || it.until <= now;
+        let decidable: Vec<_> = self.pending.extract_if(.., is_over).collect();
+        for pending in decidable {
+            let call = pending.call;
+            if let Some(decided) = self.decide(pending, limits, now) {
                 let (to, message) = call.respond(decided);
                 self.actions.push(Action::Respond(to, message));
             }
         }
-        if let Some((lower, ledger)) = self.lower(now) {
+        if let Some((node, ledger)) = self.node(now) {
             let next = ledger.sweep(now, SWEEP).unwrap_or(Moment::NEVER);
-            lower.sweeps_at = next.max(now.after_seconds(SWEEP_PAUSE));
-            if lower.upstream.wake_at() <= now || ledger.has_parent_news() {
+            node.sweeps_at = next.max(now.after_seconds(SWEEP_PAUSE));
+            if node.upstream.wake_at() <= now || ledger.has_parent_updates() {
                 self.tell_upstream(Event::Wake, now);
             }
         }
@@ -215,12 +215,12 @@ impl Server {
 
     /// When it needs to be driven for its parent.
     pub(super) fn lower_wakes_at(&self, now: Moment) -> Moment {
-        let asking = self.asking.iter().map(|it| it.until);
+        let pending = self.pending.iter().map(|it| it.until);
         let mastership = self.mastership.as_ref();
         let mastership = mastership.filter(|it| now < it.reign.deadline());
-        let lower = mastership.and_then(|it| it.lower.as_ref());
-        let lower = lower.map(|it| it.upstream.wake_at().min(it.sweeps_at));
-        asking.chain(lower).min().unwrap_or(Moment::NEVER)
+        let node = mastership.and_then(|it| it.node.as_ref());
+        let node = node.map(|it| it.upstream.wake_at().min(it.sweeps_at));
+        pending.chain(node).min().unwrap_or(Moment::NEVER)
     }
 
     /// Handles an answer of the parent.
@@ -233,19 +233,19 @@ impl Server {
         let now = self.clock.local(time);
         let without = self.without;
         let incarnation = self.incarnation;
-        let Some((lower, ledger)) = self.lower(now) else {
+        let Some((node, ledger)) = self.node(now) else {
             return;
         };
-        if (call.incarnation, call.epoch) != (incarnation, lower.epoch) {
+        if (call.incarnation, call.epoch) != (incarnation, node.epoch) {
             return;
         }
-        lower.is_answered = true;
+        node.is_answered = true;
         let seq = call.seq;
         let event = match outcome {
             Ok(mut response) => {
                 if let Some(rule) = without {
-                    lower.told_epoch = Some(response.epoch);
-                    lower.ablate_response(rule, &mut response, call.sent, ledger, now);
+                    node.told_epoch = Some(response.epoch);
+                    node.ablate_response(rule, &mut response, call.sent, ledger, now);
                 }
                 Event::Answered { seq, response }
             }
@@ -256,8 +256,8 @@ impl Server {
 
     /// The poll of the parent, if this server is master, and the server to poll.
     pub(in crate::simulation) fn poll_parent(&mut self) -> Option<(Process, Message)> {
-        let lower = self.mastership.as_ref()?.lower.as_ref()?;
-        let source = lower.upstream.holder().hint_source(None)?;
+        let node = self.mastership.as_ref()?.node.as_ref()?;
+        let source = node.upstream.holder().hint_source(None)?;
         let message = Message::Poll {
             call: PollCall {
                 incarnation: self.incarnation,
@@ -266,7 +266,7 @@ impl Server {
             poller: Poller::Node(self.membership.name.clone()),
             after: self.heard_batch,
         };
-        Some((Process::Server(lower.servers.start + source), message))
+        Some((Process::Server(node.servers.start + source), message))
     }
 
     /// Handles hints of a server of the parent.
@@ -283,19 +283,19 @@ impl Server {
     }
 
     /// Until the deadline of the reign.
-    fn lower(&mut self, now: Moment) -> Option<(&mut Lower, &mut Ledger)> {
-        let Mastership { reign, lower, .. } = self.mastership.as_mut()?;
-        Some((lower.as_mut()?, reign.ledger(now)?))
+    fn node(&mut self, now: Moment) -> Option<(&mut NodeState, &mut Ledger)> {
+        let Mastership { reign, node, .. } = self.mastership.as_mut()?;
+        Some((node.as_mut()?, reign.ledger(now)?))
     }
 
     fn tell_upstream(&mut self, event: Event, now: Moment) {
         let (without, incarnation) = (self.without, self.incarnation);
-        let Some((lower, ledger)) = self.lower(now) else {
+        let Some((node, ledger)) = self.node(now) else {
             return;
         };
-        let mut effects = lower.upstream.handle(event, ledger, now);
-        while lower.upstream.wake_at() <= now {
-            effects.append(&mut lower.upstream.handle(Event::Wake, ledger, now));
+        let mut effects = node.upstream.handle(event, ledger, now);
+        while node.upstream.wake_at() <= now {
+            effects.append(&mut node.upstream.handle(Event::Wake, ledger, now));
         }
         let mut messages = Vec::new();
         for effect in effects {
@@ -307,19 +307,19 @@ impl Server {
                     timeout: _,
                 } => {
                     if let Some(rule) = without {
-                        lower.ablate_request(rule, &mut request, ledger);
+                        node.ablate_request(rule, &mut request, ledger);
                     }
                     let call = NodeCall {
                         incarnation,
-                        epoch: lower.epoch,
+                        epoch: node.epoch,
                         seq,
                         sent: now,
                     };
-                    let to = Process::Server(lower.servers.start + endpoint);
+                    let to = Process::Server(node.servers.start + endpoint);
                     messages.push((to, Message::NodeRequest { call, request }));
                 }
                 Effect::Release { endpoint, request } => {
-                    let to = Process::Server(lower.servers.start + endpoint);
+                    let to = Process::Server(node.servers.start + endpoint);
                     messages.push((to, Message::NodeRelease(request)));
                 }
                 Effect::Warn(_) => {}

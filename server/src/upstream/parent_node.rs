@@ -1,4 +1,4 @@
-//! What this server knows of its parent node, for views and metrics.
+//! The state of the parent node, for views and metrics.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -26,7 +26,7 @@ pub(crate) struct ParentNode {
     servers: Vec<String>,
     /// The level of this server in the tree.
     level: AtomicU32,
-    known: Mutex<Known>,
+    state: Mutex<ParentState>,
     requests: Requests,
     started: Moment,
     rules: Rules,
@@ -43,7 +43,7 @@ struct Rules {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct ParentState {
     node: Option<(NodeId, Epoch)>,
     root: Option<String>,
     answered: Option<Moment>,
@@ -69,7 +69,7 @@ impl ParentNode {
         Self {
             servers: servers.iter().map(ServerUrl::to_string).collect(),
             level: AtomicU32::new(1),
-            known: Mutex::default(),
+            state: Mutex::default(),
             requests: Requests::default(),
             started: now,
             rules: Rules::default(),
@@ -88,7 +88,7 @@ impl ParentNode {
 
     /// A server of the root.
     pub(crate) fn root(&self) -> Option<String> {
-        self.known().root.clone()
+        self.state().root.clone()
     }
 
     pub(super) fn on_leases(&self, response: &ServerCapacityResponse, sent: Moment, now: Moment) {
@@ -98,10 +98,10 @@ impl ParentNode {
             let length = resource.answer.gets.lease_length;
             sent.after_seconds(length.get())
         });
-        let mut known = self.known();
-        known.leases_end = ends.fold(known.leases_end, Moment::max);
-        known.lease_error = None;
-        known.set_node(&response.node, response.epoch, now);
+        let mut state = self.state();
+        state.leases_end = ends.fold(state.leases_end, Moment::max);
+        state.lease_error = None;
+        state.set_node(&response.node, response.epoch, now);
     }
 
     pub(crate) fn on_failure(&self, failure: &Failure, reason: &str) {
@@ -114,22 +114,22 @@ impl ParentNode {
         });
         // A redirect to another server of the parent is followed.
         if !matches!(failure, Failure::Redirected { to: Some(_) }) {
-            self.known().lease_error = Some(truncated(reason));
+            self.state().lease_error = Some(truncated(reason));
         }
     }
 
     /// This server is not master any more, and has no leases.
     pub(super) fn forget_leases(&self) {
-        let mut known = self.known();
-        known.leases_end = Moment::ORIGIN;
-        known.lease_error = None;
+        let mut state = self.state();
+        state.leases_end = Moment::ORIGIN;
+        state.lease_error = None;
     }
 
     pub(crate) fn on_discovery(&self, discovery: &Discovery, now: Moment) {
         self.set_level(discovery.level);
-        let mut known = self.known();
-        known.root.clone_from(&discovery.root);
-        known.set_node(&discovery.node, discovery.epoch, now);
+        let mut state = self.state();
+        state.root.clone_from(&discovery.root);
+        state.set_node(&discovery.node, discovery.epoch, now);
     }
 
     /// Whether this server has rules of the parent. They may be older ones.
@@ -151,7 +151,7 @@ impl ParentNode {
     pub(crate) fn on_rules(&self, answer: Result<usize, &str>) {
         let source = answer.map_or(0, |server| server.saturating_add(1));
         self.rules.source.store(source, Ordering::Relaxed);
-        self.known().document_error = answer.err().map(truncated);
+        self.state().document_error = answer.err().map(truncated);
     }
 
     /// The rules have changed, says a server of the parent.
@@ -172,14 +172,14 @@ impl ParentNode {
     }
 
     pub(crate) fn status(&self, now: Moment) -> ParentStatus {
-        let known = self.known();
-        let (node, epoch) = known.node.clone().unzip();
+        let state = self.state();
+        let (node, epoch) = state.node.clone().unzip();
         ParentStatus {
             node,
             epoch,
-            answered_ago: known.answered.map(|at| now.since(at).into()),
-            leases_end_in: (now < known.leases_end).then(|| known.leases_end.since(now).into()),
-            error: known.lease_error.clone().or(known.document_error.clone()),
+            answered_ago: state.answered.map(|at| now.since(at).into()),
+            leases_end_in: (now < state.leases_end).then(|| state.leases_end.since(now).into()),
+            error: state.lease_error.clone().or(state.document_error.clone()),
         }
     }
 
@@ -208,7 +208,7 @@ impl ParentNode {
                 counts.map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed))),
             ),
         );
-        let answered = self.known().answered.unwrap_or(self.started);
+        let answered = self.state().answered.unwrap_or(self.started);
         registry.register_with_unit(
             "parent_last_answer_age",
             "Time since the parent node last answered, or since the start",
@@ -222,13 +222,13 @@ impl ParentNode {
         self.level.store(level, Ordering::Relaxed);
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn state(&self) -> MutexGuard<'_, ParentState> {
         // Every statement leaves it consistent, so it stays usable after a panic.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl ParentState {
     /// A server may not know of a newer epoch yet.
     fn set_node(&mut self, node: &NodeId, epoch: Epoch, now: Moment) {
         self.answered = Some(now);
