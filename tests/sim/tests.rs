@@ -126,7 +126,7 @@ fn capacity_needs_deadlines_counted_from_sending() {
 
 #[test]
 fn capacity_needs_guarded_writes() {
-    assert_seed_breaks_without(Rule::GuardedWrites, 482);
+    assert_seed_breaks_without(Rule::GuardedWrites, 147);
 }
 
 #[test]

@@ -26,6 +26,12 @@ impl Hold {
         self.end > now
     }
 
+    /// The same until `end` at the latest; `None` if that is over.
+    pub(super) fn until(self, end: Moment, now: Moment) -> Option<Self> {
+        let end = self.end.min(end);
+        (now < end).then_some(Self { end, ..self })
+    }
+
     /// The lease length to send, less the drift: restating a lease never extends it.
     pub(super) fn remaining(&self, now: Moment) -> f64 {
         self.end.seconds_since(now) / CLOCK_DRIFT

@@ -98,8 +98,14 @@ pub(super) fn is_over_capacity(terms: &ResourceTerms, booked: &SumTree) -> bool 
 }
 
 /// The current lease with its remaining length, for a stale, duplicate or early request. The holder
-/// may still have an older lease than the last one.
-pub(super) fn restate_lease(entry: &Entry, terms: &ResourceTerms, now: Moment) -> Decision {
+/// may still have an older lease than the last one. At a node a claim, which may be booked for
+/// longer, is restated until `covered_until` only, when the parent's lease that covers it ends.
+pub(super) fn restate_lease(
+    entry: &Entry,
+    terms: &ResourceTerms,
+    covered_until: Moment,
+    now: Moment,
+) -> Decision {
     let reason = entry
         .last_decision
         .map_or(Reason::Pending, |last| last.reason);
@@ -107,7 +113,7 @@ pub(super) fn restate_lease(entry: &Entry, terms: &ResourceTerms, now: Moment) -
     let lease = entry
         .booking
         .lease(now)
-        .or_else(|| entry.booking.claim(now));
+        .or_else(|| entry.booking.claim(now)?.until(covered_until, now));
     let remaining = lease.map(|lease| lease.remaining(now));
     Decision {
         capacity: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),
@@ -123,14 +129,17 @@ pub(super) fn restate_lease(entry: &Entry, terms: &ResourceTerms, now: Moment) -
 }
 
 /// The lease of a node, for its new master: the most that it may have handed out. Unless that is
-/// known, the new master gets nothing and asks again.
+/// known, the new master gets nothing and asks again. At `leases_end` the last lease of this node's
+/// parent ends.
 pub(super) fn report_to_new_master(
     entry: &Entry,
     terms: &ResourceTerms,
     is_known: bool,
+    leases_end: Moment,
     now: Moment,
 ) -> Decision {
     let hold = entry.booking.largest(now).filter(|_| is_known);
+    let hold = hold.and_then(|hold| hold.until(leases_end, now));
     let (amount, length) = hold.map_or((0.0, 0.0), |hold| (hold.amount, hold.remaining(now)));
     let soon = terms.refresh_interval(true).get();
     Decision {

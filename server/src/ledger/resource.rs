@@ -366,11 +366,19 @@ impl Resource {
         let was_confirmed = learning
             .as_ref()
             .is_some_and(|learning| learning.is_confirmed(entry.slot));
+        // Safety rule: nothing is restated beyond the parent's lease that covers it.
+        let covered_until = parent.as_ref().map_or(Moment::NEVER, |parent| {
+            let total = if is_learning { 0.0 } else { booked.total() };
+            parent.cover(total, now).unwrap_or(now)
+        });
+        let leases_end = parent
+            .as_ref()
+            .map_or(Moment::NEVER, |it| it.end(Moment::NEVER, now));
         if !is_new && ask.stamp.is_stale(entry.order, was_confirmed) {
             let is_known = !entry.is_unconfirmed && (!is_learning || was_confirmed);
             let mut decision = match ask.has {
-                Has::Amount(_) => restate_lease(entry, terms, now),
-                Has::Unknown => report_to_new_master(entry, terms, is_known, now),
+                Has::Amount(_) => restate_lease(entry, terms, covered_until, now),
+                Has::Unknown => report_to_new_master(entry, terms, is_known, leases_end, now),
             };
             if is_learning || is_unleased {
                 decision.withhold_zero();
@@ -496,9 +504,9 @@ impl Resource {
                 entry.booking.set_lease(nothing);
             }
             let is_known = !is_unknown && !entry.is_unconfirmed;
-            report_to_new_master(entry, terms, is_known, now)
+            report_to_new_master(entry, terms, is_known, leases_end, now)
         } else if is_early {
-            restate_lease(entry, terms, now)
+            restate_lease(entry, terms, covered_until, now)
         } else {
             let wants = entry.wants();
             let mut goal = wants;
@@ -507,7 +515,8 @@ impl Resource {
             } else if parent.as_ref().is_some_and(|it| it.is_none_yet(now)) && wants > 0.0 {
                 (held.min(wants), Reason::Pending)
             } else if is_unknown {
-                let kept = keep_while_learning(held, others, granted);
+                // Safety rule: not `outstanding`, which the holder would claim as its lease then.
+                let kept = keep_while_learning(held.min(ask.has.amount()), others, granted);
                 let reason = match reaches(kept, wants) {
                     true => Reason::Granted,
                     false => Reason::Pending,

@@ -399,6 +399,19 @@ fn operations_beside_a_lease_are_not_shared() {
 }
 
 #[test]
+fn unconfirmed_holder_keeps_its_lease_without_operations_beside() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    let mut ask = request("a", Some(9), 60.0, Some(10.0));
+    ask.resources[0].outstanding = Capacity::new(60.0).unwrap();
+    // It would claim 60 as its lease next, and that would be in the pool.
+    assert_eq!(world.send(&ask).capacity.get(), 10.0);
+    assert_eq!(
+        world.ledger.resource(&db(), world.now).unwrap().sum_has,
+        60.0
+    );
+}
+
+#[test]
 fn cut_applies_to_confirmed_holders() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     confirm(&mut world, "a", 9, 50.0, Some(50.0));

@@ -606,6 +606,28 @@ fn capacity_on_claims_serves_no_newcomer_while_learning() {
 }
 
 #[test]
+fn restated_claim_ends_with_the_lease_of_the_parent() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    let settings = Settings {
+        predecessor: Predecessor::Until(tree.now.after_seconds(60.0)),
+        ..SETTINGS
+    };
+    tree.nodes[0].ledger = Ledger::new(built_in(), settings, tree.now).of_parent();
+    tree.refresh(0, "b", 40.0, 0.0);
+    let claim = request("a", Some(2), 40.0, Some(40.0));
+    let ledger = &mut tree.nodes[0].ledger;
+    ledger.refresh_client(&claim, tree.now);
+    // The claim is booked until the predecessor's leases have ended.
+    tree.wait(22.0);
+    tree.ask(0);
+    let late = request("a", Some(1), 40.0, Some(40.0));
+    let ledger = &mut tree.nodes[0].ledger;
+    let grant = ledger.refresh_client(&late, tree.now).remove(0);
+    assert_eq!(grant.capacity.get(), 40.0);
+    assert!(grant.lease_length.get() <= 20.0, "{grant:?}");
+}
+
+#[test]
 fn levels_pass_through_a_node_with_enough() {
     for algorithm in ["FAIR_SHARE", "PROPORTIONAL_SHARE"] {
         let nodes = [("eu", None), ("us", None), ("eu-1", Some(0))];
