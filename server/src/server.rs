@@ -40,7 +40,7 @@ use crate::{
     observe::{context, ledger_events::LedgerEventLog, metrics::RequestMetrics},
     quota::Quotas,
     settings::{Exposure, Settings},
-    upstream::{ParentNode, UpstreamTask},
+    upstream::{ParentNode, ParentSettings, UpstreamTask},
     util::clock,
 };
 
@@ -186,6 +186,10 @@ impl Server {
                  proxy in front of {} terminates TLS and nobody else can reach it",
                 settings.listen
             );
+        }
+        let parent = settings.parent.as_ref();
+        if let Some(server) = parent.and_then(ParentSettings::gets_token_unencrypted) {
+            tracing::warn!(%server, "the token for the parent is sent unencrypted: use https in --parent");
         }
         let etcd = settings.etcd.as_ref().map(EtcdClient::new).transpose()?;
         if etcd.is_some() {

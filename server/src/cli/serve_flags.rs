@@ -90,7 +90,8 @@ struct DocumentFlags {
         long,
         env = "DOORMAN_UNMATCHED",
         value_name = "POLICY",
-        default_value = "grant"
+        default_value = "grant",
+        conflicts_with = "parent"
     )]
     unmatched: UnmatchedArgument,
 }

@@ -66,7 +66,8 @@ pub(super) struct ShowArguments {
         env = "DOORMAN_SHOW_TOKEN_HOSTS",
         value_name = "GLOB[,GLOB…]",
         value_delimiter = ',',
-        value_parser = host_glob
+        value_parser = host_glob,
+        requires = "tree"
     )]
     token_hosts: Vec<Glob>,
     /// Show only resources, or holders of the resource, whose name starts with this

@@ -20,6 +20,9 @@ use crate::observe::metrics::counters;
 /// The most characters of an error.
 const MAX_ERROR: usize = 400;
 
+/// The highest level that no error is reported for: the levels of a cycle grow with each response.
+const MAX_LEVEL: u32 = 16;
+
 /// The parent node of this server.
 #[derive(Debug)]
 pub(crate) struct ParentNode {
@@ -179,7 +182,10 @@ impl ParentNode {
             epoch,
             answered_ago: state.answered.map(|at| now.since(at).into()),
             leases_end_in: (now < state.leases_end).then(|| state.leases_end.since(now).into()),
-            error: state.lease_error.clone().or(state.document_error.clone()),
+            error: self.cycle().or_else(|| {
+                let error = state.lease_error.as_ref();
+                error.or(state.document_error.as_ref()).cloned()
+            }),
         }
     }
 
@@ -215,6 +221,15 @@ impl ParentNode {
             Unit::Seconds,
             ConstGauge::new(now.seconds_since(answered)),
         );
+    }
+
+    fn cycle(&self) -> Option<String> {
+        let level = self.level();
+        (level > MAX_LEVEL).then(|| {
+            format!(
+                "this node is at level {level} of the tree: check --parent of all nodes for a cycle"
+            )
+        })
     }
 
     fn set_level(&self, of_parent: u32) {
@@ -285,6 +300,16 @@ mod tests {
 
         parent.forget_leases();
         assert_eq!(parent.status(answered).leases_end_in, None);
+    }
+
+    #[test]
+    fn high_level_is_reported_as_a_cycle() {
+        let now = Moment::ORIGIN;
+        let parent = ParentNode::new(&["http://a".parse().unwrap()], now);
+        parent.set_level(MAX_LEVEL - 1);
+        assert_eq!(parent.status(now).error, None);
+        parent.set_level(MAX_LEVEL);
+        assert!(parent.status(now).error.unwrap().contains("cycle"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The task that asks the parent node while this server is master.
 
-use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, net::IpAddr, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
 use doorman_openapi::{
     Epoch, Moment, NodeId, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerUrl,
@@ -35,6 +35,17 @@ pub struct ParentSettings {
 }
 
 impl ParentSettings {
+    /// The first server that gets the token unencrypted, over a network.
+    pub(crate) fn gets_token_unencrypted(&self) -> Option<&ServerUrl> {
+        self.token_file.as_ref()?;
+        let is_loopback = |host: &str| {
+            let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+            address.map_or(host == "localhost", |it| it.to_canonical().is_loopback())
+        };
+        let mut servers = self.servers.iter();
+        servers.find(|it| !it.is_encrypted() && !is_loopback(it.host()))
+    }
+
     /// A client of its servers.
     ///
     /// # Errors
@@ -312,5 +323,28 @@ impl UpstreamTask {
 impl std::fmt::Debug for UpstreamTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UpstreamTask").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unencrypted_token_over_a_network_is_found() {
+        let found = |servers: &[&str]| {
+            let settings = ParentSettings {
+                servers: servers.iter().map(|it| it.parse().unwrap()).collect(),
+                token_file: Some("token".into()),
+                ca_file: None,
+            };
+            let found = settings.gets_token_unencrypted();
+            found.map(ToString::to_string)
+        };
+        let local = ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1"];
+        assert_eq!(found(&local), None);
+        assert_eq!(found(&["https://root:7300"]), None);
+        let mixed = ["https://root:7300", "http://root:7301"];
+        assert_eq!(found(&mixed), Some("http://root:7301".to_owned()));
     }
 }

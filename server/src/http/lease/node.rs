@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use doorman_openapi::{
-    HolderKind, ReleaseResponse, ResourceId, ServerCapacityRequest, ServerCapacityResponse,
-    ServerReleaseRequest, paths,
+    FieldError, HolderKind, ReleaseResponse, ResourceId, ServerCapacityRequest,
+    ServerCapacityResponse, ServerReleaseRequest, paths,
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -115,6 +115,13 @@ async fn lease_server_capacity(
     LeaseBody(request): LeaseBody<ServerCapacityRequest>,
 ) -> Result<JsonText, ApiError> {
     authorize(&request, caller.restrictions())?;
+    if request.node_id == server.node {
+        return Err(ApiError::invalid(vec![FieldError {
+            pointer: "/node_id".to_owned(),
+            detail: "is the name of this node: each node of a tree must have its own (--node)"
+                .to_owned(),
+        }]));
+    }
     let renews = |ledger: &Ledger, from, now| ledger.check_node_renewal(&request, from, now);
     let _decisions = charge
         .leases(&quotas, &ledger, request.resources.len(), renews)

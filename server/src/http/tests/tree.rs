@@ -27,6 +27,16 @@ async fn leases_of_a_node_have_its_address_and_clients() {
 }
 
 #[tokio::test]
+async fn node_with_the_name_of_its_parent_is_rejected() {
+    let router = router();
+    let body = json!({"node_id": "node-a", "resources": []});
+    let reply = post(&router, "/v1/server-capacity", body.to_string()).await;
+    let problem = reply.problem(422);
+    assert_eq!(problem.errors[0].pointer, "/node_id");
+    assert!(problem.errors[0].detail.contains("--node"), "{problem:?}");
+}
+
+#[tokio::test]
 async fn address_of_a_node_is_that_of_a_server() {
     let router = router();
     for (address, expected) in [
