@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use doorman_config::Template;
 use doorman_openapi::{
-    Algorithm, CLOCK_DRIFT, Capacity, FillLevel, Lease, Moment, Reason, ResourceId,
+    Algorithm, AlgorithmKind, CLOCK_DRIFT, Capacity, FillLevel, Lease, Moment, Reason, ResourceId,
     ResourceResponse, SafeCapacity, Seconds, ServerAlgorithm, ServerResourceResponse,
 };
 
@@ -206,6 +206,13 @@ impl Grant {
             levels,
             booked_until: decision.booked_until,
         }
+    }
+
+    /// Whether no template matches. A node whose parent has not answered cannot know that.
+    pub(super) fn is_unmatched(&self) -> bool {
+        let kind = self.algorithm.kind;
+        self.template.is_none()
+            && matches!(kind, AlgorithmKind::NoAlgorithm | AlgorithmKind::Static)
     }
 
     /// Shortens the lease, or withholds it, so that it ends by `bound`: a successor takes all

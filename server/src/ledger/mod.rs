@@ -183,7 +183,7 @@ impl LiveResource {
         if is_first(shares_below_one, &mut reported.shares_below_one) {
             events.push(LedgerEvent::SharesBelowOne(id.clone()));
         }
-        if is_first(grant.template.is_none(), &mut reported.unmatched) {
+        if is_first(grant.is_unmatched(), &mut reported.unmatched) {
             events.push(LedgerEvent::Unmatched(id.clone()));
         }
         if is_first(anomalies.overused, &mut reported.overused) {

@@ -58,6 +58,8 @@ pub(super) struct ParentLease {
     /// The total that holders have used.
     used: f64,
     reported: Reported,
+    /// Whether the parent has rejected the last request for it.
+    is_rejected: bool,
     /// Until when a lower demand is reported at once, because the parent has hinted.
     hinted_until: Moment,
 }
@@ -82,6 +84,7 @@ impl Default for ParentLease {
             last: None,
             used: 0.0,
             reported: Reported::default(),
+            is_rejected: false,
             hinted_until: Moment::ORIGIN,
         }
     }
@@ -171,6 +174,7 @@ impl ParentLease {
     /// holders have, or claim.
     pub(super) fn awaits(&self, booked: f64, now: Moment) -> bool {
         match self.knowledge {
+            _ if self.is_rejected => false,
             Knowledge::None | Knowledge::NoLease => true,
             Knowledge::ClaimsOfHolders => booked > self.capacity(now) * (1.0 + TOLERANCE),
             Knowledge::Leases => false,
@@ -264,6 +268,20 @@ impl ParentLease {
         // Safety rule: if this master learns, holders confirm what they have of the last one, too.
         parent.stated = parent.granted_before(stopped);
         parent
+    }
+
+    /// The parent has rejected a request: holders get no lease, without waiting for it.
+    pub(super) fn set_rejected(&mut self) {
+        self.is_rejected = true;
+    }
+
+    /// Converts all amounts to another unit.
+    pub(super) fn scale(&mut self, factor: f64) {
+        self.newest.amount *= factor;
+        self.older.amount *= factor;
+        self.stated *= factor;
+        self.reported.wants *= factor;
+        self.reported.outstanding *= factor;
     }
 
     pub(super) fn set_hinted(&mut self, now: Moment) {
@@ -447,6 +465,7 @@ impl Resource {
         let length = lease.lease_length;
         let capacity = lease.capacity.get();
         let mut leases_end = None;
+        parent.is_rejected = false;
         if parent.knowledge == Knowledge::None {
             let is_pending = response.reason == Reason::Pending;
             parent.knowledge = match (is_pending, length > Seconds::ZERO, capacity > 0.0) {

@@ -235,6 +235,17 @@ impl Ledger {
             return;
         };
         let resource = &mut live.resource;
+        // Amounts in another unit cannot be compared with those of the response.
+        let unit = ResourceTerms::of_parent(template.as_ref(), response, 0.0, false);
+        let factor = unit.scale_from(&resource.terms);
+        if factor != 1.0
+            && let Some(parent) = &mut resource.parent
+        {
+            parent.scale(factor);
+            let mut terms = unit.with_tuning(self.tuning);
+            terms.set_leased(parent.capacity(now));
+            resource.set_terms(terms, resource.learning_until, now);
+        }
         let answer = ParentAnswer { response, sent };
         let leases_end = resource.record_parent_answer(&answer, now);
         let parent = resource.parent.as_ref();
@@ -307,6 +318,16 @@ impl Ledger {
             }
         }
         self.plan_hints(key, Occasion::Other, now);
+    }
+
+    /// The parent has rejected a resource.
+    pub fn record_parent_rejection(&mut self, id: &ResourceId) {
+        if let Some(key) = self.keys.get(id).copied()
+            && let Some(live) = self.live.get_mut(key.index())
+            && let Some(parent) = &mut live.resource.parent
+        {
+            parent.set_rejected();
+        }
     }
 
     /// The parent's newest lease has ended.

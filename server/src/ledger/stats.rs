@@ -48,7 +48,7 @@ impl LedgerStats {
         if let Some(grants) = unlimited {
             *grants += u64::from(grant.capacity > Capacity::ZERO);
         }
-        self.unmatched += u64::from(grant.template.is_none());
+        self.unmatched += u64::from(grant.is_unmatched());
         self.excess_claims += u64::from(anomalies.excess_claim);
         self.overused += u64::from(anomalies.overused);
         self.decisions_during_cut += u64::from(anomalies.over_capacity);

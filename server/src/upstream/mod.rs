@@ -284,7 +284,12 @@ impl Upstream {
                         None => {}
                     }
                 }
-                lease::Effect::Warn(warning) => effects.push(Effect::Warn(warning)),
+                lease::Effect::Warn(warning) => {
+                    if let Warning::Rejected { resource } = &warning {
+                        ledger.record_parent_rejection(resource);
+                    }
+                    effects.push(Effect::Warn(warning));
+                }
             }
         }
         // What timed out is known to the holder only.

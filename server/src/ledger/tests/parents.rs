@@ -628,6 +628,44 @@ fn restated_claim_ends_with_the_lease_of_the_parent() {
 }
 
 #[test]
+fn older_lease_follows_a_new_period() {
+    let of = |capacity: f64, per: f64| {
+        parse(&format!(
+            "resources: [{{identifier_glob: db, capacity: {capacity}, per: {per}, \
+             algorithm: {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}}}]"
+        ))
+    };
+    let mut tree = Tree::new(of(100.0, 1.0), &[("eu", None)]);
+    let mut clients = [client(0, "a", 50.0), client(0, "b", 50.0)];
+    tree.settle(&mut clients);
+    tree.wait(1.0);
+    // A fifth of the capacity, by the minute. The older lease covers what clients hold.
+    tree.root.reconfigure(of(1200.0, 60.0));
+    tree.ask(0);
+    let grant = tree.refresh(0, "a", 50.0, 50.0);
+    assert_eq!(grant.capacity.get(), 600.0);
+    assert!(grant.lease_length.get() > 10.0, "{grant:?}");
+    let parent = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
+    assert_eq!(parent.sum_has, 6000.0);
+}
+
+#[test]
+fn rejected_resource_is_not_awaited() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    let ask = request("a", None, 10.0, None);
+    let ledger = &mut tree.nodes[0].ledger;
+    assert!(ledger.register_client_part(&ask, None, 0, tree.now).0);
+    ledger.record_parent_rejection(&db());
+    assert!(!ledger.register_client_part(&ask, None, 0, tree.now).0);
+    let grant = ledger.refresh_client(&ask, tree.now).remove(0);
+    assert_eq!((grant.capacity.get(), grant.lease_length.get()), (0.0, 0.0));
+    assert_eq!(ledger.stats().unmatched, 0);
+    // The next answer counts.
+    tree.ask(0);
+    assert_eq!(tree.refresh(0, "a", 10.0, 0.0).capacity.get(), 10.0);
+}
+
+#[test]
 fn levels_pass_through_a_node_with_enough() {
     for algorithm in ["FAIR_SHARE", "PROPORTIONAL_SHARE"] {
         let nodes = [("eu", None), ("us", None), ("eu-1", Some(0))];
