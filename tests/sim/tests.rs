@@ -130,17 +130,12 @@ fn capacity_needs_guarded_writes() {
 }
 
 #[test]
-fn capacity_needs_time_for_stated_leases() {
-    assert_seed_breaks_without(Rule::StatedDuration, 1885);
-}
-
-#[test]
 fn capacity_needs_growing_claims_unconfirmed() {
     assert_seed_breaks_without(Rule::GrowingClaim, 2337);
 }
 
-// No seed is known that fails without `BoundAnswerInTime`: it takes several rare faults at once. A
-// scripted test of the election covers it.
+// No seed is known that fails without `BoundAnswerInTime` or `StatedDuration`: it takes several rare
+// faults at once. Scripted tests of the election and of the ledger (`parents`) cover them.
 necessary_rules! {
     capacity_needs_leases_counted_from_sending: LeaseFromSendTime => Capacity,
     capacity_needs_old_and_new_grant_booked: CombinedBooking => Capacity,

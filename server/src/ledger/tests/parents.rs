@@ -1,6 +1,8 @@
 //! Ledgers of nodes below a root, which exchange requests and responses directly.
 
-use doorman_openapi::{ClientId, HeldLease, NodeId, Reason, Seconds, ServerCapacityRequest, Unit};
+use doorman_openapi::{
+    CLOCK_DRIFT, ClientId, HeldLease, NodeId, Reason, Seconds, ServerCapacityRequest, Unit,
+};
 
 use super::*;
 use crate::ledger::PollHolder;
@@ -325,6 +327,26 @@ fn new_master_of_a_node_learns_what_the_parent_states() {
     tree.ask(0);
     assert_eq!(tree.refresh(0, "c", 50.0, 0.0).capacity.get(), 30.0);
     assert_eq!(tree.refresh(0, "b", 30.0, 30.0).capacity.get(), 30.0);
+}
+
+#[test]
+fn new_master_of_a_node_learns_longer_than_stated() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.settle(&mut [client(0, "a", 40.0), client(0, "b", 60.0)]);
+    tree.fail_over(0);
+    // The root states 20 s. The clock of the node may be as slow as that of its holders.
+    let learns = 20.0 * CLOCK_DRIFT * CLOCK_DRIFT;
+    tree.refresh(0, "a", 40.0, 40.0);
+    for _ in 0..10 {
+        tree.wait((learns - 0.1) / 10.0);
+        tree.ask(0);
+        tree.refresh(0, "a", 40.0, 40.0);
+        // `b` may have its lease still.
+        assert_eq!(tree.refresh(0, "c", 60.0, 0.0).capacity.get(), 0.0);
+    }
+    tree.wait(0.2);
+    tree.ask(0);
+    assert!(tree.refresh(0, "c", 60.0, 0.0).capacity.get() > 0.0);
 }
 
 #[test]
