@@ -153,13 +153,22 @@ impl HintPoller {
         self.wait_until(now.after(ceiling.mul_f64(share)));
     }
 
-    /// A request to the server was answered: a failed poll comes back within `pause`. For holders
-    /// of which a server has few.
-    pub fn on_reachable(&mut self, pause: Duration, now: Moment) {
-        if let State::Waiting { due } = self.state
-            && self.failures > 0
-        {
-            self.wait_until(due.min(now.after(pause)));
+    /// A request to the server was answered: a failed poll comes back within `pause`. A poll that
+    /// was opened before a request failed at `failed_at` may wait at a server that is gone: it is
+    /// abandoned. Returns whether it was. For holders of which a server has few.
+    pub fn on_reachable(&mut self, pause: Duration, failed_at: Moment, now: Moment) -> bool {
+        match self.state {
+            State::Waiting { due } if self.failures > 0 => {
+                self.wait_until(due.min(now.after(pause)));
+                false
+            }
+            State::Open { since, .. } if since <= failed_at => {
+                self.redirected = None;
+                self.after = 0;
+                self.wait_until(now.after(pause));
+                true
+            }
+            State::Waiting { .. } | State::Open { .. } => false,
         }
     }
 
@@ -210,11 +219,25 @@ mod tests {
         poller.open(0, now);
         poller.on_failure(interval, now);
         assert!(poller.wake_at(Some(0)) > now.after(interval));
-        poller.on_reachable(pause, now);
+        let failed_at = now;
+        assert!(!poller.on_reachable(pause, failed_at, now));
         assert_eq!(poller.wake_at(Some(0)), now.after(pause));
-        // A poll that waits already is left alone.
-        poller.open(0, now.after(pause));
-        poller.on_reachable(pause, now);
+        // A poll that was opened since then is left alone.
+        let opened = now.after(pause);
+        poller.open(0, opened);
+        assert!(!poller.on_reachable(pause, failed_at, opened));
         assert_eq!(poller.wake_at(Some(0)), Moment::NEVER);
+    }
+
+    #[test]
+    fn poll_from_before_a_failure_is_abandoned() {
+        let pause = Duration::from_millis(100);
+        let mut poller = HintPoller::new(true);
+        let opened = Moment::ORIGIN.after_seconds(3600.0);
+        poller.open(0, opened);
+        let failed_at = opened.after_seconds(3.0);
+        let answered = opened.after_seconds(4.0);
+        assert!(poller.on_reachable(pause, failed_at, answered));
+        assert_eq!(poller.wake_at(Some(0)), answered.after(pause));
     }
 }

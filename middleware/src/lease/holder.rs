@@ -89,8 +89,7 @@ pub struct Holder {
     seq: Seq,
     endpoints: Endpoints,
     backoff: Backoff,
-    /// Between attempts, if it is shorter than usual.
-    longest_pause: Duration,
+    is_one_of_few: bool,
     master: MasterTracker,
     templates: Arc<TemplateTerms>,
     /// Smaller than usual after a request was too large or rejected.
@@ -125,14 +124,21 @@ impl Holder {
         Self::with_names(settings, Names::Own(OwnNames::default()))
     }
 
-    /// Pauses no longer than this after a failed request. The default, up to several refresh
-    /// intervals while all leases last, suits many clients of a server.
+    /// One of few holders of its server, on which others depend. It pauses at most 250 ms after a
+    /// failed request, and confirms its claims at a new master when that says so. By default these
+    /// requests are spread over a refresh interval and more, because a fleet would send them at once.
     #[must_use]
-    pub fn with_longest_pause(self, longest_pause: Duration) -> Self {
+    pub fn one_of_few(self) -> Self {
         Self {
-            longest_pause,
+            is_one_of_few: true,
             ..self
         }
+    }
+
+    /// Requests all resources soon, although none is due.
+    pub fn refresh_all(&mut self, now: Moment) {
+        self.resources
+            .update_all(|resource| resource.refresh_by(now));
     }
 
     /// Creates a holder whose resources have the numbers of their limiters.
@@ -152,7 +158,7 @@ impl Holder {
             seq: Seq::ZERO,
             endpoints: Endpoints::new(settings.endpoints, first_server),
             backoff: Backoff::default(),
-            longest_pause: Duration::MAX,
+            is_one_of_few: false,
             master: MasterTracker::default(),
             templates: Arc::default(),
             batch_limits: BatchLimits {

@@ -143,7 +143,8 @@ pub(super) fn read(
         Err(error) => return Err(error.into()),
     };
     verify(BufReader::new(file))?;
-    restore(BufReader::new(File::open(&path)?), ledger, last, boot, now)
+    let text = BufReader::new(File::open(&path)?);
+    restore(text, ledger, last, Written::InBoot(boot), now)
 }
 
 /// The epoch of an intact file.
@@ -157,16 +158,18 @@ pub(super) fn epoch(directory: &Path) -> Option<Epoch> {
 }
 
 /// Restores the ledger that the master of epoch `last` has handed over into an empty one; after an
-/// error in part. The lengths of its leases count from `received`.
+/// error in part. It was requested at `requested`, and the lengths of its leases count from
+/// `received`.
 pub(crate) fn restore_text(
     text: &[u8],
     ledger: &mut Ledger,
     last: Epoch,
+    requested: Moment,
     received: Moment,
 ) -> Result<(), LedgerTextError> {
     verify(text)?;
-    // No boot: clocks of two machines cannot be compared.
-    match restore(text, ledger, Some(last), Boot(0), received)? {
+    let written = Written::Since(requested);
+    match restore(text, ledger, Some(last), written, received)? {
         Some(_) => Ok(()),
         None => Err(LedgerTextError::Corrupted(
             "its epoch is another".to_owned(),
@@ -174,11 +177,20 @@ pub(crate) fn restore_text(
     }
 }
 
+/// When a ledger was written.
+#[derive(Debug, Clone, Copy)]
+enum Written {
+    /// When it says, if that was in this boot.
+    InBoot(Boot),
+    /// At this time at the earliest. Clocks of two machines cannot be compared.
+    Since(Moment),
+}
+
 fn restore(
     text: impl BufRead,
     ledger: &mut Ledger,
     last: Option<Epoch>,
-    boot: Boot,
+    written: Written,
     now: Moment,
 ) -> Result<Option<Moment>, LedgerTextError> {
     let mut lines = text.lines();
@@ -191,11 +203,15 @@ fn restore(
         // A later master has granted leases that are not in this text.
         return Ok(None);
     }
-    // After another boot the time of the stop is unknown, so the remaining times count from now.
-    let stopped = if header.boot == format!("{:032x}", boot.0) {
-        Moment::from_nanos(header.stopped).min(now)
-    } else {
-        now
+    // When the time of the stop is unknown, leases of holders count from now, which is the latest
+    // time. Safety rule: leases from the parent count from the earliest one, or else do not count.
+    let (stopped, earliest) = match written {
+        Written::InBoot(boot) if header.boot == format!("{:032x}", boot.0) => {
+            let stopped = Moment::from_nanos(header.stopped).min(now);
+            (stopped, Some(stopped))
+        }
+        Written::InBoot(_) => (now, None),
+        Written::Since(earliest) => (now, Some(earliest)),
     };
     let end = |left: u64| Moment::from_nanos(stopped.as_nanos().saturating_add(left));
     if let Some(learning) = header.learning {
@@ -208,7 +224,11 @@ fn restore(
             // The footer.
             break;
         }
-        let record: ResourceRecord = parse(&line?)?;
+        let mut record: ResourceRecord = parse(&line?)?;
+        record.parent = record.parent.zip(earliest).map(|(mut parent, earliest)| {
+            parent.shorten(stopped.since(earliest));
+            parent
+        });
         ledger.restore(&record, stopped).map_err(|rule| {
             LedgerTextError::Corrupted(format!("the identifier of a holder {rule}"))
         })?;

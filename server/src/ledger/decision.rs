@@ -9,7 +9,8 @@ use doorman_openapi::{
 };
 
 use super::{
-    algorithm::ShareRule, entry::Entry, feedback::Feedback, sum_tree::SumTree, terms::ResourceTerms,
+    algorithm::ShareRule, entry::Entry, feedback::Feedback, resource::NODE_INTERVAL,
+    sum_tree::SumTree, terms::ResourceTerms,
 };
 
 /// Relative tolerance for comparing sums.
@@ -28,6 +29,19 @@ pub(super) struct Decision {
 }
 
 impl Decision {
+    /// No lease, and no change.
+    pub(super) fn none(terms: &ResourceTerms) -> Self {
+        Self {
+            capacity: Capacity::ZERO,
+            lease_length: Seconds::ZERO,
+            refresh_interval: terms.refresh_interval(true),
+            reason: Reason::Pending,
+            booked_until: Moment::ORIGIN,
+            anomalies: Anomalies::default(),
+            lacks: None,
+        }
+    }
+
     /// Takes back a lease of 0 in learning mode, unless the resource is blocked: others may have
     /// the holder's share unheard, so its fallback is to apply, also to a demand that begins later.
     /// At other times a lease of 0 says that others have the capacity, or that none was wanted.
@@ -141,7 +155,8 @@ pub(super) fn report_to_new_master(
     let hold = entry.booking.largest(now).filter(|_| is_known);
     let hold = hold.and_then(|hold| hold.until(leases_end, now));
     let (amount, length) = hold.map_or((0.0, 0.0), |hold| (hold.amount, hold.remaining(now)));
-    let soon = terms.refresh_interval(true).get();
+    // All clients of the node wait for it.
+    let soon = terms.refresh_interval(true).get().min(NODE_INTERVAL);
     Decision {
         capacity: Capacity::saturating(amount),
         lease_length: Seconds::saturating(length),

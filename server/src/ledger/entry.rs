@@ -384,6 +384,10 @@ impl Entries {
         kind: HolderKind,
         order: RequestOrder,
     ) -> &mut Entry {
+        if self.entries.capacity() == 0 {
+            // Many resources have one holder. The first allocation of a slab is for four.
+            self.entries.reserve_exact(1);
+        }
         let vacant = self.entries.vacant_entry();
         let slot = EntrySlot::new(vacant.key());
         self.slots.insert(holder, slot);

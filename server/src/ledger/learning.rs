@@ -66,6 +66,12 @@ impl Learning {
         self.booked.total() + self.unheard(granted)
     }
 
+    /// The part of what is `booked` for all holders that is booked for those that have not confirmed
+    /// their claims.
+    pub(super) fn unconfirmed(&self, booked: f64) -> f64 {
+        (booked - self.booked.total()).max(0.0)
+    }
+
     /// What holders have that have not confirmed their claims, at most, of what a predecessor had
     /// `granted`.
     pub(super) fn unheard(&self, granted: f64) -> f64 {

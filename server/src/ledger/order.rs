@@ -65,6 +65,11 @@ impl RequestOrder {
         }
     }
 
+    /// Whether it is of a master before the one of the last request.
+    pub(super) fn is_of_earlier_master(self, last: Self) -> bool {
+        self.epoch < last.epoch
+    }
+
     /// Whether the node has another master since then.
     pub(super) fn is_of_later_master(self, last: Self) -> bool {
         self.epoch > last.epoch

@@ -58,6 +58,8 @@ pub(super) struct ParentLease {
     /// The total that holders have used.
     used: f64,
     reported: Reported,
+    /// The claims of holders that the parent has answered.
+    answered_claims: f64,
     /// Whether the parent has rejected the last request for it.
     is_rejected: bool,
     /// Until when a lower demand is reported at once, because the parent has hinted.
@@ -84,6 +86,7 @@ impl Default for ParentLease {
             last: None,
             used: 0.0,
             reported: Reported::default(),
+            answered_claims: 0.0,
             is_rejected: false,
             hinted_until: Moment::ORIGIN,
         }
@@ -165,6 +168,12 @@ impl ParentLease {
         last.is_some_and(|it| it.answer.reason == Reason::Pending)
     }
 
+    /// Whether the parent cannot meet all demands.
+    fn is_short(&self) -> bool {
+        let last = self.last.as_ref();
+        last.is_some_and(|it| !it.levels.is_empty() || it.answer.reason != Reason::Granted)
+    }
+
     /// Whether the parent leases more than the node said that it wants.
     pub(super) fn has_surplus(&self, now: Moment) -> bool {
         self.capacity(now) > self.reported.wants * (1.0 + TOLERANCE)
@@ -172,11 +181,13 @@ impl ParentLease {
 
     /// Whether the parent must be asked before a holder gets an answer, while `booked` is what
     /// holders have, or claim.
-    pub(super) fn awaits(&self, booked: f64, now: Moment) -> bool {
+    pub(super) fn awaits(&self, booked: f64, is_learning: bool) -> bool {
         match self.knowledge {
+            // Without an answer holders keep the leases of the last master.
+            Knowledge::None if self.is_rejected => is_learning,
             _ if self.is_rejected => false,
             Knowledge::None | Knowledge::NoLease => true,
-            Knowledge::ClaimsOfHolders => booked > self.capacity(now) * (1.0 + TOLERANCE),
+            Knowledge::ClaimsOfHolders => booked > self.answered_claims * (1.0 + TOLERANCE),
             Knowledge::Leases => false,
         }
     }
@@ -203,6 +214,30 @@ impl ParentLease {
                 (self.capacity(now) - self.stated).max(0.0)
             }
         }
+    }
+
+    /// What a previous master may have granted, as the parent stated it; 0 if nothing, or unknown.
+    pub(super) fn stated(&self) -> f64 {
+        match self.knowledge {
+            Knowledge::Leases => self.stated,
+            Knowledge::None | Knowledge::NoLease | Knowledge::ClaimsOfHolders => 0.0,
+        }
+    }
+
+    /// The most that all holders have: what is `booked` for them, or, while this master learns, what
+    /// is booked for those that are confirmed, and the rest of what the parent stated.
+    pub(super) fn most_of_all(
+        &self,
+        booked: f64,
+        is_learning: bool,
+        learning: Option<&Learning>,
+    ) -> f64 {
+        if !is_learning {
+            return booked;
+        }
+        // Safety rule: holders that have not confirmed their claims have the rest of what the
+        // parent stated.
+        booked.max(learning.map_or(self.stated, |it| it.most_of_all(self.stated)))
     }
 
     /// The most that other holders have, where `learning` confirms the claim of this one.
@@ -280,6 +315,7 @@ impl ParentLease {
         self.newest.amount *= factor;
         self.older.amount *= factor;
         self.stated *= factor;
+        self.answered_claims *= factor;
         self.reported.wants *= factor;
         self.reported.outstanding *= factor;
     }
@@ -338,9 +374,9 @@ impl Resource {
     ) -> Option<ServerResourceRequest> {
         let is_learning = self.is_learning(now);
         let outstanding = self.outstanding_of_parent(now);
-        let wants = self.sum_wants();
-        let booked = self.booked.total();
         let unheard = self.unheard(now);
+        let wants = self.sum_wants() + unheard;
+        let booked = self.booked.total();
         let parent = self.parent.as_mut()?;
         if !is_learning && parent.knowledge == Knowledge::ClaimsOfHolders {
             parent.knowledge = Knowledge::Leases;
@@ -360,24 +396,12 @@ impl Resource {
             Knowledge::NoLease | Knowledge::Leases => Some(parent.capacity(now)),
         };
         let mut entries = entries(&self.demands, parent.levels());
-        if unheard > 0.0 {
-            // The demand of holders that are not known yet: what they have, as far as one can tell.
-            match entries.last_mut() {
-                Some(last) => {
-                    let clients = last.num_clients.get().saturating_add(1);
-                    last.num_clients = ClientCount::new(clients).unwrap_or(last.num_clients);
-                    last.wants = Capacity::saturating(last.wants.get() + unheard);
-                }
-                None => entries.push(Band {
-                    priority: 0,
-                    num_clients: ClientCount::ONE,
-                    wants: Capacity::saturating(unheard),
-                }),
-            }
+        if unheard > 0.0 || entries.is_empty() {
+            add_unheard(&mut entries, unheard, parent.levels());
         }
         Some(ServerResourceRequest {
             resource_id,
-            wants: entries,
+            wants: within_sum(entries),
             has: has.map(|has| HeldLease {
                 capacity: Capacity::saturating(has),
             }),
@@ -386,13 +410,18 @@ impl Resource {
         })
     }
 
-    /// While this master learns: the part of what the parent stated of which no holder has
-    /// confirmed a claim.
+    /// While this master learns: the part of what the parent stated that no holder has claimed.
     fn unheard(&self, now: Moment) -> f64 {
         let parent = self.parent.as_ref().filter(|_| self.is_learning(now));
         let stated = parent.map_or(0.0, |it| it.stated);
-        let learning = self.learning.as_ref();
-        learning.map_or(0.0, |it| it.unheard(stated))
+        let unheard = self.learning.as_ref().map_or(0.0, |it| {
+            it.unheard(stated) - it.unconfirmed(self.booked.total())
+        });
+        if unheard > stated * TOLERANCE {
+            unheard
+        } else {
+            0.0
+        }
     }
 
     /// Whether the request is a claim that grows while this master learns: the parent must not
@@ -407,13 +436,9 @@ impl Resource {
     /// The capacity that holders may use, and that cannot be given back at once.
     fn outstanding_of_parent(&self, now: Moment) -> f64 {
         let booked = self.booked.total();
-        let Some(parent) = self.parent.as_ref().filter(|_| self.is_learning(now)) else {
-            return booked;
-        };
-        // Safety rule: holders that have not confirmed their claims have the rest of what the
-        // parent stated.
-        let learning = self.learning.as_ref();
-        booked.max(learning.map_or(parent.stated, |it| it.most_of_all(parent.stated)))
+        self.parent.as_ref().map_or(booked, |parent| {
+            parent.most_of_all(booked, self.is_learning(now), self.learning.as_deref())
+        })
     }
 
     /// Whether the parent should hear of a change before the next refresh.
@@ -430,7 +455,8 @@ impl Resource {
         if !is_asked {
             return !self.entries.is_empty();
         }
-        let (wants, outstanding) = (self.sum_wants(), self.outstanding_of_parent(now));
+        let wants = self.sum_wants() + self.unheard(now);
+        let outstanding = self.outstanding_of_parent(now);
         let capacity = parent.capacity(now);
         if parent.knowledge == Knowledge::ClaimsOfHolders {
             return outstanding > reported_outstanding;
@@ -444,9 +470,9 @@ impl Resource {
         let has_returned = reported_outstanding > capacity * (1.0 + TOLERANCE)
             && (returned > reported_outstanding * NOTABLE
                 || returned > 0.0 && outstanding <= capacity * (1.0 + TOLERANCE));
-        let has_fallen = now < parent.hinted_until
-            && wants < capacity
-            && wants < reported_wants * (1.0 - NOTABLE);
+        // Others lack what this node gives up.
+        let is_awaited = now < parent.hinted_until && wants < capacity || parent.is_short();
+        let has_fallen = is_awaited && wants < reported_wants * (1.0 - NOTABLE);
         has_grown || has_returned || has_fallen
     }
 
@@ -466,6 +492,7 @@ impl Resource {
         let capacity = lease.capacity.get();
         let mut leases_end = None;
         parent.is_rejected = false;
+        parent.answered_claims = parent.reported.outstanding;
         if parent.knowledge == Knowledge::None {
             let is_pending = response.reason == Reason::Pending;
             parent.knowledge = match (is_pending, length > Seconds::ZERO, capacity > 0.0) {
@@ -508,6 +535,50 @@ impl Resource {
         self.feedback
             .set_demand(self.demands.total().wants, &self.terms, now);
     }
+}
+
+/// Adds the demand of holders that are not known yet, which is what they have, as far as one can
+/// tell. Each counts as one client with at most the level up to which demand is met, so that the
+/// parent leaves them what they have.
+fn add_unheard(entries: &mut Vec<Band>, unheard: f64, levels: &[FillLevel]) {
+    let priority = entries.last().map_or(0, |last| last.priority);
+    let is_of_priority = |it: &&FillLevel| it.priority.is_none_or(|it| it == priority);
+    let level = levels.iter().find(is_of_priority);
+    let level = level.map_or(f64::INFINITY, |it| it.level.get());
+    let clients = (unheard / level).ceil().max(1.0);
+    let clients = if clients.is_finite() { clients } else { 1.0 };
+    let each = unheard / clients;
+    let distance = |band: &Band| (band.wants.get() / band.num_clients.get() as f64 - each).abs();
+    let last = entries
+        .iter_mut()
+        .filter(|band| band.priority == priority)
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    match last {
+        Some(band) => {
+            let clients = band.num_clients.get().saturating_add(clients as u64);
+            band.num_clients = ClientCount::new(clients).unwrap_or(band.num_clients);
+            band.wants = Capacity::saturating(band.wants.get() + unheard);
+        }
+        // The parent learns of no demand by one of 0.
+        None => entries.push(Band {
+            priority,
+            num_clients: ClientCount::new(clients as u64).unwrap_or(ClientCount::ONE),
+            wants: Capacity::saturating(unheard),
+        }),
+    }
+}
+
+/// Scales demands so that the parent accepts their sum.
+fn within_sum(mut entries: Vec<Band>) -> Vec<Band> {
+    let sum: f64 = entries.iter().map(|it| it.wants.get()).sum();
+    if sum > Capacity::MAX.get() {
+        // Beyond rounding.
+        let factor = Capacity::MAX.get() / sum * (1.0 - TOLERANCE);
+        for entry in &mut entries {
+            entry.wants = Capacity::saturating(entry.wants.get() * factor);
+        }
+    }
+    entries
 }
 
 /// The demand of all holders by priority, split at `levels`.

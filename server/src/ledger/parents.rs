@@ -235,10 +235,12 @@ impl Ledger {
             return;
         };
         let resource = &mut live.resource;
+        let knows_terms = ResourceTerms::are_in(template.as_ref(), response);
         // Amounts in another unit cannot be compared with those of the response.
         let unit = ResourceTerms::of_parent(template.as_ref(), response, 0.0, false);
         let factor = unit.scale_from(&resource.terms);
-        if factor != 1.0
+        if knows_terms
+            && factor != 1.0
             && let Some(parent) = &mut resource.parent
         {
             parent.scale(factor);
@@ -251,8 +253,15 @@ impl Ledger {
         let parent = resource.parent.as_ref();
         let capacity = parent.map_or(0.0, |it| it.capacity(now));
         let has_surplus = parent.is_some_and(|it| it.has_surplus(now));
-        let terms = ResourceTerms::of_parent(template.as_ref(), response, capacity, has_surplus);
-        let terms = terms.with_tuning(self.tuning);
+        let terms = if knows_terms {
+            ResourceTerms::of_parent(template.as_ref(), response, capacity, has_surplus)
+                .with_tuning(self.tuning)
+        } else {
+            // The parent has no answer of its own parent yet.
+            let mut terms = resource.terms.clone();
+            terms.set_leased(capacity);
+            terms
+        };
         let mut learning_until = resource.learning_until;
         if !terms.rule().divides() {
             learning_until = learning_until.min(now);
@@ -260,6 +269,8 @@ impl Ledger {
             learning_until = learning_until.max(end);
         }
         let is_change = terms.differ_from(&resource.terms);
+        let known = resource.terms.template();
+        let is_edited = known.is_some() && terms.template() != known;
         if learning_until != resource.learning_until {
             self.learning_count.remove(resource.learning_until);
             self.learning_count.add(learning_until);
@@ -268,6 +279,9 @@ impl Ledger {
             resource.set_terms_of_parent(terms, learning_until, now);
         }
         resource.record_parent_feedback(&answer, now);
+        if is_edited && resource.note_changed_terms(now) {
+            self.hinting.add_change(key);
+        }
         self.plan_hints(key, Occasion::Other, now);
         self.note_parent_update(key, now);
         self.schedule_expiry(key);
@@ -288,8 +302,12 @@ impl Ledger {
             let parent = ParentLease::restore(record, stopped);
             let capacity = parent.capacity(stopped);
             // The demand behind this lease is unknown, so no surplus is assumed.
-            let terms =
-                ResourceTerms::of_parent(template.as_ref(), &record.response, capacity, false);
+            let response = &record.response;
+            let terms = if ResourceTerms::are_in(template.as_ref(), response) {
+                ResourceTerms::of_parent(template.as_ref(), response, capacity, false)
+            } else {
+                ResourceTerms::unanswered()
+            };
             let terms = terms.with_tuning(self.tuning);
             let before = live.resource.learning_until;
             let left = stopped.as_nanos().saturating_add(record.learning_left);
@@ -364,7 +382,8 @@ impl Resource {
             }
             HolderKind::Client | HolderKind::Node => 0.0,
         };
-        parent.awaits(self.booked.total() - own + own.max(claimed), now)
+        let booked = self.booked.total() - own + own.max(claimed);
+        parent.awaits(booked, self.is_learning(now))
     }
 }
 

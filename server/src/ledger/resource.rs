@@ -32,7 +32,7 @@ const AWAITED: f64 = 0.005;
 
 /// When a holder reports what it gave up, in seconds, while the node owes it to its parent, and when
 /// a node confirms its claim.
-const NODE_INTERVAL: f64 = 0.1;
+pub(super) const NODE_INTERVAL: f64 = 0.1;
 
 /// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
 const JUMP: f64 = 2.0;
@@ -116,6 +116,9 @@ struct Rescaling {
 
 /// The changes of the period that are remembered.
 const MAX_RESCALINGS: usize = 8;
+
+/// The end of a learning mode that is complete before its time.
+pub(super) const LEARNING_COMPLETE: Moment = Moment::ORIGIN;
 
 impl Resource {
     pub(super) fn new(
@@ -266,6 +269,30 @@ impl Resource {
         }
     }
 
+    /// Whether nothing is left to learn: all that a predecessor may have granted is confirmed, and
+    /// nothing else is booked. A duration that an operator has set applies in any case.
+    pub(super) fn is_learning_complete(&self, now: Moment) -> bool {
+        let Some(learning) = self.learning.as_ref().filter(|_| self.is_learning(now)) else {
+            return false;
+        };
+        let template = self.terms.template();
+        let has_duration = template.is_some_and(|it| it.learning_mode_duration().is_some());
+        let granted = match &self.parent {
+            Some(parent) => parent.stated(),
+            None => self.terms.capacity(),
+        };
+        granted > 0.0
+            && !has_duration
+            && learning.unheard(granted) <= granted * TOLERANCE
+            && learning.unconfirmed(self.booked.total()) <= granted * TOLERANCE
+    }
+
+    /// Ends learning mode, and returns when it would have ended.
+    pub(super) fn complete_learning(&mut self) -> Moment {
+        self.learning = None;
+        std::mem::replace(&mut self.learning_until, LEARNING_COMPLETE)
+    }
+
     /// Whether a holder has a lease, even on 0, or a claim.
     pub(super) fn has_lease(&self, holder: HolderKey, now: Moment) -> bool {
         self.entries
@@ -368,8 +395,11 @@ impl Resource {
             .is_some_and(|learning| learning.is_confirmed(entry.slot));
         // Safety rule: nothing is restated beyond the parent's lease that covers it.
         let covered_until = parent.as_ref().map_or(Moment::NEVER, |parent| {
-            let total = if is_learning { 0.0 } else { booked.total() };
-            parent.cover(total, now).unwrap_or(now)
+            let total = parent.most_of_all(booked.total(), is_learning, learning.as_deref());
+            let cover = parent.cover(total, now);
+            cover
+                .or_else(|| Some(parent.cover_beside(0.0, now)?.end))
+                .unwrap_or(now)
         });
         let leases_end = parent
             .as_ref()
@@ -377,6 +407,9 @@ impl Resource {
         if !is_new && ask.stamp.is_stale(entry.order, was_confirmed) {
             let is_known = !entry.is_unconfirmed && (!is_learning || was_confirmed);
             let mut decision = match ask.has {
+                // Safety rule: the node has another master, or another node has its name. The
+                // lease is that of the later master alone.
+                _ if ask.stamp.order.is_of_earlier_master(entry.order) => Decision::none(terms),
                 Has::Amount(_) => restate_lease(entry, terms, covered_until, now),
                 Has::Unknown => report_to_new_master(entry, terms, is_known, leases_end, now),
             };
@@ -416,6 +449,9 @@ impl Resource {
             // Without `outstanding`: operations may outlive their lease.
             learning.confirm(entry.slot, has.get().min(granted));
         }
+        let most_of_all = parent.as_ref().map_or(0.0, |parent| {
+            parent.most_of_all(booked.total(), is_learning, learning.as_deref())
+        });
         let confirmed = learning
             .as_deref_mut()
             .filter(|learning| learning.is_confirmed(entry.slot));
@@ -547,9 +583,11 @@ impl Resource {
                 input.decide(terms.rule())
             };
             // To a node that does not know what it has, a part could seem to be what it has.
-            let capacity = match (ask.has, reason) {
-                (Has::Unknown, Reason::Pending) => 0.0,
-                _ => capacity,
+            let is_part_of_unknown =
+                |reason| ask.has == Has::Unknown && reason == Reason::Pending;
+            let capacity = match is_part_of_unknown(reason) {
+                true => 0.0,
+                false => capacity,
             };
             if reason == Reason::Pending {
                 lacks = (goal - capacity).max(0.0);
@@ -558,15 +596,23 @@ impl Resource {
             let mut lease_length = terms.lease_length();
             let mut reason = reason;
             if let Some(parent) = parent {
-                // Claims of a predecessor's leases are covered, as far as they are true.
                 let is_shared = terms.rule().divides() && !is_unknown;
                 let others = parent.most_of_others(others, confirmed.as_deref(), entry.slot);
-                let total = if is_shared { others + capacity } else { 0.0 };
+                let total = match (terms.rule().divides(), is_unknown) {
+                    (true, false) => others + capacity,
+                    // Claims of a predecessor's leases end with the lease that covers all of them.
+                    (true, true) => most_of_all,
+                    (false, _) => 0.0,
+                };
                 let covered = match parent.cover(total, now) {
                     Some(end) => Some(Hold { end, ..lease }),
                     // Claims of a predecessor's leases may outlive the lease that covers them.
                     None if is_shared => parent.cover_beside(others, now),
-                    None => None,
+                    // Some of them are false.
+                    None => parent.cover_beside(0.0, now).map(|hold| Hold {
+                        end: hold.end,
+                        ..lease
+                    }),
                 };
                 match covered {
                     Some(covered) => {
@@ -587,6 +633,9 @@ impl Resource {
                 if is_less || awaits_more && reason == Reason::Share && lease.amount < wants {
                     reason = Reason::Pending;
                 }
+            }
+            if is_part_of_unknown(reason) {
+                lease.amount = 0.0;
             }
             let capacity = lease.amount;
             entry.booking.set_lease(lease);

@@ -1,6 +1,8 @@
 //! Snapshot of the ledger, from a server that stops cleanly to its successor. Records hold
 //! durations relative to the stop, because another process cannot interpret a [`Moment`].
 
+use std::time::Duration;
+
 use doorman_openapi::{
     Balance, Band, Capacity, ClientId, HolderKind, InvalidId, Moment, NodeId, Reason, ResourceId,
     Seq, ServerResourceResponse,
@@ -56,6 +58,16 @@ pub struct ParentRecord {
     pub stated: Capacity,
     /// When the master stops to learn, in nanoseconds after the stop.
     pub learning_left: u64,
+}
+
+impl ParentRecord {
+    /// Shortens the leases from the parent.
+    pub fn shorten(&mut self, by: Duration) {
+        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        for lease in [&mut self.newest, &mut self.older] {
+            lease.left = lease.left.saturating_sub(by);
+        }
+    }
 }
 
 /// The state behind the feedback of a resource.

@@ -82,6 +82,16 @@ impl ResourceTerms {
         terms
     }
 
+    /// Whether a response of the parent node has terms: a parent that waits for its own parent
+    /// answers with those of [`Self::unanswered`].
+    pub(super) fn are_in(
+        template: Option<&Arc<Template>>,
+        response: &ServerResourceResponse,
+    ) -> bool {
+        let kind = response.algorithm.algorithm.kind;
+        template.is_some() || matches!(kind, AlgorithmKind::NoAlgorithm | AlgorithmKind::Static)
+    }
+
     /// The terms in a response of the parent node, of which `capacity` is leased now.
     /// `has_surplus`: the parent leases more than the node wants.
     pub(super) fn of_parent(

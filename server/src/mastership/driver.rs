@@ -404,6 +404,7 @@ async fn fetch(parts: Arc<Parts>, source: LedgerSource, epoch: Epoch) -> Option<
             restored.await.ok().flatten()
         }
         LedgerSource::Peer(handover) => {
+            let requested = clock::now();
             let text = parts.peers.fetch(&handover).await;
             let text = text
                 .inspect_err(|error| {
@@ -418,7 +419,7 @@ async fn fetch(parts: Arc<Parts>, source: LedgerSource, epoch: Epoch) -> Option<
             let received = clock::now();
             let restored = spawn_blocking(move || {
                 let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, received);
-                durability::restore_text(&text, &mut ledger, handover.epoch, received)
+                durability::restore_text(&text, &mut ledger, handover.epoch, requested, received)
                     .inspect_err(|error| tracing::warn!(%error, "cannot use the fetched ledger"))
                     .ok()?;
                 Some(ledger)

@@ -23,10 +23,6 @@ pub use self::task::ParentSettings;
 pub(crate) use self::{parent_node::ParentNode, task::UpstreamTask};
 use crate::ledger::{Ledger, ParentUpdate};
 
-/// The longest pause between attempts to reach the parent. A parent has few nodes, and all clients
-/// of a node wait for it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
 /// Settings of an [`Upstream`].
 #[derive(Debug, Clone)]
 pub struct UpstreamSettings {
@@ -60,6 +56,8 @@ pub enum Event {
         /// The failure.
         failure: Failure,
     },
+    /// The poll for hints broke off: the parent may have another master.
+    PollBroken,
     /// A server of the parent named resources to ask for now.
     Hinted {
         /// The server.
@@ -114,7 +112,7 @@ impl Upstream {
         });
         Self {
             settings,
-            holder: holder.with_longest_pause(LONGEST_PAUSE),
+            holder: holder.one_of_few(),
             in_flight: BTreeMap::new(),
         }
     }
@@ -150,14 +148,18 @@ impl Upstream {
                     epoch,
                     resources: answers.collect(),
                 };
-                let event = lease::Event::Answered { seq, response };
-                // Safety rule: a lease counts from when its request was sent.
-                let sent = self.in_flight.remove(&seq);
+                // Safety rule: a lease counts from when its request was sent. The holder ignores
+                // a response of another node, or of an earlier master.
+                let is_accepted =
+                    self.holder
+                        .is_from_master(&response.node, response.epoch, now);
+                let sent = self.in_flight.remove(&seq).filter(|_| is_accepted);
                 let answered = resources.iter().filter_map(|it| {
                     let id = it.answer.resource_id.clone();
                     Some((id, (it, sent?)))
                 });
                 let answered = answered.collect();
+                let event = lease::Event::Answered { seq, response };
                 self.run(event, &answered, ledger, &mut effects, now);
             }
             Event::Failed { seq, failure } => {
@@ -165,6 +167,7 @@ impl Upstream {
                 let event = lease::Event::Failed { seq, failure };
                 self.run(event, &HashMap::new(), ledger, &mut effects, now);
             }
+            Event::PollBroken => self.holder.refresh_all(now),
             Event::Hinted { endpoint, hints } => {
                 if self.holder.is_from_master(&hints.node, hints.epoch, now) {
                     for hint in &hints.refresh {

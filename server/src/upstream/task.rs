@@ -87,6 +87,8 @@ pub(crate) struct UpstreamTask {
     releases: Pending<Answer<()>>,
     polls: Pending<(usize, Answer<Hints>)>,
     poller: HintPoller,
+    /// When a request failed last.
+    failed_at: Moment,
 }
 
 impl UpstreamTask {
@@ -111,6 +113,7 @@ impl UpstreamTask {
             releases: FuturesUnordered::new(),
             polls: FuturesUnordered::new(),
             poller: HintPoller::new(true),
+            failed_at: Moment::ORIGIN,
         })
     }
 
@@ -155,8 +158,9 @@ impl UpstreamTask {
             reign,
             ..
         } = self;
+        let mut is_same = true;
         let effects = ledger.with_epoch(|ledger, epoch, now| {
-            let is_same = reign.as_ref().is_some_and(|(known, _)| *known == epoch);
+            is_same = reign.as_ref().is_some_and(|(known, _)| *known == epoch);
             if !is_same {
                 let settings = UpstreamSettings {
                     node: node.clone(),
@@ -171,15 +175,17 @@ impl UpstreamTask {
             let event = if is_same { event } else { Event::Wake };
             Some(upstream.handle(event, ledger, now))
         });
+        if effects.is_err() || !is_same {
+            // Safety rule: sequence numbers begin anew, so a late response would count for a
+            // request of this reign.
+            self.parent.forget_leases();
+            self.requests.clear();
+            self.polls.clear();
+            self.poller = HintPoller::new(true);
+        }
         match effects {
             Ok(effects) => self.execute(effects.unwrap_or_default()),
-            Err(_) => {
-                self.reign = None;
-                self.parent.forget_leases();
-                self.requests.clear();
-                self.polls.clear();
-                self.poller = HintPoller::new(true);
-            }
+            Err(_) => self.reign = None,
         }
     }
 
@@ -220,10 +226,15 @@ impl UpstreamTask {
             Ok(response) => {
                 let now = clock::now();
                 self.parent.on_leases(&response, at, now);
-                self.poller.on_reachable(REPOLL_PAUSE, now);
+                if self.poller.on_reachable(REPOLL_PAUSE, self.failed_at, now) {
+                    self.polls.clear();
+                }
                 Event::Answered { seq, response }
             }
             Err((failure, reason)) => {
+                if matches!(failure, Failure::Unavailable { .. }) {
+                    self.failed_at = clock::now();
+                }
                 let server = self.client.address(endpoint);
                 tracing::debug!(server, reason, "request to the parent failed");
                 self.parent
@@ -281,7 +292,10 @@ impl UpstreamTask {
             Err((Failure::Redirected { to }, _)) => {
                 self.poller.on_redirect(endpoint, to, interval, now);
             }
-            Err(_) => self.poller.on_failure(interval, now),
+            Err(_) => {
+                self.poller.on_failure(interval, now);
+                self.handle(Event::PollBroken);
+            }
         }
     }
 

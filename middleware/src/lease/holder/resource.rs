@@ -274,7 +274,7 @@ impl Resource {
         &mut self,
         response: &ResourceResponse,
         terms: Arc<ResourceTerms>,
-        is_new_master: bool,
+        is_spread: bool,
         now: Moment,
         rng: &mut fastrand::Rng,
     ) {
@@ -301,7 +301,7 @@ impl Resource {
         let interval = response.gets.refresh_interval.duration().max(MIN_INTERVAL);
         // The whole fleet confirms its claims at a new master, or waits until others have. Nobody
         // is the worse for it if that takes one interval as before, and no second brings all.
-        let is_awaited = is_new_master && interval < self.interval() && self.lease_end().is_some();
+        let is_awaited = is_spread && interval < self.interval() && self.lease_end().is_some();
         let jitter = if is_awaited {
             tuning().new_master_jitter
         } else {

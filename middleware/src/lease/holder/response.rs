@@ -17,6 +17,8 @@ use crate::{
     tuning::tuning,
 };
 
+/// The longest pause between attempts of one of few holders.
+const LONGEST_PAUSE_OF_FEW: Duration = Duration::from_millis(250);
 /// How often rejected resources are requested again, approximately.
 const REJECTED_INTERVAL: Duration = Duration::from_secs(60);
 /// The shortest pause between rate limited renewals, half of it jitter.
@@ -76,7 +78,7 @@ impl Holder {
     ) -> Duration {
         let mut longest = Seconds::ZERO;
         let mut shortest = Duration::MAX;
-        let is_new_master = self.master.is_new(now);
+        let is_spread = self.master.is_new(now) && !self.is_one_of_few;
         for response in responses {
             let Some(index) = self.resources.find(&response.resource_id) else {
                 continue;
@@ -88,7 +90,7 @@ impl Holder {
             let terms = self.templates.record(response);
             let rng = &mut self.rng;
             let interval = self.resources.update(index, |it| {
-                it.on_response(response, terms, is_new_master, now, rng);
+                it.on_response(response, terms, is_spread, now, rng);
                 it.interval()
             });
             shortest = shortest.min(interval.unwrap_or(shortest));
@@ -263,15 +265,19 @@ impl Holder {
         let resources = request.resources.iter();
         let resources = resources.filter_map(|index| self.resources.get(*index));
         let interval = resources.map(Resource::interval).min().unwrap_or_default();
+        let longest = match self.is_one_of_few {
+            true => LONGEST_PAUSE_OF_FEW,
+            false => Duration::MAX,
+        };
         Longest {
             leased: leased.map(|half_of_rest| {
                 let calm = interval.mul_f64(tuning().calm_intervals);
-                half_of_rest.min(calm).min(self.longest_pause)
+                half_of_rest.min(calm).min(longest)
             }),
             missing: tuning()
                 .max_pause_without_lease
                 .min(half_of_rest.unwrap_or(Duration::MAX))
-                .min(self.longest_pause),
+                .min(longest),
         }
     }
 
