@@ -89,7 +89,7 @@ pub struct Holder {
     seq: Seq,
     endpoints: Endpoints,
     backoff: Backoff,
-    /// Between attempts, if it is shorter than usual.
+    /// Upper bound of the pauses after failed requests.
     longest_pause: Duration,
     master: MasterTracker,
     templates: Arc<TemplateTerms>,
@@ -125,8 +125,8 @@ impl Holder {
         Self::with_names(settings, Names::Own(OwnNames::default()))
     }
 
-    /// Pauses no longer than this after a failed request. The default, up to several refresh
-    /// intervals while all leases last, suits many clients of a server.
+    /// Limits the pauses after failed requests. By default a pause takes up to several refresh
+    /// intervals while all leases last, which suits servers with many clients.
     #[must_use]
     pub fn with_longest_pause(self, longest_pause: Duration) -> Self {
         Self {
