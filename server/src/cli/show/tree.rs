@@ -1,7 +1,7 @@
 //! `doorman show RESOURCE --tree`: the holders of a resource at a server and at the nodes below it.
 //!
-//! A node states its own address, which nobody verifies. So the token is sent only to hosts that the
-//! user names, and not without TLS if any of `--server` has TLS.
+//! A node states its own address, which nobody verifies. So the token is sent only to hosts that
+//! the user names, and not without TLS if any of `--server` has TLS.
 
 use std::{cell::Cell, pin::Pin};
 
