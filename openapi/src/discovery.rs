@@ -32,7 +32,7 @@ pub struct Discovery {
     /// Its level in the server tree: 0 is the root.
     pub level: u32,
     /// The base URL of a server of the root, which has the document; absent while a server below
-    /// it does not know.
+    /// the root does not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "schema",

@@ -38,7 +38,7 @@ pub struct ServerCapacityRequest {
             value_type = Option<String>,
             nullable = false,
             max_length = 1024,
-            pattern = "^https?://[a-z0-9]+([.-][a-z0-9]+)*(:[1-9][0-9]{0,3})?$",
+            pattern = "^https?://([A-Za-z0-9._-]+|\\[[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,7}\\])(:[1-9][0-9]{0,4})?(/[A-Za-z0-9._~%-]+)*/?$",
             example = "http://127.0.0.1:7301"
         )
     )]
@@ -55,7 +55,7 @@ pub struct ServerResourceRequest {
     /// The resource.
     pub resource_id: ResourceId,
     /// The demand of its clients by priority; at least one entry, and at most three of a priority.
-    /// Several separate clients with a small demand from those with a large one, so that the
+    /// Several entries separate clients with a small demand from those with a large one, so that
     /// shares are fair among all clients of the tree.
     #[cfg_attr(feature = "schema", schema(min_items = 1))]
     pub wants: Vec<Band>,
@@ -110,8 +110,8 @@ pub struct ServerResourceResponse {
     pub answer: ResourceResponse,
     /// The algorithm.
     pub algorithm: ServerAlgorithm,
-    /// Up to which demand the algorithm treats all clients alike; absent while every demand is met.
-    /// The node splits the demand of its clients there.
+    /// The demand per client up to which clients get all that they want; absent while every demand
+    /// is met. The node splits the demand of its clients there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<FillLevel>,
 }
@@ -128,11 +128,12 @@ pub struct ServerAlgorithm {
     pub parameters: Vec<Parameter>,
 }
 
-/// A demand per client that separates clients whose demand is met from those that share the rest.
+/// The demand per client that separates clients whose demand is met from those that share the
+/// rest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FillLevel {
-    /// The priority, for PRIORITY_SHARE. Absent: clients of all priorities.
+    /// The priority, for PRIORITY_SHARE. Absent: for all priorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub priority: Option<i32>,

@@ -63,10 +63,11 @@ pub struct ResourcePage {
 pub struct ResourceView {
     /// The resource.
     pub resource_id: ResourceId,
-    /// The capacity that the server divides; null without a template.
+    /// The capacity that the server divides: at a node below the root what its parent leases to
+    /// it. Null without a template.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub capacity: Option<Capacity>,
-    /// The lease of the parent node; absent at the root.
+    /// The lease from the parent node; absent at the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub parent: Option<ParentLease>,
@@ -133,12 +134,13 @@ pub struct ParentLease {
     /// The capacity of the whole tree, by the root's template; null without a template.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub limit: Option<Capacity>,
-    /// The capacity of the newest lease; 0 without one.
+    /// The capacity of the current lease: the newest one, or an older one that outlasts it; 0
+    /// without one.
     pub has: Capacity,
     /// Seconds until that lease ends; 0 without one.
     pub expires_in: Seconds,
     /// The capacity of an older, larger lease, which covers what holders have not returned yet;
-    /// absent if there is none.
+    /// absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub older: Option<Capacity>,
@@ -229,11 +231,12 @@ pub struct HolderView {
     pub client_id: String,
     /// The kind of the holder.
     pub kind: HolderKind,
-    /// The number of clients behind a node; absent for a client.
+    /// The number of clients of a node, with those of the nodes below it; absent for a client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub clients: Option<u64>,
-    /// The base URL of a node's master, as the node states it; absent for a client.
+    /// The base URL of a node's master, as the node states it, unverified; absent for a client, and
+    /// if the node states none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub address: Option<String>,
@@ -374,23 +377,25 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ParentStatus {
-    /// The parent node; absent before its first answer.
+    /// The parent node; absent before its first successful response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub node: Option<NodeId>,
-    /// The epoch of its master; absent before its first answer.
+    /// The epoch of its master; absent before its first successful response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub epoch: Option<Epoch>,
-    /// Seconds since it last answered this server; absent before its first answer.
+    /// Seconds since its last successful response to this server; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub answered_ago: Option<Seconds>,
-    /// Seconds until the last of its leases ends, unless it renews them; absent without a lease.
+    /// Seconds until the last lease from it ends, unless it is renewed; absent without a lease, and
+    /// at a server that is not master.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub leases_end_in: Option<Seconds>,
-    /// Why the last request to it failed; absent if it did not, and for a restricted token.
+    /// Why the last request for leases or rules failed; absent after a success, and for a
+    /// restricted token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub error: Option<String>,

@@ -110,7 +110,7 @@ impl RequestError {
 pub enum FetchedRules {
     /// The rules still have the `ETag` that was sent.
     NotModified,
-    /// Other rules, or the first ones.
+    /// The rules have another `ETag`, or none was sent.
     Modified {
         /// The rules.
         rules: RulesResponse,
@@ -177,7 +177,8 @@ impl<T: Transport> ControlPlaneClient<T> {
         self.request(endpoint, call, time, read_release)
     }
 
-    /// Fetches the rules of a service, or all, unless they have this `ETag`. Resolves within `time`.
+    /// Fetches the rules of a service, or all rules, unless they have this `ETag`. Resolves within
+    /// `time`.
     pub(super) fn fetch_rules(
         &self,
         endpoint: usize,
@@ -204,7 +205,7 @@ impl<T: Transport> ControlPlaneClient<T> {
         })
     }
 
-    /// Asks a server about itself and its node.
+    /// Fetches the discovery of a server: its node, epoch and level.
     pub(super) fn discover(
         &self,
         endpoint: usize,
@@ -242,7 +243,7 @@ impl<T: Transport> ControlPlaneClient<T> {
         self.request(endpoint, call, time, read_release)
     }
 
-    /// Polls for hints. The server answers within `wait`; the poll ends within `time`.
+    /// Polls for hints. The server responds within `wait`; the poll ends within `time`.
     pub(super) fn poll_hints(
         &self,
         endpoint: usize,

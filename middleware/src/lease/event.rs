@@ -38,8 +38,8 @@ pub enum Event {
         /// Its demand.
         demand: Demand,
     },
-    /// Less of a resource is in use, of which more is in use than leased; or its demand must be
-    /// known soon. The first such report is sent at once, later ones together, 20 ms apart.
+    /// Reports a resource before its next refresh: its demand has changed, or its users have
+    /// returned capacity. The first report is sent at once, later ones at least 20 ms apart.
     Report {
         /// The resource.
         resource: ResourceId,

@@ -1,16 +1,16 @@
-//! When and where to poll for hints.
+//! Schedule of the long polls for hints: when to open the next one, and at which server.
 
 use std::time::Duration;
 
 use doorman_openapi::{HintsResponse, Moment};
 
-/// How long the server waits for something to hint.
+/// How long the server may wait for hints.
 pub const WAIT: Duration = Duration::from_secs(25);
 /// How long a response may take beyond the wait of the poll.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// An empty response so long before the end of the wait has another reason than time.
+/// An empty response more than this before the end of the wait counts as a failure.
 const EARLY: Duration = Duration::from_secs(1);
-/// The shortest mean time between polls, and how many may come without a pause.
+/// The shortest mean time between polls, and how many may follow each other without a pause.
 const SPACING: Duration = Duration::from_millis(50);
 const BURST: u32 = 20;
 pub(super) const MIN_PAUSE: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ enum State {
 pub struct HintPoller {
     enabled: bool,
     state: State,
-    /// Confirms the hints of the last response.
+    /// The `after` of the next poll, which confirms the hints of the last response.
     after: u64,
     failures: u32,
     /// The master that the polled server named.
@@ -48,7 +48,7 @@ pub struct HintPoller {
 }
 
 impl HintPoller {
-    /// Opens the first poll at once; none unless `enabled`.
+    /// The first poll is due at once. Without `enabled` none ever is.
     #[must_use]
     pub fn new(enabled: bool) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl HintPoller {
         });
     }
 
-    /// The polled server is not master and named `to`.
+    /// The polled server is not master, and has named `to` as master.
     pub fn on_redirect(&mut self, from: usize, to: Option<usize>, interval: Duration, now: Moment) {
         match to.filter(|to| *to != from && self.redirected.is_none()) {
             Some(to) => {
@@ -138,8 +138,8 @@ impl HintPoller {
         self.wait_until(self.next_in_row(now));
     }
 
-    /// The poll failed. Comes back within one interval at random, so that a fleet does not come back
-    /// at once, and later after more failures.
+    /// The poll failed. The next one is due within one interval at random, so that a fleet does not
+    /// poll all at once, and later after further failures.
     pub fn on_failure(&mut self, interval: Duration, now: Moment) {
         let ceiling = interval
             .saturating_mul(1 << self.failures.min(16))
@@ -153,9 +153,9 @@ impl HintPoller {
         self.wait_until(now.after(ceiling.mul_f64(share)));
     }
 
-    /// A request to the server was answered: a failed poll comes back within `pause`. A poll that
-    /// was opened before a request failed at `failed_at` may wait at a server that is gone: it is
-    /// abandoned. Returns whether it was. For holders of which a server has few.
+    /// The server has answered a request: after a failed poll the next one is due within `pause`. A
+    /// poll that was opened before a request failed at `failed_at` may wait at a server that is
+    /// gone, so it is abandoned. Returns whether it was. For nodes, of which a server has few.
     pub fn on_reachable(&mut self, pause: Duration, failed_at: Moment, now: Moment) -> bool {
         match self.state {
             State::Waiting { due } if self.failures > 0 => {
@@ -172,7 +172,7 @@ impl HintPoller {
         }
     }
 
-    /// Confirms the hints of the last response.
+    /// The `after` of the next poll, which confirms the hints of the last response.
     #[must_use]
     pub fn after(&self) -> u64 {
         self.after
@@ -187,7 +187,7 @@ impl HintPoller {
     }
 }
 
-/// How much a response asks for.
+/// The number of hints in a response.
 pub(super) fn count(hints: &HintsResponse) -> u64 {
     let HintsResponse {
         node: _,

@@ -1,4 +1,4 @@
-//! Client of the servers of a parent node, for control planes in a tree.
+//! Client of the servers of a parent node, for control planes below the root of a tree.
 
 use std::{fmt, time::Duration};
 
@@ -23,7 +23,7 @@ pub struct ParentClient<T> {
 /// The response to a poll for hints.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Hints {
-    /// Hints, or none after the wait.
+    /// The response, which may have no hints.
     Received(HintsResponse),
     /// The server gives no hints.
     Unsupported,
@@ -45,8 +45,7 @@ impl<T: Transport> ParentClient<T> {
     /// Requests leases for a node.
     ///
     /// # Errors
-    /// The failure for the state machine, and its reason for the log. No response within `time` is
-    /// one.
+    /// The failure for the state machine, and its reason for the log. A timeout is a failure.
     pub fn request_leases(
         &self,
         endpoint: usize,
@@ -57,7 +56,7 @@ impl<T: Transport> ParentClient<T> {
         result(self.client.request_server_leases(endpoint, request, time))
     }
 
-    /// Releases leases of a node. They expire where this fails.
+    /// Releases leases of a node. If this fails, they expire.
     ///
     /// # Errors
     /// As [`request_leases`](Self::request_leases).
@@ -70,7 +69,7 @@ impl<T: Transport> ParentClient<T> {
         result(self.client.release_server_leases(endpoint, request, time))
     }
 
-    /// Polls for hints to a node, for [`WAIT`].
+    /// Polls for hints to a node. The server responds within [`WAIT`].
     ///
     /// # Errors
     /// As [`request_leases`](Self::request_leases).
@@ -93,7 +92,7 @@ impl<T: Transport> ParentClient<T> {
         }
     }
 
-    /// Fetches all rules of the document, unless they have this `ETag`.
+    /// Fetches all rules, unless they have this `ETag`. Resolves within `time`.
     ///
     /// # Errors
     /// As [`request_leases`](Self::request_leases).
@@ -106,7 +105,7 @@ impl<T: Transport> ParentClient<T> {
         result(self.client.fetch_rules(endpoint, None, etag, time))
     }
 
-    /// Asks a server about itself and its node.
+    /// Fetches the discovery of a server: its node, epoch and level.
     ///
     /// # Errors
     /// As [`request_leases`](Self::request_leases).

@@ -52,8 +52,8 @@ pub struct HttpTransport {
 }
 
 impl HttpTransport {
-    /// Trusts the certificate authorities of this PEM file; `None`: those of the system. The file
-    /// is read again when it changes. `encrypted`: whether any server is reached by TLS.
+    /// A transport that trusts the certificate authorities of this PEM file; `None`: those of the
+    /// system. The file is read again when it changes. `encrypted`: whether any server has TLS.
     ///
     /// # Errors
     /// The file cannot be read, or has no certificate.

@@ -19,7 +19,7 @@ pub(super) const LAST_SECOND: u64 = 253_402_300_799;
 pub(super) fn text(server: &Server, config_source: &str, token: Option<&str>) -> String {
     let is_built_in = server.document_version() == Document::built_in().version();
     let document = if server.has_parent() {
-        format!("Document: that of the {config_source}\n")
+        format!("Document: at the root of the tree; this node leases from {config_source}\n")
     } else {
         document(is_built_in, server.document_state(), config_source)
     };

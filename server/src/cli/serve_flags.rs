@@ -124,9 +124,9 @@ struct IdentityFlags {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tree of servers")]
 struct ParentFlags {
-    /// URLs of the servers of the parent node, which leases its capacity to this one
+    /// URLs of all servers of the parent node, which leases capacity to this node
     ///
-    /// The parent has the document. Servers without a parent are the root.
+    /// Only the root of a tree has a document: the node whose servers have no parent.
     #[arg(
         long,
         env = "DOORMAN_PARENT",
@@ -135,7 +135,7 @@ struct ParentFlags {
         conflicts_with = "config"
     )]
     parent: Vec<ServerUrl>,
-    /// File of the token for the parent, with the scope `server`; it is read for each request
+    /// File of the token for the parent, with the scope `server`; read again for each request
     #[arg(
         long,
         env = "DOORMAN_PARENT_TOKEN_FILE",
@@ -153,7 +153,7 @@ struct ParentFlags {
     parent_ca_file: Option<PathBuf>,
 }
 
-/// Name of the source of a server whose parent has the document.
+/// Name of the source of the rules of a server with a parent.
 fn parent_source(parent: Option<&ParentSettings>) -> String {
     let servers = parent.iter().flat_map(|it| &it.servers);
     let servers: Vec<String> = servers.map(ServerUrl::to_string).collect();

@@ -48,8 +48,8 @@ pub(super) struct ShowArguments {
         conflicts_with_all = ["prefix", "sort", "limit", "all"]
     )]
     client: Option<ClientId>,
-    /// Show the holders at each node below the server, too. Nodes are asked at the addresses that
-    /// they state
+    /// Also show the holders at each node below the server. A node is asked at the address that it
+    /// states
     #[arg(
         long,
         env = "DOORMAN_SHOW_TREE",
@@ -59,8 +59,8 @@ pub(super) struct ShowArguments {
         conflicts_with_all = ["client", "prefix"]
     )]
     tree: bool,
-    /// Hosts of nodes that --tree may send the token to: globs, separated by commas. Others than
-    /// those of --server are not asked if there is a token
+    /// Hosts of nodes that may get the token: globs, separated by commas. With a token, --tree asks
+    /// only these hosts and the servers of --server
     #[arg(
         long,
         env = "DOORMAN_SHOW_TOKEN_HOSTS",

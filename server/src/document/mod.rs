@@ -1,5 +1,5 @@
-//! The active document and its changes: at the start, by its source, and over HTTP. A node below the
-//! root has only the rules of its parent.
+//! The active document and its changes: at the start, by its source, and over HTTP. A node below
+//! the root has only the rules of its parent.
 
 mod active;
 mod dry_run;

@@ -55,8 +55,7 @@ pub(super) fn all_services(caller: &Caller) -> Result<(), ApiError> {
     match caller.restrictions().services {
         None => Ok(()),
         Some(_) => Err(ApiError::restricted(
-            "the response has the rules of all services; the token is restricted to some: pass the \
-             query parameter `service`",
+            "the token is restricted to some services: pass the query parameter `service`",
         )),
     }
 }

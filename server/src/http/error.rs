@@ -297,7 +297,7 @@ impl From<NotGranted> for ApiError {
             ),
             NotGranted::NoParent => Self::new(
                 ProblemType::Unavailable,
-                "the parent node has not told what this node holds; retry later",
+                "the parent has not yet stated which leases this node holds; retry later",
             ),
         }
     }

@@ -583,8 +583,7 @@ impl Resource {
                 input.decide(terms.rule())
             };
             // To a node that does not know what it has, a part could seem to be what it has.
-            let is_part_of_unknown =
-                |reason| ask.has == Has::Unknown && reason == Reason::Pending;
+            let is_part_of_unknown = |reason| ask.has == Has::Unknown && reason == Reason::Pending;
             let capacity = match is_part_of_unknown(reason) {
                 true => 0.0,
                 false => capacity,

@@ -74,19 +74,21 @@ rules! {
     /// Learning mode lasts until every earlier lease has expired. Without: for the lease length of
     /// the active document.
     LearningDuration = "learning-duration",
-    /// Leases of a node end with the parent's lease that covers them. Without: later.
+    /// Leases that a node grants end with the parent's lease that covers them. Without: later.
     ParentLeaseEnd = "parent-lease-end",
-    /// More than the parent's newest lease ends with an older one. Without: with the newest.
+    /// A total above the parent's newest lease ends with an older, larger one. Without: with the
+    /// newest.
     OlderParentLease = "older-parent-lease",
     /// A new master of a node asks the parent before it answers. Without: it begins with nothing.
     AskParentFirst = "ask-parent-first",
-    /// A new master learns for as long as leases of the stated length may last. Without: for that
-    /// length.
+    /// A node's new master learns for 1.05² times the length that the parent states. Without: for
+    /// that length.
     StatedDuration = "stated-duration",
-    /// A new master reports all that the parent states as outstanding while it learns. Without:
-    /// only the claims that it knows.
+    /// While a node's new master learns, its `outstanding` includes what the parent stated and no
+    /// holder has confirmed. Without: only the claims that it knows.
     StatedOutstanding = "stated-outstanding",
-    /// The parent does not confirm a node's claim that still grows. Without: it does.
+    /// A node's claim that still grows carries no epoch of the parent, so that it is not confirmed.
+    /// Without: it carries the epoch.
     GrowingClaim = "growing-claim",
     /// After a capacity cut every holder keeps a part. Without: a holder gets what the others
     /// leave.

@@ -73,7 +73,7 @@ pub(super) struct Client {
     pub(super) poll: u64,
     /// The last batch of hints.
     pub(super) heard_batch: u64,
-    /// The server of the last request, among those of its node.
+    /// The position, among the servers of its node, of the server of the last request.
     pub(super) endpoint: usize,
     /// The newest transmission of this incarnation.
     pub(super) newest: Seq,
@@ -140,14 +140,14 @@ impl Client {
         }
     }
 
-    /// A client that has not started yet, of a node with these servers.
+    /// Assigns a client that has not started yet to the node with these servers.
     pub(super) fn with_servers(mut self, servers: Range<usize>) -> Self {
         self.servers = servers;
         self.leasing = self.new_leasing();
         self
     }
 
-    /// Whether its node is the root, whose servers are the first.
+    /// Whether its node is the root, whose servers have the first numbers.
     fn is_of_root(&self) -> bool {
         self.servers.start == 0
     }
@@ -299,7 +299,7 @@ impl Client {
             .resources
             .iter()
             .filter(|it| it.gets.capacity == Capacity::ZERO && it.reason != Reason::Blocked)
-            // A node whose own lease has ended has none to give.
+            // A node without a lease from its parent grants none.
             .filter(|it| self.is_of_root() || it.gets.lease_length > Seconds::ZERO)
             .filter_map(|it| self.resource_index(&it.resource_id))
             .filter(|resource| self.usable[*resource].at(time) > 0.0)

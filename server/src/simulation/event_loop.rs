@@ -159,7 +159,7 @@ impl Simulation {
         simulation
     }
 
-    /// The servers of each node without others below it.
+    /// The servers of each leaf: a node without others below it.
     pub(super) fn leaves(&self) -> Vec<Range<usize>> {
         let is_leaf = |node: usize| self.nodes.iter().all(|it| it.parent != Some(node));
         let leaves = self.nodes.iter().enumerate();
@@ -189,7 +189,7 @@ impl Simulation {
                 resource: it.slot,
                 priority: it.priority,
             });
-            // Spread evenly.
+            // Clients are spread evenly over the nodes of their group.
             let servers = scenario.servers_of(group.nodes[index % group.nodes.len()]);
             Client::new(index, clock, servers, resources.collect(), None)
                 .with_seed(rng.u64(..), limits.collect())
@@ -284,7 +284,8 @@ impl Simulation {
         self.begin_polls();
         self.after(5.0, Event::ChangeDemand);
         self.after(10.0, Event::InjectFault);
-        // Time for old leases to expire, for one election, and for three refreshes, on each level.
+        // On each level, old leases must expire, one election take place, and three refreshes
+        // follow.
         let rest = 2.5 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
         let rest = rest * self.levels();
         self.after((self.plan.seconds - rest).max(30.0), Event::StopFaults);
@@ -372,7 +373,7 @@ impl Simulation {
     }
 }
 
-/// The servers of all nodes, with these clocks.
+/// Creates the servers of all nodes, with these clocks.
 fn new_servers(
     nodes: &[Node],
     clocks: impl Iterator<Item = Clock>,

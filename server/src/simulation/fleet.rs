@@ -24,11 +24,11 @@ pub struct FleetPlan {
     pub capacity: f64,
     /// Whether the algorithm is PROPORTIONAL_SHARE instead of FAIR_SHARE.
     pub is_proportional: bool,
-    /// The number of nodes below each node of the level above, from the root down.
+    /// For each level below the root: the number of nodes below each node of the level above.
     pub nodes: &'static [usize],
     /// Seconds between two refreshes.
     pub refresh_interval: f64,
-    /// Whether clients and nodes poll.
+    /// How clients and nodes poll for hints.
     pub polls: PollMode,
     /// The round trip of the network, in seconds.
     pub round_trip: f64,
@@ -36,11 +36,11 @@ pub struct FleetPlan {
     pub loss: f64,
 }
 
-/// Clients under one limit, numbered in the order in which they join, at one server or at the leaves
-/// of a tree.
+/// Clients under one limit, at one server or at the leaves of a tree. Their numbers follow the
+/// order in which they join.
 ///
 /// Messages take half of a [round trip](FleetPlan::round_trip). Lost packets are sent again. After
-/// every event the clients together may use no more than the limit.
+/// every event the clients may together use no more than the limit.
 #[expect(missing_debug_implementations, reason = "nobody prints it")]
 pub struct Fleet {
     simulation: Simulation,
@@ -69,7 +69,7 @@ impl Fleet {
         }
     }
 
-    /// Adds a client at the leaf after that of the last one, and returns its number.
+    /// Adds a client and returns its number. Clients join the leaves in turn.
     pub fn join(&mut self, wants: f64) -> usize {
         let client = self.simulation.clients.len();
         let clock = Clock::random(&mut self.simulation.rng);
@@ -175,7 +175,7 @@ impl Fleet {
         self.simulation.network.lost_packets
     }
 
-    /// The capacity that each client would get of one server for all, while all demands are known.
+    /// The capacity that each client would get if all had one server that knows all demands.
     #[must_use]
     pub fn shares(&self) -> Vec<f64> {
         let demands = self.simulation.clients.iter().map(|client| Demand {

@@ -64,7 +64,7 @@ impl Priorities {
         self.floor == Some(0)
     }
 
-    /// Whether lower priorities always get a part.
+    /// Whether PRIORITY_SHARE has a `floor`: lower priorities always get a part.
     pub(super) fn have_floor(&self) -> bool {
         self.floor.is_some_and(|floor| floor > 0)
     }

@@ -2,13 +2,14 @@
 //!
 //! The real [`election`](crate::election), [`Reign`](crate::reign::Reign),
 //! [`Ledger`](crate::ledger::Ledger), [`Upstream`](crate::upstream::Upstream) and
-//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and every
-//! fault. After each event the simulation checks that the holders of a resource may together use no more than its capacity.
+//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and
+//! every fault. After each event the simulation checks that the holders of a resource may together
+//! use no more than its capacity.
 //!
 //! `event_loop` is the simulation itself. `client`, `server` and `etcd` are the processes, and
 //! `network` carries their messages. `server` executes the effects of its election and of its
 //! requests to the parent node as the server's tasks do, and has a simulated disk. `etcd` is a
-//! model. `tree` says which servers form a node, and below which one.
+//! model. `tree` has the nodes, their servers and their parents.
 //!
 //! `scenario` is the format of `doorman simulate`, and `run` executes one and samples what clients
 //! hold.

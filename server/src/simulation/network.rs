@@ -18,7 +18,7 @@ use super::{scenario::NetworkQuality, server::Snapshot};
 pub(super) enum Process {
     Client(usize),
     Server(usize),
-    /// That of a node.
+    /// The etcd of a node.
     Etcd(usize),
 }
 
@@ -51,7 +51,7 @@ pub(super) struct PollCall {
 pub(super) struct NodeCall {
     /// Counts the restarts of the server.
     pub(super) incarnation: u32,
-    /// The reign.
+    /// The epoch of the reign that sent it.
     pub(super) epoch: Epoch,
     pub(super) seq: Seq,
     /// When the request was sent, by the server's clock.
@@ -155,7 +155,7 @@ enum Quality {
     Hostile,
     /// Every message arrives, within about 10 ms.
     Reliable,
-    /// Every message arrives after half of a round trip. Packets may be lost: each one arrives
+    /// Every message arrives after half of a round trip. A lost packet is sent again, and arrives
     /// [`RETRANSMISSION`] later.
     Local { round_trip: f64, loss: f64 },
     /// As the scenario says, and partitions lose messages.

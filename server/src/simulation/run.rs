@@ -36,7 +36,7 @@ pub struct Sample {
     pub capacities: Vec<f64>,
     /// The amounts of each client and resource, in the order of [`Scenario::holders`].
     pub holders: Vec<Amounts>,
-    /// Whether a running server of each node is master.
+    /// Whether each node has a running server that is master.
     pub has_master: bool,
 }
 

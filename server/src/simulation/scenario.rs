@@ -227,12 +227,12 @@ impl Scenario {
         since.fold(before, f64::max)
     }
 
-    /// The number of nodes above a node.
+    /// The level of a node in the tree: 0 for the root.
     fn level(&self, node: usize) -> usize {
         iter::successors(Some(node), |it| self.nodes[*it].parent).count() - 1
     }
 
-    /// The servers of a node, among those of all nodes.
+    /// The numbers of the servers of a node. They count over all nodes.
     pub(super) fn servers_of(&self, node: usize) -> Range<usize> {
         let before = self.nodes.iter().take(node).map(|it| it.servers);
         let first: usize = before.sum();

@@ -48,7 +48,7 @@ type Polls = HashMap<PollTicket, (Process, PollCall, u64)>;
 struct Mastership {
     reign: Reign,
     polls: Polls,
-    /// Present below another node.
+    /// `None` at the root.
     node: Option<NodeState>,
 }
 
@@ -138,7 +138,7 @@ pub(super) struct Server {
     pub(super) shuts_down_at: Option<Moment>,
     /// Seconds after which a server that resigns starts again; random where nothing says so.
     pub(super) restarts_after: Option<f64>,
-    /// Counts polls of the parent, and names the open one.
+    /// The number of polls of the parent, which is that of the open one.
     pub(super) poll: u64,
     /// The last batch of hints of the parent.
     heard_batch: u64,
@@ -312,7 +312,7 @@ impl Server {
         self.decide(pending, limits, now)
     }
 
-    /// The request as it would be without a rule.
+    /// Changes a request to that of a holder without the rule.
     fn ablated(&self, mut request: LeaseRequest) -> LeaseRequest {
         let without = self.without;
         match &mut request {

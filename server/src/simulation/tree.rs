@@ -1,4 +1,4 @@
-//! The nodes of a tree: each has servers, and leases its capacity from its parent.
+//! Nodes of a tree: their servers, their parents and their etcd.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use super::{clock::Clock, etcd::Etcd, scenario::Scenario};
 /// The longest election lease, in seconds.
 pub(super) const ELECTION_LEASE: u32 = 6;
 
-/// The most servers of a node below another one.
+/// The most servers of a node below the root.
 const LOWER_SERVERS: usize = 2;
 
-/// A node, and what its servers share.
+/// A node, with the parts that its servers share.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) name: NodeId,
-    /// Its servers, among those of all nodes.
+    /// The numbers of its servers. They count over all nodes.
     pub(super) servers: Range<usize>,
-    /// The node that leases it capacity; `None` for the root.
+    /// The index of the parent; `None` for the root.
     pub(super) parent: Option<usize>,
     /// Present if there are several servers.
     pub(super) etcd: Option<Etcd>,
@@ -38,10 +38,10 @@ pub(super) struct Participation {
 /// The node of a server, as the server knows it.
 #[derive(Debug, Clone)]
 pub(super) struct Membership {
-    /// The number of the node.
+    /// The index of the node.
     pub(super) index: usize,
     pub(super) name: NodeId,
-    /// The nodes above it.
+    /// The number of nodes above it.
     pub(super) level: u32,
     pub(super) servers: Range<usize>,
     /// The servers of the parent.
@@ -61,7 +61,8 @@ impl Node {
     }
 }
 
-/// Nodes below the root, which has so many servers: one or two, and sometimes one below them.
+/// One or two nodes below the root, and sometimes one below these. Their servers are numbered from
+/// `first` on.
 pub(super) fn random_nodes(first: usize, is_first: bool, rng: &mut Rng) -> Vec<Node> {
     let mut parents = vec![0; rng.usize(1..=2)];
     if rng.u8(..3) == 0 {
@@ -86,7 +87,8 @@ pub(super) fn random_nodes(first: usize, is_first: bool, rng: &mut Rng) -> Vec<N
     nodes.collect()
 }
 
-/// A tree with one server for each node, with so many nodes below each of the level above.
+/// A tree with one server for each node. `below` has the number of nodes below each node of the
+/// level above, for each level below the root.
 pub(super) fn calm_nodes(below: &[usize]) -> Vec<Node> {
     let participation = Participation {
         ttl: None,

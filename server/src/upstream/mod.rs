@@ -150,9 +150,9 @@ impl Upstream {
                 };
                 // Safety rule: a lease counts from when its request was sent. The holder ignores
                 // a response of another node, or of an earlier master.
-                let is_accepted =
-                    self.holder
-                        .is_from_master(&response.node, response.epoch, now);
+                let is_accepted = self
+                    .holder
+                    .is_from_master(&response.node, response.epoch, now);
                 let sent = self.in_flight.remove(&seq).filter(|_| is_accepted);
                 let answered = resources.iter().filter_map(|it| {
                     let id = it.answer.resource_id.clone();

@@ -71,7 +71,7 @@ pub(super) struct Resource {
     /// The pause before an early request: 0 after a regular one, 1 after an early one, and more
     /// after early ones that brought no larger lease.
     pause_step: u8,
-    /// Whether the next request reports what was given back, and whether the newest one did.
+    /// Whether the next request reports returned capacity, and whether the newest one did.
     returns: bool,
     returned: bool,
     /// How many reports of a jump of demand are left under SUPPRESSION.
@@ -291,7 +291,7 @@ impl Resource {
             Some(lease) if now < lease.ends => self.set_lease(lease),
             Some(_) | None => self.drop_lease(),
         }
-        // A node whose parent has not answered knows no terms: earlier ones stay.
+        // A node whose parent has not answered knows no terms. Earlier ones stay.
         let are_known = response.template.is_some() || response.gets.lease_length > Seconds::ZERO;
         if are_known || self.terms.is_none() {
             self.terms = Some(terms);
@@ -361,8 +361,8 @@ impl Resource {
         terms.is_some_and(|terms| terms.unit == Unit::Gauge)
     }
 
-    /// Reports that units of a gauge were given back, or what a node's holders have: the first time
-    /// at once, later ones together.
+    /// Reports that units of a gauge were given back, or that a node's holders have changed: the
+    /// first time at once, later changes together.
     pub(super) fn report_returned(&mut self, now: Moment) {
         let due = match self.returned {
             true => self.sent.after(tuning().min_early_pause).max(now),

@@ -1,4 +1,4 @@
-//! Long poll for hints: opens it, and passes on its response.
+//! Long poll for hints: opens it, and handles its response.
 
 use doorman_openapi::Moment;
 

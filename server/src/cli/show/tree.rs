@@ -1,7 +1,7 @@
 //! `doorman show RESOURCE --tree`: the holders of a resource at a server and at the nodes below it.
 //!
-//! The addresses of nodes are their own statements, and not verified. So the token is sent only to
-//! hosts that the user names, and never unencrypted if the first server is asked over TLS.
+//! A node states its own address, which nobody verifies. So the token is sent only to hosts that
+//! the user names, and not without TLS if any of `--server` has TLS.
 
 use std::{cell::Cell, pin::Pin};
 
@@ -20,7 +20,7 @@ use crate::cli::{
     output::{self, cell, per_period, variant_name},
 };
 
-/// The most levels below the first server.
+/// The most levels of nodes below the first server.
 const MAX_DEPTH: usize = 10;
 
 /// The most nodes that are asked.
@@ -39,25 +39,25 @@ struct Level {
     total: u64,
 }
 
-/// A holder, and what is below it.
+/// A holder, with the holders at it if it is a node.
 #[derive(Debug, Serialize)]
 struct Branch {
     #[serde(flatten)]
     lease: HolderView,
-    /// The holders of a node.
+    /// The holders at a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     below: Option<Level>,
-    /// Why the holders of a node are not shown.
+    /// Why the holders at a node are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_shown: Option<String>,
 }
 
-/// One walk through the tree.
+/// The state of one walk through the tree.
 struct Walk<'a> {
     arguments: &'a ShowArguments,
     first: &'a Client,
     id: &'a ResourceId,
-    /// The nodes that may still be asked.
+    /// How many nodes may still be asked.
     left: Cell<usize>,
 }
 
@@ -110,7 +110,7 @@ pub(super) async fn show(
 }
 
 impl Walk<'_> {
-    /// Reads what is below the holders of a node, whose own ancestors are `above`.
+    /// Reads the nodes among the holders of a node, whose ancestors are `above`.
     async fn level(
         &self,
         node: NodeId,
@@ -148,13 +148,16 @@ impl Walk<'_> {
         path: &'s [NodeId],
     ) -> Pin<Box<dyn Future<Output = Result<Level, String>> + 's>> {
         Box::pin(async move {
-            let address = lease.address.as_ref().ok_or("it states no address")?;
+            let address = lease
+                .address
+                .as_ref()
+                .ok_or("the node reports no address")?;
             let address = self.allowed(address)?;
             if path.len() > MAX_DEPTH {
-                return Err(format!("more than {MAX_DEPTH} levels"));
+                return Err(format!("not asked: more than {MAX_DEPTH} levels"));
             }
             let left = self.left.get().checked_sub(1);
-            let left = left.ok_or_else(|| format!("more than {MAX_NODES} nodes"))?;
+            let left = left.ok_or_else(|| format!("not asked: more than {MAX_NODES} nodes"))?;
             self.left.set(left);
             let client = Client::of_node(&self.arguments.server, address);
             let client = client.map_err(|failure| failure.reason().to_owned())?;
@@ -172,15 +175,15 @@ impl Walk<'_> {
         let discovery: Discovery = client.get(paths::DISCOVERY).await.map_err(reason)?;
         let node = discovery.node;
         if node.as_str() != lease.client_id {
-            return Err(format!("its address is that of node {node}"));
+            return Err(format!("another node answers at its address: {node}"));
         }
         if path.contains(&node) {
-            return Err("it is above itself".to_owned());
+            return Err("cycle: the node is its own ancestor".to_owned());
         }
         let resource = resource_path(paths::RESOURCE, self.id);
         let resource: ResourceView = match client.get(&resource).await {
             Ok(resource) => resource,
-            // It has no holders, but its parent has not heard of that yet.
+            // The node has no holders any more, which its parent does not know yet.
             Err(failure) if failure.is_not_found() => {
                 let none = Listed::all(Vec::new());
                 return Ok(self.level(node, None, none, path).await);
@@ -192,9 +195,9 @@ impl Walk<'_> {
         Ok(self.level(node, Some(resource), holders, path).await)
     }
 
-    /// The address of a node, if it may be asked with the credentials of this command.
+    /// The address of a node, if it may get the token of this command.
     fn allowed(&self, address: &str) -> Result<ServerUrl, String> {
-        let invalid = |_| "its address is not that of a server".to_owned();
+        let invalid = |_| "its address is not the URL of a server".to_owned();
         let url: ServerUrl = address.parse().map_err(invalid)?;
         let named = self.first.servers();
         if !self.first.sends_token() || named.iter().any(|it| it.serves(address)) {
@@ -203,10 +206,10 @@ impl Walk<'_> {
         let host = url.host().to_ascii_lowercase();
         let hosts = &self.arguments.token_hosts;
         if !hosts.iter().any(|glob| glob.matches(&host)) {
-            return Err("not asked: --token-hosts does not name its host".to_owned());
+            return Err("not asked: --token-hosts does not match its host".to_owned());
         }
         if !url.is_encrypted() && named.iter().any(ServerUrl::is_encrypted) {
-            return Err("not asked: it would get the token without TLS".to_owned());
+            return Err("not asked: its address has no TLS, but --server has".to_owned());
         }
         Ok(url)
     }
@@ -250,7 +253,7 @@ fn add_rows(
     Ok(())
 }
 
-/// Says that not all holders of a node are shown.
+/// A note if not all holders of a node are shown.
 fn summary(level: &Level) -> Option<String> {
     let (shown, total) = (level.leases.len() as u64, level.total);
     (shown < total).then(|| format!("{shown} of {total} holders; --all shows all"))

@@ -15,7 +15,7 @@ use super::*;
 /// Header and claims of a JWT, with a signature that nobody checks here.
 const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJvcHMifQ.AAAA";
 
-/// A node with one holder, a node. It records whether requests have a token.
+/// A node whose only holder is a node. It records whether requests have a token.
 struct Stub {
     address: String,
     with_token: Arc<AtomicUsize>,
@@ -75,7 +75,7 @@ async fn token_is_sent_to_named_hosts_only() {
     let show = format!("show db --tree --token-file {}", file.display());
 
     let shown = call(&root.address, &show).await.unwrap();
-    assert!(shown.contains("--token-hosts does not name"), "{shown}");
+    assert!(shown.contains("--token-hosts does not match"), "{shown}");
     assert_eq!(node.counts(), (0, 0));
     assert_eq!(root.counts().1, root.counts().0);
 
@@ -83,19 +83,22 @@ async fn token_is_sent_to_named_hosts_only() {
     let shown = call(&root.address, &named).await.unwrap();
     // `eu-1.example` is another host.
     assert!(shown.contains("\n  eu-1\tnode\t3\t"), "{shown}");
-    assert!(shown.contains("--token-hosts does not name"), "{shown}");
+    assert!(shown.contains("--token-hosts does not match"), "{shown}");
     assert_eq!(node.counts(), (3, 3));
 
     // It is for servers with TLS.
     let servers = format!("{},https://127.0.0.1:1", root.address);
     let shown = call(&servers, &named).await.unwrap();
-    assert!(shown.contains("without TLS"), "{shown}");
+    assert!(shown.contains("has no TLS"), "{shown}");
     assert_eq!(node.counts(), (3, 3));
 
     // A server of the command line gets it anyway.
     let itself = Stub::node("root", "root", None).await;
     let shown = call(&itself.address, &show).await.unwrap();
-    assert!(shown.contains("it is above itself"), "{shown}");
+    assert!(
+        shown.contains("cycle: the node is its own ancestor"),
+        "{shown}"
+    );
 }
 
 #[tokio::test]
@@ -106,8 +109,11 @@ async fn nodes_without_an_answer_are_named() {
     let other = Stub::node("us", "us-1", None).await;
     for (address, reason) in [
         (address, "no response from"),
-        (other.address.clone(), "its address is that of node us"),
-        ("gopher://x".to_owned(), "not that of a server"),
+        (
+            other.address.clone(),
+            "another node answers at its address: us",
+        ),
+        ("gopher://x".to_owned(), "not the URL of a server"),
     ] {
         let root = Stub::node("root", "eu", Some(address)).await;
         let shown = call(&root.address, "show db --tree").await.unwrap();

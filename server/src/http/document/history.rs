@@ -36,7 +36,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// List past changes of the document
 ///
 /// Newest first. The server keeps 10,000 changes (1,000 in etcd); beyond that it drops the oldest
-/// of the caller with the most. The list is empty if the document comes from a file.
+/// of the caller with the most. The list is empty if the document comes from a file, and at a node
+/// below the root of a tree.
 #[utoipa::path(
     get,
     path = paths::HISTORY,

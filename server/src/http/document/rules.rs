@@ -49,8 +49,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// together; one that exempts a request ends the list for it. With the `ETag` of an earlier
 /// response in `If-None-Match` the response is 304 while nothing has changed for this service.
 ///
-/// Without `service` the list has all rules, which a node serves to its own clients. That needs the
-/// scope `server` or `templates:read`, and a token that is not restricted to some services.
+/// Without `service` the list has all rules, for nodes that serve them to their own clients. That
+/// needs the scope `server` or `templates:read`, and a token without restriction to services.
 #[utoipa::path(
     get,
     path = paths::RULES,
@@ -62,7 +62,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     responses(
         (
             status = OK,
-            description = "The rules of the service",
+            description = "The rules of the service, or all rules",
             body = RulesResponse,
             headers(
                 ("ETag" = String, description = "The version of the rules"),
@@ -125,12 +125,12 @@ async fn list_rules(
 /// The document with the rules.
 ///
 /// # Errors
-/// 503 at a node that does not know those of its parent yet: a layer keeps the rules that it has.
+/// 503 at a node that has no rules of its parent yet. A layer then keeps the rules that it has.
 fn active_rules(active: &ActiveDocument, server: &ServerInfo) -> Result<Arc<Document>, ApiError> {
     match &server.parent {
         Some(parent) if !parent.has_rules() => Err(ApiError::new(
             ProblemType::Unavailable,
-            "the rules of the parent node are not known yet",
+            "this node has no rules yet: its parent has not answered; retry later",
         )),
         _ => Ok(active.get()),
     }

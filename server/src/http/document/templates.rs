@@ -49,7 +49,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// Read the document
 ///
 /// All templates and rules, with every default written out. Only a template that takes its
-/// algorithm from the one for `*` has none. A node below the root of a tree has no document (404).
+/// algorithm from the one for `*` has none. A node below the root of a tree answers 404.
 #[utoipa::path(
     get,
     path = paths::TEMPLATES,
@@ -100,7 +100,7 @@ async fn get_templates(
     }))
 }
 
-/// A node below the root has no templates: terms come with the leases of its parent.
+/// A node below the root has no templates: terms come with the leases from its parent.
 ///
 /// # Errors
 /// 404.

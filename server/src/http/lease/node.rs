@@ -118,7 +118,8 @@ async fn lease_server_capacity(
     if request.node_id == server.node {
         return Err(ApiError::invalid(vec![FieldError {
             pointer: "/node_id".to_owned(),
-            detail: "is the name of this node: each node of a tree must have its own (--node)"
+            detail: "is the name of the parent: each node of a tree must have a name of its own \
+                     (--node)"
                 .to_owned(),
         }]));
     }

@@ -15,7 +15,7 @@ use crate::{http::response::json::append, leasing::Granted, ledger::Grant};
 const FIXED_BYTES: usize = 512;
 const RESOURCE_BYTES: usize = 288;
 
-/// Writes the response for a client or a node. `level` is that of the server, `unix_now` is the wall
+/// Writes the response for a client or a node. `level` is that of the server, `unix_now` the wall
 /// clock in Unix seconds.
 pub(super) fn write(
     node: &NodeId,

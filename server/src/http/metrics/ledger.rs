@@ -115,7 +115,7 @@ impl LedgerMetrics {
         if let Some(unleased) = self.survey.unleased {
             registry.register(
                 "resources_unleased",
-                "Resources without a current lease of the parent node",
+                "Resources without a current lease from the parent node",
                 ConstGauge::new(unleased as f64),
             );
         }
@@ -173,12 +173,12 @@ impl LedgerMetrics {
         let gauges: [(&str, &str, Read); 8] = [
             (
                 "resource_capacity",
-                "Capacity; at a node below the root that which its parent leases to it",
+                "Capacity; at a node below the root the part that its parent leases to it",
                 |view| view.capacity.map(Capacity::get),
             ),
             (
                 "resource_limit",
-                "Capacity of the whole tree; at nodes below the root",
+                "Capacity of the whole tree, at nodes below the root",
                 |view| view.parent?.limit.map(Capacity::get),
             ),
             (

@@ -79,7 +79,8 @@ async fn get_discovery(
 /// `config_error` is present while the document source has an invalid document, which is not
 /// active, or cannot be changed. `config_warnings` are those of the active document.
 /// `learning_ends_in` is present in learning mode, after a crash or on an empty data directory.
-/// `parent` says when the parent node last answered, and until when its leases last.
+/// At a node below the root, `parent` has the time of the parent's last successful response, the
+/// end of its leases, and the last error.
 #[utoipa::path(
     get,
     path = paths::STATUS,

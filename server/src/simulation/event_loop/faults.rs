@@ -322,8 +322,8 @@ impl Simulation {
         self.cut_off_from_parent(node, loses_answers, until);
     }
 
-    /// Loses all messages of the parent to a node, and also the node's own unless only answers are
-    /// lost.
+    /// Loses all messages from a parent to a node, and those from the node, too, unless
+    /// `loses_answers`.
     pub(super) fn cut_off_from_parent(&mut self, node: usize, loses_answers: bool, until: Moment) {
         let Some(parent) = self.nodes[node].parent else {
             return;

@@ -14,7 +14,7 @@ use crate::simulation::{
 /// Relative tolerance of sums.
 const TOLERANCE: f64 = 1e-9;
 
-/// The same of shares in a tree.
+/// Relative tolerance of shares in a tree.
 const TREE_TOLERANCE: f64 = 0.01;
 
 /// The least time between hints of a client, in seconds: 50 ms by a fast clock, less rounding.
@@ -75,7 +75,7 @@ impl CapacityCheck {
 }
 
 impl Simulation {
-    /// Checks that all clients together may use no more than the capacity.
+    /// Checks that the clients may together use no more than the capacity.
     pub(super) fn check_capacity(&mut self) -> Result<(), BrokenInvariant> {
         for resource in 0..self.limits.len() {
             let clients = self
@@ -150,7 +150,7 @@ impl Simulation {
             }
         }
         let longest = |of: fn(&Limit) -> f64| self.limits.iter().map(of).fold(0.0, f64::max);
-        // A node returns capacity only after its clients did.
+        // A node returns capacity only after its clients have.
         let refreshes = 3.0 + 4.0 * (self.levels() - 1.0);
         let seconds = refreshes * longest(|limit| limit.refresh_interval)
             + longest(|limit| limit.minimum_refresh_interval);
@@ -181,7 +181,7 @@ impl Simulation {
                 let tolerance = tolerance * (1.0 + share);
                 self.polls.are_on() && fits && has >= share || (has - share).abs() <= tolerance
             };
-            // A floor counts at each level, so the shares of a tree differ from those of one server.
+            // Each node applies the floor, so the shares of a tree differ from those of one server.
             let is_exact = self.nodes.len() == 1 || !self.priorities.have_floor();
             if is_exact && !has.iter().zip(&shares).all(is_close) {
                 let resource = resource_id(resource);

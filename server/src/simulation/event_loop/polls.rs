@@ -86,7 +86,7 @@ impl Simulation {
         }
     }
 
-    /// Polls the parent again, unless a later poll is open.
+    /// Polls the parent for a server, unless a poll after this number is open.
     pub(super) fn poll_parent(&mut self, index: usize, number: u64) {
         let server = &mut self.servers[index];
         if !self.polls.are_on() || server.poll != number {
@@ -115,7 +115,7 @@ impl Simulation {
         shortest + (longest - shortest) * self.polls.rng.f64()
     }
 
-    /// Hints for a master of a lower node.
+    /// Delivers hints of the parent to the master of a node.
     pub(super) fn deliver_parent_hints(
         &mut self,
         index: usize,

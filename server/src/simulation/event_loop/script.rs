@@ -37,7 +37,7 @@ pub(super) struct Script {
     random_faults: Option<RandomFaults>,
 }
 
-/// The processes that a fault affects, as far as it affects such ones.
+/// The processes that a fault may affect. Its kind decides which of them it does.
 #[derive(Debug)]
 struct Target {
     node: usize,
@@ -121,7 +121,7 @@ impl Script {
         }
     }
 
-    /// The users of a client with a demand of its own that changes only in a random walk.
+    /// The users of a client with a demand of its own that is constant or a random walk.
     fn steady_users(&self, client: usize) -> Vec<usize> {
         let is_steady = |user: &usize| {
             let demand = &self.demands[self.users[*user].demand];
@@ -345,7 +345,7 @@ impl Simulation {
         }
     }
 
-    /// Changes the demands of a client that change only in a random walk.
+    /// Changes the demands of a client that are constant or a random walk.
     fn change_steady_demand(&mut self, client: usize, change: Option<DemandChange>) {
         let (Some(script), Some(change)) = (&mut self.script, change) else {
             return;
@@ -522,7 +522,7 @@ impl Simulation {
         self.expect_random_fault(false);
     }
 
-    /// One of these nodes, at random.
+    /// Chooses one of these nodes at random.
     fn choose_node(&mut self, nodes: &[usize]) -> usize {
         match (&mut self.script, nodes) {
             (_, [only]) => *only,
@@ -531,7 +531,7 @@ impl Simulation {
         }
     }
 
-    /// So many clients that a fault can affect, at random; all without a number.
+    /// Chooses `count` clients at random that a fault can affect; all of these without `count`.
     fn choose_clients(&mut self, kind: FaultKind, count: Option<usize>) -> Vec<usize> {
         let Some(script) = &mut self.script else {
             return Vec::new();
@@ -545,7 +545,7 @@ impl Simulation {
         }
     }
 
-    /// The running server of a node with a reign of the highest epoch.
+    /// The master of a node: the running server whose reign has the highest epoch.
     fn master_of(&self, node: usize) -> Option<usize> {
         let servers = self.nodes[node].servers.clone();
         let masters = servers.filter(|it| {
@@ -560,7 +560,7 @@ impl Simulation {
         (0..self.nodes.len()).all(|node| self.master_of(node).is_some())
     }
 
-    /// Executes a fault of so many seconds.
+    /// Executes a fault that lasts for `seconds`.
     fn execute_fault(
         &mut self,
         kind: FaultKind,

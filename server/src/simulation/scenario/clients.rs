@@ -76,7 +76,7 @@ pub(in crate::simulation) struct ClientGroup {
     /// For charts.
     pub(super) name: Option<String>,
     pub(in crate::simulation) count: usize,
-    /// The nodes over which they are spread evenly.
+    /// The nodes over which the clients are spread evenly.
     pub(in crate::simulation) nodes: Vec<usize>,
     /// The indices of the resources, each once.
     pub(in crate::simulation) resources: Vec<usize>,
@@ -196,7 +196,7 @@ pub(super) fn check_clients(
     Ok((groups, resources))
 }
 
-/// Checks the number of requests, if faults add so much to the demand of each resource.
+/// Checks the number of requests, if faults add `added` to the demand of each resource.
 pub(super) fn check_requests(
     groups: &[ClientGroup],
     resources: &[Resource],
@@ -377,13 +377,13 @@ impl ClientGroup {
         Ok(())
     }
 
-    /// Whether a client has a demand that stays as it is, but for a random walk.
+    /// Whether a client has a demand that is constant or a random walk.
     pub(super) fn has_steady_demand(&self) -> bool {
         let is_steady = |it: &Use| matches!(it.demand, DemandSource::Own(own) if own.is_steady());
         self.uses.iter().any(is_steady)
     }
 
-    /// The most requests of all its clients in a second, as far as it is known, if so much is added
+    /// The most requests of all its clients in a second, as far as it is known, if `added` is added
     /// to each demand.
     fn requests_per_second(&self, loads: &[Load], resources: &[Resource], added: f64) -> f64 {
         if self.requests.is_none() {

@@ -56,7 +56,7 @@ impl DemandPattern {
         }
     }
 
-    /// Whether it stays as it is, but for a random walk.
+    /// Whether it is constant or a random walk.
     pub(in crate::simulation) fn is_steady(self) -> bool {
         matches!(self, Self::Constant { .. } | Self::RandomWalk { .. })
     }

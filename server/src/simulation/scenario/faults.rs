@@ -12,9 +12,10 @@ use super::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::simulation) enum FaultKind {
-    /// The master of a node crashes, and no server can be elected before the end.
+    /// The master of a node crashes, and no server of it reaches etcd until the end of the fault.
     LoseMaster,
-    /// The master of a node crashes and starts again at once, so that there is an election.
+    /// The master of a node crashes and starts again at once. The next master is elected when the
+    /// election lease ends.
     ElectMaster,
     /// A server crashes, and starts again at the end.
     CrashServer,
@@ -36,7 +37,7 @@ pub(in crate::simulation) enum FaultKind {
     PartitionClients,
     /// Clients stop cleanly, one after the other, and a new one takes the place of each.
     RestartClients,
-    /// Clients have another demand from now on.
+    /// Clients have another demand from then on.
     ChangeDemand,
 }
 
@@ -59,7 +60,7 @@ impl FaultKind {
         )
     }
 
-    /// Whether it ends after some time.
+    /// Whether it takes time, and then ends.
     fn lasts(self) -> bool {
         !matches!(self, Self::ElectMaster | Self::ChangeDemand)
     }
@@ -85,7 +86,7 @@ impl FaultKind {
     }
 }
 
-/// Another demand.
+/// A change of a demand, to an amount or by one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::simulation) enum DemandChange {
     To(f64),
@@ -99,7 +100,7 @@ impl DemandChange {
         }
     }
 
-    /// The change that a fault or the random faults state.
+    /// Reads the change of a fault or of the random faults. `is_needed`: whether there must be one.
     fn check(
         field: &str,
         wants: Option<f64>,
@@ -133,7 +134,7 @@ impl DemandChange {
     }
 }
 
-/// A fault at a given time, as the file has it.
+/// A fault at a given time, in the format of the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileFault {
@@ -151,7 +152,7 @@ pub(super) struct FileFault {
     more: Option<f64>,
 }
 
-/// Faults at random times, of random nodes and single clients, as the file has them.
+/// Faults of random nodes and single clients, in the format of the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileRandomFaults {
@@ -179,13 +180,13 @@ pub(in crate::simulation) struct Fault {
     pub(in crate::simulation) change: Option<DemandChange>,
 }
 
-/// Faults at random times, of random nodes and single clients.
+/// Faults of random nodes and single clients.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::simulation) struct RandomFaults {
-    /// With the nodes on which each has an effect.
+    /// The kinds, each with the nodes on which it has an effect.
     pub(in crate::simulation) kinds: Vec<(FaultKind, Vec<usize>)>,
-    /// The first fault: then there is one every so many seconds. `None`: they are so many seconds
-    /// apart in the mean.
+    /// The time of the first fault; then one follows every `every` seconds. `None`: at random
+    /// times, `every` seconds apart on average.
     pub(in crate::simulation) from: Option<f64>,
     pub(in crate::simulation) every: f64,
     /// The longest fault, in seconds.
@@ -327,7 +328,7 @@ fn check_length(field: &str, given: Option<f64>, lasts: bool) -> Result<(), Inva
     }
 }
 
-/// The most that faults add to the demand of clients at the end, as far as it is known.
+/// An upper bound of what faults add to the demand of clients by the end.
 pub(super) fn most_added(
     faults: &[Fault],
     random: Option<&RandomFaults>,

@@ -1,4 +1,4 @@
-//! The tree of nodes.
+//! The tree of nodes of a scenario.
 
 use std::{collections::BTreeSet, iter};
 
@@ -7,16 +7,16 @@ use serde::Deserialize;
 
 use super::{InvalidScenario, check, invalid};
 
-/// The name of the first node.
+/// The name of the root.
 const ROOT: &str = "root";
 /// The most nodes of a scenario.
 const MAX_NODES: usize = 100;
-/// The most levels of nodes, with the root.
+/// The most levels, including the root.
 const MAX_LEVELS: usize = 8;
 /// The most servers of a node.
 const MAX_SERVERS: f64 = 9.0;
 
-/// A node below each node of the level above, or several.
+/// One or several nodes below each node of the level above, in the format of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileNode {
@@ -39,13 +39,13 @@ pub(in crate::simulation) struct ScenarioNode {
     pub(in crate::simulation) name: NodeId,
     /// The name in the file, which several nodes may have in common.
     common_name: String,
-    /// The node above, among those before this one; `None` for the root.
+    /// The index of the parent, which is less than that of this node; `None` for the root.
     pub(in crate::simulation) parent: Option<usize>,
     /// The number of its servers.
     pub(in crate::simulation) servers: usize,
 }
 
-/// The nodes, the root first.
+/// Reads the nodes, the root first.
 pub(super) fn check_nodes(
     root_servers: usize,
     below: &[FileNode],
@@ -65,7 +65,7 @@ pub(super) fn check_nodes(
     Ok(builder.nodes)
 }
 
-/// The nodes that a name means: one, or all that have it in common.
+/// The nodes with a name: one by its own name, or all by a common name.
 pub(super) fn find_nodes(
     nodes: &[ScenarioNode],
     name: &str,
@@ -80,7 +80,7 @@ pub(super) fn find_nodes(
     Ok(found)
 }
 
-/// The nodes without others below them.
+/// The leaves: nodes without others below them.
 pub(super) fn leaves(nodes: &[ScenarioNode]) -> Vec<usize> {
     let is_leaf = |node: &usize| nodes.iter().all(|it| it.parent != Some(*node));
     (0..nodes.len()).filter(is_leaf).collect()
@@ -111,7 +111,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds the nodes of an entry below each of the parents, and returns their numbers.
+    /// Adds the nodes of an entry below each of the parents, and returns their indices.
     fn add(
         &mut self,
         file: &FileNode,

@@ -1,5 +1,5 @@
-//! The part of a server below another node: requests wait until the parent has answered, as in
-//! [`SharedLedger::ask_parent`](crate::leasing), and the product's [`Upstream`] asks it.
+//! Server of a node below the root. Requests wait until the parent has answered, as in
+//! [`SharedLedger::ask_parent`](crate::leasing), and the real [`Upstream`] asks it.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -20,9 +20,9 @@ use crate::{
     upstream::{Effect, Event, Upstream, UpstreamSettings},
 };
 
-/// The steps of a sweep.
+/// The number of steps of one sweep.
 const SWEEP: usize = 64;
-/// Seconds between two sweeps, at least.
+/// The shortest time between two sweeps, in seconds.
 const SWEEP_PAUSE: f64 = 0.001;
 
 /// A request that waits for the parent.
@@ -31,7 +31,7 @@ pub(super) struct PendingRequest {
     call: Call,
     request: LeaseRequest,
     epoch: Option<Epoch>,
-    /// It is decided without the parent then.
+    /// When it is decided even if the parent has not answered.
     pub(super) until: Moment,
 }
 
@@ -50,7 +50,7 @@ impl PendingRequest {
         }
     }
 
-    /// Registers the demand. Returns whether the parent must be asked first.
+    /// Registers the demand, and returns whether the parent must be asked first.
     fn register(&self, ledger: &mut Ledger, now: Moment) -> bool {
         let (mut awaits, mut from) = (false, Some(0));
         while let Some(position) = from {
@@ -69,7 +69,7 @@ impl PendingRequest {
     }
 }
 
-/// The state that a master below another node has beside its reign.
+/// The state of a master below the root, in addition to its reign.
 #[derive(Debug)]
 pub(super) struct NodeState {
     upstream: Upstream,
@@ -78,9 +78,9 @@ pub(super) struct NodeState {
     epoch: Epoch,
     /// When the ledger is swept next.
     sweeps_at: Moment,
-    /// Whether the parent has answered since requests were decided.
+    /// Whether the parent has answered since waiting requests were last decided.
     is_answered: bool,
-    /// The last epoch that the parent has told, and the capacities. For runs without a rule.
+    /// The epoch and the capacities of the parent's last responses, for runs without a rule.
     told_epoch: Option<Epoch>,
     told: HashMap<ResourceId, Capacity>,
 }
@@ -104,7 +104,7 @@ impl NodeState {
         }
     }
 
-    /// Changes a request to what it would be without a rule.
+    /// Changes a request to that of a node without the rule.
     fn ablate_request(&self, without: Rule, request: &mut ServerCapacityRequest, ledger: &Ledger) {
         match without {
             Rule::AskParentFirst => {
@@ -125,7 +125,7 @@ impl NodeState {
         }
     }
 
-    /// Changes a response to what it would be without a rule.
+    /// Changes a response so that the node behaves as if the rule were missing.
     fn ablate_response(
         &mut self,
         without: Rule,
@@ -152,7 +152,7 @@ impl NodeState {
                 {
                     set_length(length / (CLOCK_DRIFT * CLOCK_DRIFT));
                 }
-                // The earlier capacity for the length of the new lease, as if that covered both.
+                // Records the earlier capacity first, with the end of the new lease.
                 Rule::OlderParentLease => {
                     if let Some(told) = told.filter(|told| *told > capacity) {
                         let mut earlier = resource.clone();
@@ -167,7 +167,7 @@ impl NodeState {
 }
 
 impl Server {
-    /// Decides a request, or lets it wait for the parent.
+    /// Decides a request; `None` if it waits for the parent.
     pub(super) fn decide(
         &mut self,
         pending: PendingRequest,
@@ -191,7 +191,8 @@ impl Server {
         self.grant(pending.call, &pending.request, limits, now)
     }
 
-    /// Asks the parent what is due, and decides the requests that waited for it.
+    /// Decides the requests that have waited for the parent, and sends it the requests that are
+    /// due.
     pub(super) fn drive_lower(&mut self, limits: &[Limit], now: Moment) {
         let node = self.mastership.as_mut().and_then(|it| it.node.as_mut());
         let is_answered = node.is_none_or(|it| std::mem::take(&mut it.is_answered));
@@ -213,7 +214,7 @@ impl Server {
         }
     }
 
-    /// When it needs to be driven for its parent.
+    /// When [`drive_lower`](Self::drive_lower) is due next.
     pub(super) fn lower_wakes_at(&self, now: Moment) -> Moment {
         let pending = self.pending.iter().map(|it| it.until);
         let mastership = self.mastership.as_ref();
@@ -223,7 +224,7 @@ impl Server {
         pending.chain(node).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Handles an answer of the parent.
+    /// Handles a response of the parent.
     pub(in crate::simulation) fn on_parent_answer(
         &mut self,
         call: NodeCall,
@@ -254,7 +255,7 @@ impl Server {
         self.tell_upstream(event, now);
     }
 
-    /// The poll of the parent, if this server is master, and the server to poll.
+    /// The next poll of the parent and the server to poll, if this server is master.
     pub(in crate::simulation) fn poll_parent(&mut self) -> Option<(Process, Message)> {
         let node = self.mastership.as_ref()?.node.as_ref()?;
         let source = node.upstream.holder().hint_source(None)?;
@@ -282,7 +283,7 @@ impl Server {
         self.tell_upstream(Event::Hinted { endpoint, hints }, self.clock.local(time));
     }
 
-    /// Until the deadline of the reign.
+    /// The state and the ledger of the current reign; `None` after its deadline.
     fn node(&mut self, now: Moment) -> Option<(&mut NodeState, &mut Ledger)> {
         let Mastership { reign, node, .. } = self.mastership.as_mut()?;
         Some((node.as_mut()?, reign.ledger(now)?))

@@ -59,11 +59,11 @@ fn first_report_of_returns_leaves_immediately() {
         script.handle(Event::Report { resource: id("db") });
         script.requests().pop()
     };
-    // Just after a request that was none.
+    // Immediately after a request that reported no returns.
     let first = report(&mut script).unwrap();
     assert!(first.seq > sent.seq);
     script.answer(&first, grant_all(&first.request, 10.0));
-    // The next ones leave together.
+    // Later reports are sent together.
     assert!(report(&mut script).is_none());
     script.pass(0.01);
     assert!(report(&mut script).is_none());

@@ -99,7 +99,7 @@ fn answer_without_terms_changes_none() {
     let mut script = Script::leased(1);
     let before = script.holding("db").terms;
     let sent = script.next_request();
-    // Of a node whose parent has not answered.
+    // The response of a node whose parent has not answered.
     let mut unknown = answer("db", None, Capacity::ZERO);
     unknown.safe_capacity = SafeCapacity::Unlimited;
     unknown.gets.lease_length = Seconds::ZERO;
