@@ -106,8 +106,7 @@ impl Resource {
             chosen: Chosen::new(),
             now,
         };
-        if planner.resource.is_learning(now) {
-            // Shares mean little yet.
+        if !planner.resource.are_shares_known(now) {
             let ends = planner.resource.learning_until;
             planner.state.wake_at(ends);
         } else if planner.resource.terms.rule().divides() {

@@ -100,7 +100,7 @@ use self::{
     paged_slab::PagedSlab,
     parents::Parents,
     poll_queue::PollQueue,
-    resource::{Ask, LEARNING_COMPLETE, Resource},
+    resource::{Ask, Resource},
     terms::ResourceTerms,
 };
 
@@ -355,11 +355,6 @@ impl Ledger {
         };
         let polls = self.holders.polls(holder);
         let decision = live.resource.refresh(holder, polls, ask, now);
-        if live.resource.is_learning_complete(now) {
-            let ended = live.resource.complete_learning();
-            self.learning_count.remove(ended);
-            self.learning_count.add(LEARNING_COMPLETE);
-        }
         let clients = live.resource.clients();
         let feedback = live.resource.current_feedback(now);
         let levels = match ask.kind {
@@ -539,13 +534,10 @@ impl Ledger {
         let Some(live) = self.live.get(key.index()) else {
             return;
         };
-        let Some((terms, mut learning_until)) = self.newer_terms(live) else {
+        let Some((terms, learning_until)) = self.newer_terms(live) else {
             return;
         };
         let old = &live.resource;
-        if old.learning_until == LEARNING_COMPLETE {
-            learning_until = LEARNING_COMPLETE;
-        }
         let was_early = self.ends_learning_early(&old.terms, old.learning_until, now);
         let is_early = self.ends_learning_early(&terms, learning_until, now);
         self.stats.short_learning += u64::from(is_early && !was_early);

@@ -73,6 +73,8 @@ struct Reported {
     is_asked: bool,
     wants: f64,
     outstanding: f64,
+    /// What the node claimed to have, if those were claims of its holders.
+    claims: f64,
     used: f64,
 }
 
@@ -318,6 +320,7 @@ impl ParentLease {
         self.answered_claims *= factor;
         self.reported.wants *= factor;
         self.reported.outstanding *= factor;
+        self.reported.claims *= factor;
     }
 
     pub(super) fn set_hinted(&mut self, now: Moment) {
@@ -384,16 +387,17 @@ impl Resource {
         // The parent frees what the request does not name.
         let named = outstanding.max(parent.capacity(now));
         parent.older.amount = parent.older.amount.min(named);
+        let (has, claims) = match parent.knowledge {
+            Knowledge::None => (None, 0.0),
+            Knowledge::ClaimsOfHolders => (Some(parent.capacity(now).max(booked)), booked),
+            Knowledge::NoLease | Knowledge::Leases => (Some(parent.capacity(now)), 0.0),
+        };
         parent.reported = Reported {
             is_asked: true,
             wants,
             outstanding,
+            claims,
             used: parent.used,
-        };
-        let has = match parent.knowledge {
-            Knowledge::None => None,
-            Knowledge::ClaimsOfHolders => Some(parent.capacity(now).max(booked)),
-            Knowledge::NoLease | Knowledge::Leases => Some(parent.capacity(now)),
         };
         let mut entries = entries(&self.demands, parent.levels());
         if unheard > 0.0 || entries.is_empty() {
@@ -450,6 +454,7 @@ impl Resource {
             is_asked,
             wants: reported_wants,
             outstanding: reported_outstanding,
+            claims: _,
             used: _,
         } = parent.reported;
         if !is_asked {
@@ -492,7 +497,7 @@ impl Resource {
         let capacity = lease.capacity.get();
         let mut leases_end = None;
         parent.is_rejected = false;
-        parent.answered_claims = parent.reported.outstanding;
+        parent.answered_claims = parent.reported.claims;
         if parent.knowledge == Knowledge::None {
             let is_pending = response.reason == Reason::Pending;
             parent.knowledge = match (is_pending, length > Seconds::ZERO, capacity > 0.0) {

@@ -117,9 +117,6 @@ struct Rescaling {
 /// The changes of the period that are remembered.
 const MAX_RESCALINGS: usize = 8;
 
-/// The end of a learning mode that is complete before its time.
-pub(super) const LEARNING_COMPLETE: Moment = Moment::ORIGIN;
-
 impl Resource {
     pub(super) fn new(
         terms: ResourceTerms,
@@ -269,28 +266,19 @@ impl Resource {
         }
     }
 
-    /// Whether nothing is left to learn: all that a predecessor may have granted is confirmed, and
-    /// nothing else is booked. A duration that an operator has set applies in any case.
-    pub(super) fn is_learning_complete(&self, now: Moment) -> bool {
+    /// Whether all holders and their shares are known: at the latest when learning mode ends, or
+    /// when all that a predecessor may have granted is confirmed, and nothing else is booked.
+    pub(super) fn are_shares_known(&self, now: Moment) -> bool {
         let Some(learning) = self.learning.as_ref().filter(|_| self.is_learning(now)) else {
-            return false;
+            return !self.is_learning(now);
         };
-        let template = self.terms.template();
-        let has_duration = template.is_some_and(|it| it.learning_mode_duration().is_some());
         let granted = match &self.parent {
             Some(parent) => parent.stated(),
             None => self.terms.capacity(),
         };
         granted > 0.0
-            && !has_duration
             && learning.unheard(granted) <= granted * TOLERANCE
             && learning.unconfirmed(self.booked.total()) <= granted * TOLERANCE
-    }
-
-    /// Ends learning mode, and returns when it would have ended.
-    pub(super) fn complete_learning(&mut self) -> Moment {
-        self.learning = None;
-        std::mem::replace(&mut self.learning_until, LEARNING_COMPLETE)
     }
 
     /// Whether a holder has a lease, even on 0, or a claim.
@@ -560,7 +548,10 @@ impl Resource {
                 (kept, reason)
             } else {
                 let rule = terms.rule();
-                let mut share = rule.share(demands, entry.demands(), polls && !is_learning);
+                // A node without demand has no use for a surplus.
+                let may_have_surplus = wants > 0.0 || ask.kind == HolderKind::Client;
+                let polls = polls && !is_learning && may_have_surplus;
+                let mut share = rule.share(demands, entry.demands(), polls);
                 goal = share.min(wants);
                 if is_learning {
                     // The pool has to serve newcomers, so nobody gets a surplus. A holder keeps the
@@ -570,7 +561,9 @@ impl Resource {
                     if keeps && rule.divides() {
                         share = share.max(held.min(usual));
                     }
-                } else if hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry)) {
+                } else if may_have_surplus
+                    && hints.as_ref().is_some_and(|it| it.may_keep_surplus(entry))
+                {
                     let tolerance = terms.tuning().surplus_tolerance;
                     share = rule.keep_surplus(share, wants, held, available, tolerance);
                 }

@@ -75,13 +75,10 @@ fn new_master_gets_the_lease_of_its_node() {
     assert_eq!(grant.capacity.get(), 80.0);
     close(grant.lease_length.get(), 11.0 / 1.05);
     assert_eq!(world.view().unwrap().sum_has, 80.0);
-    // Requests of the deposed master are stale.
-    assert_eq!(
-        send(&mut world, &node_request(1, 8, &[(0, 1, 99.0)], Some(80.0)))
-            .capacity
-            .get(),
-        80.0
-    );
+    // Requests of the deposed master are stale. The lease is that of the new one.
+    let stale = send(&mut world, &node_request(1, 8, &[(0, 1, 99.0)], Some(80.0)));
+    assert_eq!(stale.lease_length.get(), 0.0);
+    assert_eq!(stale.capacity.get(), 0.0);
     assert_eq!(world.view().unwrap().sum_wants, 5.0);
 }
 
