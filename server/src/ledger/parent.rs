@@ -360,6 +360,17 @@ fn amount(hold: Hold, now: Moment) -> f64 {
     if now < hold.end { hold.amount } else { 0.0 }
 }
 
+/// Leases that a previous master of a node may have granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EarlierLeases {
+    /// Nothing new is known of them.
+    Unknown,
+    /// There are none.
+    None,
+    /// The last one ends then.
+    Until(Moment),
+}
+
 /// A response of the parent.
 #[derive(Debug)]
 pub(super) struct ParentAnswer<'a> {
@@ -481,21 +492,23 @@ impl Resource {
         has_grown || has_returned || has_fallen
     }
 
-    /// Records a response of the parent, except for the terms. Returns until when leases of a
-    /// previous master may last, if the response shows that there may be some.
+    /// Records a response of the parent, except for the terms. Returns what it shows of leases of a
+    /// previous master.
     pub(super) fn record_parent_answer(
         &mut self,
         answer: &ParentAnswer<'_>,
         now: Moment,
-    ) -> Option<Moment> {
+    ) -> EarlierLeases {
         let booked = self.booked.total();
         let outstanding = self.outstanding_of_parent(now);
-        let parent = self.parent.as_mut()?;
+        let Some(parent) = &mut self.parent else {
+            return EarlierLeases::Unknown;
+        };
         let response = &answer.response.answer;
         let lease = response.gets;
         let length = lease.lease_length;
         let capacity = lease.capacity.get();
-        let mut leases_end = None;
+        let mut earlier = EarlierLeases::Unknown;
         parent.is_rejected = false;
         parent.answered_claims = parent.reported.claims;
         if parent.knowledge == Knowledge::None {
@@ -506,11 +519,19 @@ impl Resource {
                 (true, true, true) | (false, ..) => Knowledge::Leases,
             };
             parent.reported.is_asked = parent.knowledge != Knowledge::NoLease;
-            if is_pending && capacity > 0.0 {
-                parent.stated = capacity;
-                let drift = doorman_openapi::CLOCK_DRIFT * doorman_openapi::CLOCK_DRIFT;
-                leases_end = Some(now.after_seconds(length.get() * drift));
-            }
+            earlier = match parent.knowledge {
+                Knowledge::Leases if is_pending => {
+                    parent.stated = capacity;
+                    let drift = doorman_openapi::CLOCK_DRIFT * doorman_openapi::CLOCK_DRIFT;
+                    EarlierLeases::Until(now.after_seconds(length.get() * drift))
+                }
+                // What the parent had leased to the node has ended, and so have all leases of the
+                // node.
+                Knowledge::Leases | Knowledge::NoLease if length > Seconds::ZERO => {
+                    EarlierLeases::None
+                }
+                _ => EarlierLeases::Unknown,
+            };
         } else if parent.knowledge == Knowledge::NoLease {
             parent.knowledge = Knowledge::Leases;
         }
@@ -523,7 +544,7 @@ impl Resource {
         };
         parent.record(hold, booked, outstanding, now);
         parent.last = Some(Box::new(answer.response.clone()));
-        leases_end
+        earlier
     }
 
     /// Takes over the feedback of a parent's response.

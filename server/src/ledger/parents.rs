@@ -20,7 +20,7 @@ use super::{
     holders::{HolderId, TenantId},
     keys::{HolderKey, ResourceKey},
     order::RequestOrder,
-    parent::{ParentAnswer, ParentLease},
+    parent::{EarlierLeases, ParentAnswer, ParentLease},
     requests::{MAX_PART, ask_of_client, ask_of_node, bands_of_client},
     resource::{Ask, Resource},
     snapshot::ParentRecord,
@@ -249,7 +249,7 @@ impl Ledger {
             resource.set_terms(terms, resource.learning_until, now);
         }
         let answer = ParentAnswer { response, sent };
-        let leases_end = resource.record_parent_answer(&answer, now);
+        let earlier = resource.record_parent_answer(&answer, now);
         let parent = resource.parent.as_ref();
         let capacity = parent.map_or(0.0, |it| it.capacity(now));
         let has_surplus = parent.is_some_and(|it| it.has_surplus(now));
@@ -263,10 +263,11 @@ impl Ledger {
             terms
         };
         let mut learning_until = resource.learning_until;
-        if !terms.rule().divides() {
-            learning_until = learning_until.min(now);
-        } else if let Some(end) = leases_end {
-            learning_until = learning_until.max(end);
+        match earlier {
+            _ if !terms.rule().divides() => learning_until = learning_until.min(now),
+            EarlierLeases::None => learning_until = learning_until.min(now),
+            EarlierLeases::Until(end) => learning_until = learning_until.max(end),
+            EarlierLeases::Unknown => {}
         }
         let is_change = terms.differ_from(&resource.terms);
         let known = resource.terms.template();

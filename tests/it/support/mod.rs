@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub(crate) use self::{
     certificates::Authority,
-    control_plane::{ControlPlane, DOCUMENT},
+    control_plane::{ControlPlane, DOCUMENT, Stopped},
     curl::curl,
     etcd::Etcd,
     node::{Master, Node},
