@@ -1,4 +1,4 @@
-//! A node that leases from two servers of its parent.
+//! A node that leases from three servers of its parent.
 
 use std::sync::Arc;
 
@@ -16,6 +16,9 @@ const SETTINGS: Settings = Settings {
     predecessor: Predecessor::None,
     epoch: Epoch::ZERO,
 };
+
+/// The servers of the parent.
+const SERVERS: usize = 3;
 
 /// The epoch of the parent.
 const EPOCH: u64 = 7;
@@ -58,7 +61,7 @@ impl Link {
             upstream: Upstream::new(UpstreamSettings {
                 node: NodeId::new("eu").unwrap(),
                 epoch: epoch(3),
-                endpoints: 2,
+                endpoints: SERVERS,
                 seed: 1,
             }),
             now,
@@ -182,11 +185,12 @@ fn leased_link() -> Link {
 }
 
 #[test]
-fn redirect_to_the_other_server_is_followed_at_once() {
+fn redirect_to_another_server_is_followed_at_once() {
     let mut link = Link::new();
     link.register(30.0, &["db"]);
     let first = link.next_request(1.0).unwrap();
-    let other = 1 - first.endpoint;
+    // After a failure the node would ask the next one.
+    let other = (first.endpoint + 2) % SERVERS;
     link.fail(&first, Failure::Redirected { to: Some(other) });
     let second = link.next_request(0.0).unwrap();
     assert_eq!(second.endpoint, other);
@@ -210,7 +214,7 @@ fn answer_after_the_timeout_is_ignored() {
     let first = link.next_request(1.0).unwrap();
     let late = link.response(&first.request);
     let second = link.next_request(5.0).unwrap();
-    assert_eq!(second.endpoint, 1 - first.endpoint);
+    assert_eq!(second.endpoint, (first.endpoint + 1) % SERVERS);
     let seq = first.seq;
     assert!(
         link.handle(Event::Answered {
