@@ -260,8 +260,15 @@ fn rejected_resource_delays_no_other() {
     let position = asked(&first).iter().position(|it| *it == id("secret"));
     let positions = vec![position.unwrap()];
     link.fail(&first, Failure::Rejected { positions });
-    let warned = |effect: &Effect| matches!(effect, Effect::Warn(Warning::Rejected { resource }) if *resource == id("secret"));
-    assert!(link.effects.iter().any(warned), "{:?}", link.effects);
+    let warnings = link.effects.iter().filter_map(|effect| match effect {
+        Effect::Warn(warning) => Some(warning.clone()),
+        _ => None,
+    });
+    let resource = id("secret");
+    assert_eq!(
+        warnings.collect::<Vec<_>>(),
+        [Warning::Rejected { resource }]
+    );
     // Its clients get no lease, without waiting.
     assert!(!link.register(30.0, &["secret"]));
     assert_eq!(link.refresh(30.0, "secret"), (0.0, 0.0));
