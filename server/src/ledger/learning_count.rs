@@ -24,6 +24,12 @@ impl LearningCount {
         }
     }
 
+    /// The last end, which may be in the past.
+    pub(super) fn last_end(&self) -> Moment {
+        let last = self.0.last_key_value();
+        last.map_or(Moment::ORIGIN, |(end, _)| *end)
+    }
+
     pub(super) fn at(&self, now: Moment) -> usize {
         let learning = self.0.range((Bound::Excluded(now), Bound::Unbounded));
         learning.map(|(_, count)| count).sum()

@@ -240,7 +240,8 @@ impl Ledger {
     /// Frees expired leases and works on hints, in at most `budget` steps, so that no request waits
     /// long. Returns when to call it again, which may be now; `None` when nothing is left to do.
     pub fn sweep(&mut self, now: Moment, budget: usize) -> Option<Moment> {
-        let is_learning = now < self.learning_until;
+        let learning_until = self.learning_until();
+        let is_learning = now < learning_until;
         self.events.learning_ended |= self.was_learning && !is_learning;
         self.was_learning = is_learning;
         for _ in 0..budget {
@@ -261,7 +262,7 @@ impl Ledger {
         let next = [
             self.expiries.next_at(),
             self.next_hint_work(now),
-            is_learning.then_some(self.learning_until),
+            is_learning.then_some(learning_until),
         ];
         next.into_iter().flatten().min()
     }
@@ -279,10 +280,16 @@ impl Ledger {
         self.set_learning_until();
     }
 
-    /// When learning mode ends for the last template; in the past if it has ended, or never was.
+    /// When learning mode ends for the last template, or the last live resource of a node below
+    /// another one; in the past if it has ended, or never was.
     #[must_use]
     pub fn learning_until(&self) -> Moment {
-        self.learning_until
+        // The statement of a parent begins it for a single resource.
+        let resources = self
+            .parents
+            .as_ref()
+            .map(|_| self.learning_count.last_end());
+        resources.map_or(self.learning_until, |end| end.max(self.learning_until))
     }
 
     fn set_learning_until(&mut self) {

@@ -8,6 +8,9 @@
 mod parent_node;
 mod task;
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,

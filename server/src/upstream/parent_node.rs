@@ -94,7 +94,8 @@ impl ParentNode {
         self.state().root.clone()
     }
 
-    pub(super) fn on_leases(&self, response: &ServerCapacityResponse, sent: Moment, now: Moment) {
+    /// Records a response with leases, whose request was sent at `sent`.
+    pub(crate) fn on_leases(&self, response: &ServerCapacityResponse, sent: Moment, now: Moment) {
         count(&self.requests.answered);
         self.set_level(response.level);
         let ends = response.resources.iter().map(|resource| {

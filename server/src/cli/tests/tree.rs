@@ -22,9 +22,31 @@ struct Stub {
     requests: Arc<AtomicUsize>,
 }
 
+/// What a stub says of its holder.
+#[derive(Debug, Clone)]
+enum Below {
+    /// The resource has none: it is not live.
+    NotFound,
+    /// A node that states no address.
+    WithoutAddress(String),
+    /// A node at this address.
+    At(String, String),
+}
+
 impl Stub {
     /// The node `name` with the holder `below` at `address`; by default its own.
-    async fn node(name: &'static str, below: &'static str, address: Option<String>) -> Self {
+    async fn node(name: &str, below: &str, address: Option<String>) -> Self {
+        Self::bind(name, |own| {
+            Below::At(below.to_owned(), address.unwrap_or(own))
+        })
+        .await
+    }
+
+    async fn with(name: &str, below: Below) -> Self {
+        Self::bind(name, |_| below).await
+    }
+
+    async fn bind(name: &str, below: impl FnOnce(String) -> Below) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let own = format!("http://{}", listener.local_addr().unwrap());
         let stub = Self {
@@ -33,13 +55,13 @@ impl Stub {
             requests: Arc::default(),
         };
         let (with_token, requests) = (Arc::clone(&stub.with_token), Arc::clone(&stub.requests));
-        let address = address.unwrap_or(own);
+        let (name, below) = (name.to_owned(), below(own));
         let routes = Router::new().fallback(async move |request: Request| {
             requests.fetch_add(1, SeqCst);
             if request.headers().contains_key(header::AUTHORIZATION) {
                 with_token.fetch_add(1, SeqCst);
             }
-            respond(request.uri().path(), name, below, &address)
+            respond(request.uri().path(), &name, &below)
         });
         tokio::spawn(async move { axum::serve(listener, routes).await });
         stub
@@ -50,7 +72,17 @@ impl Stub {
     }
 }
 
-fn respond(path: &str, name: &str, below: &str, address: &str) -> Response {
+fn respond(path: &str, name: &str, below: &Below) -> Response {
+    let (below, address) = match below {
+        Below::NotFound if path != "/v1/discovery" => {
+            let problem = json!({"type": "/problems/not-found", "title": "Not found",
+                "status": 404, "detail": "resource `db` is not live"});
+            return (StatusCode::NOT_FOUND, Json(problem)).into_response();
+        }
+        Below::NotFound => ("", None),
+        Below::WithoutAddress(below) => (below.as_str(), None),
+        Below::At(below, address) => (below.as_str(), Some(address)),
+    };
     let body = match path {
         "/v1/discovery" => json!({"is_master": true, "mastership": {}, "server_id": "s",
             "node": name, "level": 0, "epoch": 1}),
@@ -58,9 +90,15 @@ fn respond(path: &str, name: &str, below: &str, address: &str) -> Response {
             "sum_has": 4, "sum_wants": 4, "clients": 1, "in_learning_mode": false, "template": "db",
             "algorithm": "FAIR_SHARE", "lease_length": 60, "refresh_interval": 5,
             "safe_capacity": 1}),
-        _ => json!({"leases": [{"client_id": below, "kind": "node", "clients": 3,
-            "address": address, "priority": 0, "wants": 4, "share": 4, "has": 4, "why": "",
-            "booked": 4, "outstanding": 0, "used": null, "expires_in": 60, "expiry_time": 1}]}),
+        _ => {
+            let mut lease = json!({"client_id": below, "kind": "node", "clients": 3,
+                "priority": 0, "wants": 4, "share": 4, "has": 4, "why": "",
+                "booked": 4, "outstanding": 0, "used": null, "expires_in": 60, "expiry_time": 1});
+            if let Some(address) = address {
+                lease["address"] = json!(address);
+            }
+            json!({"leases": [lease]})
+        }
     };
     Json(body).into_response()
 }
@@ -126,21 +164,148 @@ async fn nodes_without_an_answer_are_named() {
 }
 
 #[tokio::test]
+async fn node_without_an_address_is_named() {
+    let root = Stub::with("root", Below::WithoutAddress("eu".to_owned())).await;
+    let shown = call(&root.address, "show db --tree").await.unwrap();
+    assert!(shown.contains("\neu\tnode\t3\t4\t4\t"), "{shown}");
+    assert!(shown.ends_with("\t-; it states no address\n"), "{shown}");
+    assert_eq!(root.counts().0, 3, "discovery, resource and leases");
+}
+
+#[tokio::test]
+async fn depth_of_the_tree_is_limited() {
+    // From the lowest up: twelve levels below the root.
+    let mut below = Stub::with("n12", Below::NotFound).await;
+    let mut requests = vec![Arc::clone(&below.requests)];
+    for level in (0..12).rev() {
+        let holder = format!("n{}", level + 1);
+        let at = Below::At(holder, below.address);
+        below = Stub::with(&format!("n{level}"), at).await;
+        requests.push(Arc::clone(&below.requests));
+    }
+    let shown = call(&below.address, "show db --tree").await.unwrap();
+    let row = |name: &str| {
+        let mut rows = shown.lines();
+        let row = rows.find(|row| row.split('\t').next().unwrap().trim() == name);
+        row.map(ToOwned::to_owned)
+    };
+    assert!(row("n10").unwrap().starts_with(&"  ".repeat(9)), "{shown}");
+    let limit = row("n11").unwrap();
+    assert!(limit.ends_with("; more than 10 levels"), "{shown}");
+    assert_eq!(row("n12"), None, "{shown}");
+    let asked: Vec<_> = requests.iter().map(|it| it.load(SeqCst) > 0).collect();
+    let expected: Vec<_> = (0..13).rev().map(|level| level <= 10).collect();
+    assert_eq!(asked, expected);
+}
+
+#[tokio::test]
+async fn node_without_holders_has_no_rows() {
+    let node = Stub::with("eu", Below::NotFound).await;
+    let at = Below::At("eu".to_owned(), node.address.clone());
+    let root = Stub::with("root", at).await;
+    let shown = call(&root.address, "show db --tree").await.unwrap();
+    let last = shown.lines().last().unwrap();
+    assert!(last.starts_with("eu\tnode\t"), "{shown}");
+    assert!(last.ends_with(&format!("\t{}", node.address)), "{shown}");
+    let json = call(&root.address, "show db --tree --json").await.unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let eu = &json["leases"][0];
+    assert_eq!(
+        eu["below"],
+        json!({"node": "eu", "leases": [], "total": 0}),
+        "{json}"
+    );
+    assert_eq!(eu.get("not_shown"), None);
+    // Discovery and the resource, each time.
+    assert_eq!(node.counts().0, 4);
+}
+
+#[tokio::test]
+async fn json_nests_holders_of_nodes() {
+    let leaf = Stub::with("eu-1", Below::WithoutAddress("eu-1-a".to_owned())).await;
+    let node = Stub::node("eu", "eu-1", Some(leaf.address.clone())).await;
+    let root = Stub::node("root", "eu", Some(node.address.clone())).await;
+    let json = call(&root.address, "show db --tree --json").await.unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["node"], &json["total"]), (&json!("root"), &json!(1)));
+    let mut level = &json;
+    for (node, holder) in [("root", "eu"), ("eu", "eu-1"), ("eu-1", "eu-1-a")] {
+        assert_eq!(level["node"], node, "{json}");
+        assert_eq!(level["resource"]["resource_id"], "db", "{json}");
+        let lease = &level["leases"][0];
+        assert_eq!(
+            (&lease["client_id"], &lease["has"]),
+            (&json!(holder), &json!(4.0))
+        );
+        level = &lease["below"];
+    }
+    assert_eq!(*level, Value::Null);
+    let last = &json["leases"][0]["below"]["leases"][0]["below"]["leases"][0];
+    assert_eq!(last["not_shown"], "it states no address", "{json}");
+}
+
+/// The node `eu` below a server.
+async fn node_below(root: &str, home: &TempDir) -> Server {
+    let node = Server::bind(Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: home.path().join("data"),
+        node: Some("eu".parse().unwrap()),
+        parent: Some(ParentSettings {
+            servers: vec![root.parse().unwrap()],
+            token_file: None,
+            ca_file: None,
+        }),
+        ..Settings::default()
+    });
+    node.await.unwrap()
+}
+
+#[tokio::test]
+async fn cleanly_stopped_node_releases_nothing() {
+    with_server(async |root| {
+        let home = TempDir::new().unwrap();
+        let holds_at_root = async || {
+            let shown = call(&root, "show db --json").await.unwrap();
+            let shown: Value = serde_json::from_str(&shown).unwrap();
+            let lease = &shown["leases"][0];
+            // It may have a surplus.
+            lease["client_id"] == "eu" && lease["has"].as_f64().unwrap() >= 50.0
+        };
+        let node = node_below(&root, &home).await;
+        let address = format!("http://{}", node.local_addr());
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let test = async {
+            let get = "get db --wants 50 --client c";
+            call(&address, get).await.unwrap();
+            assert!(holds_at_root().await);
+            stop.send(()).unwrap();
+        };
+        let run = node.run(async { drop(stopped.await) });
+        let (outcome, ()) = tokio::join!(run, test);
+        assert!(!outcome.failed, "{outcome:?}");
+        assert!(holds_at_root().await);
+
+        // The next start has the ledger, and knows what it holds.
+        let node = node_below(&root, &home).await;
+        let address = format!("http://{}", node.local_addr());
+        let test = async {
+            let shown = call(&address, "show db").await.unwrap();
+            assert!(shown.contains("\nc\tclient\t0\t50\t50\t50\t"), "{shown}");
+            assert!(holds_at_root().await);
+        };
+        tokio::select! {
+            stopped = node.run(std::future::pending()) => panic!("{stopped:?}"),
+            () = test => {}
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn holders_of_all_levels_are_shown() {
     with_server(async |root| {
         let home = TempDir::new().unwrap();
-        let node = Server::bind(Settings {
-            listen: ([127, 0, 0, 1], 0).into(),
-            data_dir: home.path().join("data"),
-            node: Some("eu".parse().unwrap()),
-            parent: Some(ParentSettings {
-                servers: vec![root.parse().unwrap()],
-                token_file: None,
-                ca_file: None,
-            }),
-            ..Settings::default()
-        });
-        let node = node.await.unwrap();
+        let node = node_below(&root, &home).await;
         let address = format!("http://{}", node.local_addr());
         let test = async {
             call(&address, "get db --wants 50 --client c")

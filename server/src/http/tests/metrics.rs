@@ -146,6 +146,38 @@ async fn scrape_of_a_node_has_its_parent() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn scrape_of_a_node_has_what_its_parent_leases() {
+    let root = scrape(&router()).await;
+    assert!(
+        !root.contains_key("doorman_resources_unleased"),
+        "{root:#?}"
+    );
+
+    let (app, parent) = node_app();
+    let router = crate::http::router(app.clone());
+    let values = async || {
+        ask(&router, "db", 50.0).await;
+        let samples = scrape(&router).await;
+        let value = |name: &str| samples.get(name).copied();
+        [
+            value("doorman_resources_unleased"),
+            value(r#"doorman_resource_capacity{resource="db"}"#),
+            value(r#"doorman_resource_limit{resource="db"}"#),
+            value(r#"doorman_parent_requests_total{outcome="answered"}"#),
+        ]
+    };
+    let [unleased, _, limit, _] = values().await;
+    assert_eq!((unleased, limit), (Some(1.0), None), "not answered yet");
+    answer_of_parent(&app, &parent, 40.0, "share");
+    let leased = [0.0, 40.0, 100.0, 1.0].map(Some);
+    assert_eq!(values().await, leased);
+    tokio::time::advance(Duration::from_secs(19)).await;
+    assert_eq!(values().await, leased);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(values().await, [1.0, 0.0, 100.0, 1.0].map(Some));
+}
+
 #[tokio::test]
 async fn every_operation_has_its_own_label() {
     let router = router();

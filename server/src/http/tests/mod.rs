@@ -35,7 +35,7 @@ use axum::{
     http::{HeaderMap, Request, StatusCode},
 };
 use doorman_config::{Document, Store};
-use doorman_openapi::{Epoch, Moment, NodeId, Problem, ServerId};
+use doorman_openapi::{Epoch, Moment, NodeId, Problem, ServerCapacityResponse, ServerId};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -131,8 +131,45 @@ fn node_app() -> (AppState, Arc<ParentNode>) {
     let app = app().with(|parts| {
         let server = Arc::get_mut(&mut parts.server).expect("it is not shared yet");
         server.parent = Some(Arc::clone(&parent));
+        let document = Arc::new(Document::built_in());
+        let ledger = Ledger::new(document, SETTINGS, clock::now()).of_parent();
+        let bound = Arc::new(DurableBound::new(Moment::NEVER, 0));
+        let epoch = Epoch::new(7).unwrap();
+        parts
+            .ledger
+            .begin(Reign::new(epoch, Moment::NEVER, ledger, bound));
     });
     (app, parent)
+}
+
+/// The parent of a node leases so much of `db` to it, for 20 s, of a limit of 100.
+fn answer_of_parent(app: &AppState, parent: &ParentNode, capacity: f64, reason: &str) {
+    let response = serde_json::json!({
+        "node": "root",
+        "epoch": 9,
+        "level": 0,
+        "resources": [{
+            "resource_id": "db",
+            "gets": {"capacity": capacity, "lease_length": 20, "refresh_interval": 5,
+                "expiry_time": 0},
+            "reason": reason,
+            "template": "db",
+            "limit": 100,
+            "unit": "rate",
+            "per": 1,
+            "safe_capacity": 50,
+            "algorithm": {"kind": "FAIR_SHARE", "lease_length": 20, "refresh_interval": 5}
+        }]
+    });
+    let response: ServerCapacityResponse = serde_json::from_value(response).unwrap();
+    let record = |ledger: &mut Ledger, now| {
+        let answer = &response.resources[0];
+        ledger.parent_requests([&answer.answer.resource_id], now);
+        ledger.record_parent_response(answer, now, now);
+    };
+    app.ledger.with(record).unwrap();
+    let now = clock::now();
+    parent.on_leases(&response, now, now);
 }
 
 impl AppState {

@@ -1,6 +1,8 @@
 //! Nodes of the server tree: as holders, and as servers below a parent.
 
-use doorman_openapi::Discovery;
+use std::time::Duration;
+
+use doorman_openapi::{CLOCK_DRIFT, Discovery};
 use serde_json::json;
 use tower_doorman::lease::Failure;
 
@@ -65,6 +67,60 @@ async fn status_of_a_node_has_its_parent() {
     assert_eq!(status["level"], 1);
     let status = get(&crate::http::tests::router(), "/v1/status").await;
     assert_eq!(status.json().get("parent"), None);
+}
+
+/// A client of a node asks for `db`.
+async fn ask_node(router: &Router) {
+    let body = json!({"client_id": "c", "resources": [{"resource_id": "db", "wants": 50}]});
+    let reply = post(router, "/v1/capacity", body.to_string()).await;
+    assert_eq!(reply.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_of_a_node_has_its_leases() {
+    let (app, parent) = node_app();
+    let router = crate::http::router(app.clone());
+    ask_node(&router).await;
+    answer_of_parent(&app, &parent, 40.0, "share");
+    let status = async |seconds| {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        get(&router, "/v1/status").await.json()
+    };
+    let first = status(3).await;
+    assert_eq!(
+        first["parent"],
+        json!({"node": "root", "epoch": 9, "answered_ago": 3.0, "leases_end_in": 17.0})
+    );
+    assert_eq!(first["level"], 1);
+    let last = status(17).await;
+    assert_eq!(
+        last["parent"],
+        json!({"node": "root", "epoch": 9, "answered_ago": 20.0})
+    );
+    // The address of the root is not in responses to requests for leases.
+    let discovery = get(&router, "/v1/discovery").await.json();
+    assert_eq!(discovery.get("root"), None, "{discovery}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_has_learning_that_a_parent_began() {
+    let (app, parent) = node_app();
+    let router = crate::http::router(app.clone());
+    ask_node(&router).await;
+    let learning = async || {
+        let status = get(&router, "/v1/status").await.json();
+        let left = status["learning_ends_in"].as_f64();
+        (left, status["resources_learning"].as_u64())
+    };
+    assert_eq!(learning().await, (None, None));
+    // Its last master has handed out 40.
+    answer_of_parent(&app, &parent, 40.0, "pending");
+    let learns = 20.0 * CLOCK_DRIFT * CLOCK_DRIFT;
+    let (left, resources) = learning().await;
+    assert!((left.unwrap() - learns).abs() < 1e-6, "{left:?}");
+    assert_eq!(resources, Some(1));
+    tokio::time::advance(Duration::from_secs(23)).await;
+    assert_eq!(learning().await, (None, None));
 }
 
 #[tokio::test]

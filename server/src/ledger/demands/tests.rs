@@ -124,6 +124,33 @@ proptest! {
     }
 
     #[test]
+    fn levels_split_all_demands_without_loss(
+        demands in prop::collection::vec((0u32..1000, 1u32..20), 0..400),
+        level in prop::option::of(0.0..200.0f64),
+    ) {
+        let mut tree = DemandTree::default();
+        for (wants, weight) in &demands {
+            let (wants, weight) = (f64::from(*wants), f64::from(*weight));
+            tree.insert(0, Demand { wants, weight });
+        }
+        let sum = |is_in: &dyn Fn(f64) -> bool| {
+            let demands = demands.iter().map(|(wants, weight)| (f64::from(*wants), f64::from(*weight)));
+            let within = demands.filter(|(wants, weight)| is_in(wants / weight));
+            within.fold(DemandSum::default(), |sum, (wants, weight)| sum.plus(DemandSum { wants, weight }))
+        };
+        let expected = match level {
+            None => [sum(&|_| true), DemandSum::default(), DemandSum::default()],
+            Some(level) => [
+                sum(&|ratio| ratio <= level),
+                sum(&|ratio| level < ratio && ratio <= 2.0 * level),
+                sum(&|ratio| 2.0 * level < ratio),
+            ],
+        };
+        // Sums of whole numbers are exact.
+        prop_assert_eq!(tree.all().split_in_levels(level), expected);
+    }
+
+    #[test]
     fn fill_level_uses_up_the_capacity(
         demands in prop::collection::vec(demand(), 1..400), part in 0.0..1.0f64
     ) {

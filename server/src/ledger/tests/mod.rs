@@ -19,6 +19,7 @@ mod safety;
 mod shared_bucket;
 mod snapshot;
 mod suppression;
+mod tree_shares;
 
 use std::sync::Arc;
 

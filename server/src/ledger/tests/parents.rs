@@ -8,15 +8,15 @@ use super::*;
 use crate::ledger::PollHolder;
 
 /// A root with nodes below it, one of which may be below another.
-struct Tree {
-    root: Ledger,
-    nodes: Vec<Node>,
-    now: Moment,
+pub(super) struct Tree {
+    pub(super) root: Ledger,
+    pub(super) nodes: Vec<Node>,
+    pub(super) now: Moment,
 }
 
-struct Node {
+pub(super) struct Node {
     name: &'static str,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
     /// Its parent; the root if there is none.
     parent: Option<usize>,
     epoch: u64,
@@ -25,7 +25,7 @@ struct Node {
 }
 
 impl Tree {
-    fn new(document: Arc<Document>, nodes: &[(&'static str, Option<usize>)]) -> Self {
+    pub(super) fn new(document: Arc<Document>, nodes: &[(&'static str, Option<usize>)]) -> Self {
         let now = Moment::ORIGIN.after_seconds(3600.0);
         Self {
             root: Ledger::new(document, SETTINGS, now),
@@ -44,7 +44,7 @@ impl Tree {
         }
     }
 
-    fn wait(&mut self, seconds: f64) {
+    pub(super) fn wait(&mut self, seconds: f64) {
         self.now = self.now.after_seconds(seconds);
         let ledgers = self.nodes.iter_mut().map(|node| &mut node.ledger);
         for ledger in ledgers.chain([&mut self.root]) {
@@ -56,7 +56,7 @@ impl Tree {
     }
 
     /// A node asks its parent, and takes the response.
-    fn ask(&mut self, index: usize) {
+    pub(super) fn ask(&mut self, index: usize) {
         let now = self.now;
         let node = &mut self.nodes[index];
         node.seq += 1;
@@ -92,8 +92,8 @@ impl Tree {
     }
 
     /// A client asks its node, which asks its parent first if it must.
-    fn refresh(&mut self, node: usize, client: &str, wants: f64, has: f64) -> Grant {
-        let mut request = request(client, None, wants, (has > 0.0).then_some(has));
+    pub(super) fn send(&mut self, node: usize, request: &CapacityRequest) -> Grant {
+        let mut request = request.clone();
         request.heard_epoch = Some(Epoch::ZERO);
         let now = self.now;
         for _ in 0..2 {
@@ -106,6 +106,20 @@ impl Tree {
             .ledger
             .refresh_client(&request, now)
             .remove(0)
+    }
+
+    pub(super) fn refresh(&mut self, node: usize, client: &str, wants: f64, has: f64) -> Grant {
+        self.send(
+            node,
+            &request(client, None, wants, (has > 0.0).then_some(has)),
+        )
+    }
+
+    /// All nodes ask in turn, the leaves first.
+    pub(super) fn ask_all(&mut self) {
+        for node in (0..self.nodes.len()).rev() {
+            self.ask(node);
+        }
     }
 
     /// The parent answers a request of a node with this lease.
@@ -137,7 +151,7 @@ impl Tree {
     }
 
     /// The master of a node stops and hands its ledger over to the next one.
-    fn hand_over(&mut self, index: usize) {
+    pub(super) fn hand_over(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         let mut ledger = Ledger::new(built_in(), SETTINGS, self.now).of_parent();
         for record in node.ledger.snapshot(self.now) {
@@ -154,9 +168,7 @@ impl Tree {
                 let grant = self.refresh(client.node, client.name, client.wants, client.has);
                 client.has = grant.capacity.get();
             }
-            for node in (0..self.nodes.len()).rev() {
-                self.ask(node);
-            }
+            self.ask_all();
         }
     }
 }
@@ -330,6 +342,38 @@ fn new_master_of_a_node_learns_what_the_parent_states() {
 }
 
 #[test]
+fn statement_of_the_parent_begins_learning_mode() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.settle(&mut [client(0, "a", 40.0), client(0, "b", 60.0)]);
+    tree.fail_over(0);
+    let learning = |tree: &Tree| {
+        let ledger = &tree.nodes[0].ledger;
+        let left = ledger.learning_until().seconds_since(tree.now);
+        (left, ledger.resources_learning(tree.now))
+    };
+    // The node itself has nothing to learn.
+    assert_eq!(learning(&tree), (0.0, 0));
+    tree.refresh(0, "a", 40.0, 40.0);
+    let learns = 20.0 * CLOCK_DRIFT * CLOCK_DRIFT;
+    close(learning(&tree).0, learns);
+    assert_eq!(learning(&tree).1, 1);
+    // The rules of the parent do not end it.
+    tree.nodes[0].ledger.reconfigure(built_in());
+    close(learning(&tree).0, learns);
+
+    let ends = |tree: &mut Tree, seconds| {
+        tree.wait(seconds);
+        tree.nodes[0].ledger.take_events().learning_ended
+    };
+    assert!(!ends(&mut tree, 1.0));
+    tree.hand_over(0);
+    close(learning(&tree).0, learns - 1.0);
+    assert!(!ends(&mut tree, learns - 1.1));
+    assert!(ends(&mut tree, 0.2));
+    assert_eq!(learning(&tree), (0.0, 0));
+}
+
+#[test]
 fn new_master_of_a_node_learns_longer_than_stated() {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
     tree.settle(&mut [client(0, "a", 40.0), client(0, "b", 60.0)]);
@@ -430,21 +474,8 @@ fn priorities_of_all_nodes_count() {
     let mut tree = Tree::new(document("PRIORITY_SHARE", 100.0), &nodes);
     let send = |tree: &mut Tree, node: usize, name: &str, priority, wants, has: f64| {
         let mut request = request(name, None, wants, (has > 0.0).then_some(has));
-        request.heard_epoch = Some(Epoch::ZERO);
         request.resources[0].priority = Some(priority);
-        let now = tree.now;
-        if tree.nodes[node]
-            .ledger
-            .register_client_part(&request, None, 0, now)
-            .0
-        {
-            tree.ask(node);
-        }
-        let grant = tree.nodes[node]
-            .ledger
-            .refresh_client(&request, now)
-            .remove(0);
-        grant.capacity.get()
+        tree.send(node, &request).capacity.get()
     };
     let (mut low, mut high, mut other) = (0.0, 0.0, 0.0);
     for _ in 0..8 {

@@ -1,0 +1,349 @@
+//! A node that leases from three servers of its parent.
+
+use std::sync::Arc;
+
+use doorman_config::Document;
+use doorman_openapi::{
+    Capacity, CapacityRequest, Hint, ReleaseRequest, ResourceRequest, ServerCapacityResponse,
+};
+
+use super::*;
+use crate::ledger::{PollHolder, Predecessor, Settings, UnmatchedPolicy};
+
+const SETTINGS: Settings = Settings {
+    max_leases: 1000,
+    unmatched: UnmatchedPolicy::Grant,
+    predecessor: Predecessor::None,
+    epoch: Epoch::ZERO,
+};
+
+/// The servers of the parent.
+const SERVERS: usize = 3;
+
+/// The epoch of the parent.
+const EPOCH: u64 = 7;
+
+fn id(id: &str) -> ResourceId {
+    ResourceId::new(id).unwrap()
+}
+
+fn epoch(epoch: u64) -> Epoch {
+    Epoch::new(epoch).unwrap()
+}
+
+/// The node `eu` below the node `root`.
+struct Link {
+    root: Ledger,
+    node: Ledger,
+    upstream: Upstream,
+    now: Moment,
+    /// Effects beside requests.
+    effects: Vec<Effect>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    seq: Seq,
+    endpoint: usize,
+    request: ServerCapacityRequest,
+    at: Moment,
+}
+
+impl Link {
+    fn new() -> Self {
+        let now = Moment::ORIGIN.after_seconds(3600.0);
+        let text = "resources: [{identifier_glob: '*', capacity: 100, \
+                    algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]";
+        let document = Arc::new(Document::parse(text).unwrap());
+        Self {
+            root: Ledger::new(Arc::clone(&document), SETTINGS, now),
+            node: Ledger::new(document, SETTINGS, now).of_parent(),
+            upstream: Upstream::new(UpstreamSettings {
+                node: NodeId::new("eu").unwrap(),
+                epoch: epoch(3),
+                endpoints: SERVERS,
+                seed: 1,
+            }),
+            now,
+            effects: Vec::new(),
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Option<Sent> {
+        let now = self.now;
+        let mut sent = None;
+        for effect in self.upstream.handle(event, &mut self.node, now) {
+            match effect {
+                Effect::Send {
+                    seq,
+                    endpoint,
+                    request,
+                    timeout: _,
+                } => {
+                    let before = sent.replace(Sent {
+                        seq,
+                        endpoint,
+                        request,
+                        at: now,
+                    });
+                    assert!(before.is_none(), "one request at a time");
+                }
+                other => self.effects.push(other),
+            }
+        }
+        sent
+    }
+
+    /// The next request to the parent within so many seconds. The time passes until then.
+    fn next_request(&mut self, seconds: f64) -> Option<Sent> {
+        let end = self.now.after_seconds(seconds);
+        for _ in 0..100 {
+            if let Some(sent) = self.handle(Event::Wake) {
+                return Some(sent);
+            }
+            self.now = self.now.max(self.upstream.wake_at().min(end));
+            if self.upstream.wake_at() > end {
+                return None;
+            }
+        }
+        panic!("does not come to rest");
+    }
+
+    /// The response of the parent to a request.
+    fn response(&mut self, request: &ServerCapacityRequest) -> ServerCapacityResponse {
+        let grants = self.root.refresh_node(request, self.now).into_iter();
+        ServerCapacityResponse {
+            node: NodeId::new("root").unwrap(),
+            epoch: epoch(EPOCH),
+            level: 0,
+            resources: grants.map(|it| it.into_server_response(0)).collect(),
+        }
+    }
+
+    fn answer(&mut self, sent: &Sent) {
+        let response = self.response(&sent.request);
+        let seq = sent.seq;
+        let more = self.handle(Event::Answered { seq, response });
+        assert!(more.is_none(), "only a wake sends");
+    }
+
+    fn fail(&mut self, sent: &Sent, failure: Failure) {
+        let seq = sent.seq;
+        let more = self.handle(Event::Failed { seq, failure });
+        assert!(more.is_none(), "only a wake sends");
+    }
+
+    /// A client registers its demand. Returns whether the parent must be asked first.
+    fn register(&mut self, wants: f64, resources: &[&str]) -> bool {
+        let request = of_client(wants, resources);
+        let registered = self.node.register_client_part(&request, None, 0, self.now);
+        registered.0
+    }
+
+    /// What the client gets now, and for how long.
+    fn refresh(&mut self, wants: f64, resource: &str) -> (f64, f64) {
+        let request = of_client(wants, &[resource]);
+        let grant = self.node.refresh_client(&request, self.now).remove(0);
+        (grant.capacity.get(), grant.lease_length.get())
+    }
+
+    /// How much the parent leases, and for how long.
+    fn leased(&self, resource: &str) -> (f64, f64) {
+        let view = self.node.resource(&id(resource), self.now).unwrap();
+        let parent = view.parent.unwrap();
+        (parent.has.get(), parent.expires_in.get())
+    }
+}
+
+fn of_client(wants: f64, resources: &[&str]) -> CapacityRequest {
+    let resource = |resource: &&str| ResourceRequest {
+        resource_id: id(resource),
+        wants: Capacity::new(wants).unwrap(),
+        priority: None,
+        bands: None,
+        has: None,
+        outstanding: Capacity::ZERO,
+        used: None,
+    };
+    CapacityRequest {
+        client_id: ClientId::new("a").unwrap(),
+        seq: None,
+        heard_epoch: None,
+        resources: resources.iter().map(resource).collect(),
+    }
+}
+
+/// A node that has leased 30 of `db`.
+fn leased_link() -> Link {
+    let mut link = Link::new();
+    assert!(link.register(30.0, &["db"]));
+    let sent = link.next_request(1.0).unwrap();
+    link.answer(&sent);
+    assert_eq!(link.leased("db"), (30.0, 20.0));
+    link.refresh(30.0, "db");
+    link
+}
+
+#[test]
+fn redirect_to_another_server_is_followed_at_once() {
+    let mut link = Link::new();
+    link.register(30.0, &["db"]);
+    let first = link.next_request(1.0).unwrap();
+    // After a failure the node would ask the next one.
+    let other = (first.endpoint + 2) % SERVERS;
+    link.fail(&first, Failure::Redirected { to: Some(other) });
+    let second = link.next_request(0.0).unwrap();
+    assert_eq!(second.endpoint, other);
+    assert!(second.seq > first.seq);
+    assert_eq!(second.request.seq, Some(second.seq));
+    assert_eq!(second.request.epoch, Some(epoch(3)));
+    link.answer(&second);
+    assert_eq!(link.leased("db"), (30.0, 20.0));
+    // The node stays with the server that answers.
+    link.refresh(30.0, "db");
+    let next = link.next_request(5.0).unwrap();
+    assert_eq!(next.endpoint, other);
+    assert!(next.at > second.at);
+    assert_eq!(next.request.heard_epoch, Some(epoch(EPOCH)));
+}
+
+#[test]
+fn answer_after_the_timeout_is_ignored() {
+    let mut link = Link::new();
+    link.register(30.0, &["db"]);
+    let first = link.next_request(1.0).unwrap();
+    let late = link.response(&first.request);
+    let second = link.next_request(5.0).unwrap();
+    assert_eq!(second.endpoint, (first.endpoint + 1) % SERVERS);
+    let seq = first.seq;
+    assert!(
+        link.handle(Event::Answered {
+            seq,
+            response: late
+        })
+        .is_none()
+    );
+    assert_eq!(link.leased("db"), (0.0, 0.0));
+    assert!(link.register(30.0, &["db"]), "the parent has not answered");
+    link.answer(&second);
+    assert_eq!(link.leased("db").0, 30.0);
+    assert!(!link.register(30.0, &["db"]));
+}
+
+#[test]
+fn lease_counts_from_sending_of_its_request() {
+    let mut link = Link::new();
+    link.register(30.0, &["db"]);
+    let sent = link.next_request(1.0).unwrap();
+    link.now = link.now.after_seconds(1.5);
+    link.answer(&sent);
+    assert_eq!(link.leased("db"), (30.0, 18.5));
+    let (capacity, length) = link.refresh(30.0, "db");
+    assert_eq!(capacity, 30.0);
+    assert!((length - 18.5 / 1.05).abs() < 1e-9, "{length}");
+    // Clients have nothing beyond it. No later request is answered.
+    let end = sent.at.after_seconds(20.0);
+    while link.next_request(end.seconds_since(link.now)).is_some() {}
+    assert_eq!(link.now, end);
+    assert_eq!(link.refresh(30.0, "db"), (0.0, 0.0));
+}
+
+#[test]
+fn rejected_resource_delays_no_other() {
+    let mut link = Link::new();
+    assert!(link.register(30.0, &["db", "secret"]));
+    let first = link.next_request(1.0).unwrap();
+    let asked = |sent: &Sent| -> Vec<ResourceId> {
+        let resources = sent.request.resources.iter();
+        resources.map(|it| it.resource_id.clone()).collect()
+    };
+    let position = asked(&first).iter().position(|it| *it == id("secret"));
+    let positions = vec![position.unwrap()];
+    link.fail(&first, Failure::Rejected { positions });
+    let warnings = link.effects.iter().filter_map(|effect| match effect {
+        Effect::Warn(warning) => Some(warning.clone()),
+        _ => None,
+    });
+    let resource = id("secret");
+    assert_eq!(
+        warnings.collect::<Vec<_>>(),
+        [Warning::Rejected { resource }]
+    );
+    // Its clients get no lease, without waiting.
+    assert!(!link.register(30.0, &["secret"]));
+    assert_eq!(link.refresh(30.0, "secret"), (0.0, 0.0));
+
+    let second = link.next_request(0.0).unwrap();
+    assert_eq!(asked(&second), [id("db")]);
+    link.answer(&second);
+    assert_eq!(link.leased("db"), (30.0, 20.0));
+}
+
+#[test]
+fn resource_without_clients_is_released() {
+    let mut link = leased_link();
+    let held = |link: &Link| link.root.resource(&id("db"), link.now).map(|it| it.sum_has);
+    assert_eq!(held(&link), Some(30.0));
+    let release = ReleaseRequest {
+        client_id: ClientId::new("a").unwrap(),
+        seq: None,
+        heard_epoch: None,
+        resource_ids: None,
+    };
+    link.node.release_client(&release, link.now);
+    link.effects.clear();
+    assert!(link.handle(Event::Wake).is_none());
+    let [
+        Effect::Release {
+            endpoint: _,
+            request,
+        },
+    ] = &link.effects[..]
+    else {
+        panic!("{:?}", link.effects)
+    };
+    assert_eq!(request.resource_ids, Some(vec![id("db")]));
+    assert_eq!(
+        (request.node_id.as_str(), request.epoch),
+        ("eu", Some(epoch(3)))
+    );
+    let released = link.root.release_node_part(request, &|_| true, 0, link.now);
+    assert_eq!(released.released, 1);
+    assert_eq!(held(&link).unwrap_or_default(), 0.0);
+    assert!(link.next_request(60.0).is_none(), "nothing is wanted");
+}
+
+#[test]
+fn hint_is_passed_down_from_the_master_only() {
+    let mut link = leased_link();
+    let client = ClientId::new("a").unwrap();
+    let poll = PollHolder::Client(&client);
+    link.node.open_poll(poll, 0, link.now);
+    link.refresh(30.0, "db");
+    link.now = link.now.after_seconds(1.0);
+    let hint = |node: &str, of: u64| Event::Hinted {
+        endpoint: 0,
+        hints: HintsResponse {
+            node: NodeId::new(node).unwrap(),
+            epoch: epoch(of),
+            after: 1,
+            refresh: vec![Hint {
+                resource_id: id("db"),
+                seq: None,
+            }],
+            all: false,
+            rules: false,
+            leaving: false,
+        },
+    };
+    for (node, of) in [("other", EPOCH), ("root", EPOCH - 1)] {
+        assert!(link.handle(hint(node, of)).is_none());
+        assert!(link.next_request(0.0).is_none(), "{node} {of}");
+        assert_eq!(link.node.take_hints(link.now), [], "{node} {of}");
+    }
+    assert!(link.handle(hint("root", EPOCH)).is_none());
+    let hints = link.node.take_hints(link.now);
+    assert_eq!(hints.len(), 1);
+    assert_eq!(hints[0].1.refresh[0].resource_id, id("db"));
+    assert!(link.next_request(0.0).is_some(), "the node asks, too");
+}
