@@ -446,10 +446,12 @@ impl Resource {
         // Whether the holder may have leases of a predecessor beside what is booked for it.
         let is_unknown = is_learning && confirmed.is_none();
 
-        if ask.stamp.echoes_epoch {
-            entry.predecessor_until = Moment::ORIGIN;
-        } else if ask.stamp.order.is_of_later_master(entry.order) {
+        if ask.stamp.order.is_of_later_master(entry.order) {
             entry.predecessor_until = entry.booking.last_end();
+        }
+        // A master that does not know what the node holds may echo the epoch for other resources.
+        if ask.stamp.echoes_epoch && ask.has != Has::Unknown {
+            entry.predecessor_until = Moment::ORIGIN;
         }
         entry.order = ask.stamp.order.advance_from(entry.order);
         entry.retained_until = if confirmed.is_some() {
@@ -510,7 +512,10 @@ impl Resource {
         };
         let held = book_claim(entry, ask, claim_limit, now);
 
-        let asks_as_new_master = ask.has == Has::Unknown && (is_unknown || booked_before > 0.0);
+        // What is booked since this master of the node asked first is its own, although it has not
+        // got the answer.
+        let is_of_predecessor = booked_before > 0.0 && now < entry.predecessor_until;
+        let asks_as_new_master = ask.has == Has::Unknown && (is_unknown || is_of_predecessor);
         // A pending holder may refresh early. A lease from before the first confirmed claim may
         // stem from a late request, so a holder has what it claims and not what was booked. A
         // hinted refresh is never early.

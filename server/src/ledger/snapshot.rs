@@ -295,6 +295,9 @@ impl Resource {
             end: after(stopped, record.left),
         };
         entry.booking = Booking::new(record.lease.map(hold), record.claim.map(hold));
+        if record.kind == HolderKind::Node {
+            entry.predecessor_until = entry.booking.last_end();
+        }
         entry.outstanding = record.outstanding;
         entry.used = OptionalCapacity::new(record.used);
         entry.last_decision = record.decided.map(|last| {

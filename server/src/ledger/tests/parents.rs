@@ -91,6 +91,22 @@ impl Tree {
         }
     }
 
+    /// A node asks the root, and the response is lost.
+    fn ask_in_vain(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.seq += 1;
+        let (resources, _) = node.ledger.parent_requests([&db()], self.now);
+        let request = ServerCapacityRequest {
+            node_id: NodeId::new(node.name).unwrap(),
+            epoch: Some(Epoch::new(node.epoch).unwrap()),
+            seq: Some(Seq::new(node.seq).unwrap()),
+            heard_epoch: node.heard,
+            address: None,
+            resources,
+        };
+        self.root.refresh_node(&request, self.now);
+    }
+
     /// A client asks its node, which asks its parent first if it must.
     pub(super) fn send(&mut self, node: usize, request: &CapacityRequest) -> Grant {
         let mut request = request.clone();
@@ -224,9 +240,13 @@ fn leases_of_a_node_end_with_its_own() {
     let grant = tree.refresh(0, "a", 30.0, 30.0);
     close(grant.lease_length.get(), 5.0 / 1.05);
     tree.wait(5.0);
-    let grant = tree.refresh(0, "a", 30.0, 0.0);
+    // Without an answer of the parent there is nothing to lease.
+    let request = request("a", None, 30.0, None);
+    let ledger = &mut tree.nodes[0].ledger;
+    let grant = ledger.refresh_client(&request, tree.now).remove(0);
     assert_eq!(grant.lease_length, Seconds::ZERO);
     assert_eq!((grant.capacity.get(), grant.reason), (0.0, Reason::Pending));
+    assert_eq!(tree.refresh(0, "a", 30.0, 0.0).capacity.get(), 30.0);
 }
 
 #[test]
@@ -640,6 +660,68 @@ fn handed_over_grants_are_not_free_while_learning() {
 }
 
 #[test]
+fn lost_first_response_is_no_lease_of_an_earlier_master() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    let request = request("a", None, 30.0, None);
+    let ledger = &mut tree.nodes[0].ledger;
+    assert!(ledger.register_client_part(&request, None, 0, tree.now).0);
+    tree.ask_in_vain(0);
+    tree.wait(1.0);
+    let grant = tree.refresh(0, "a", 30.0, 0.0);
+    assert_eq!(
+        (grant.capacity.get(), grant.reason),
+        (30.0, Reason::Granted)
+    );
+    let view = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
+    assert!(!view.in_learning_mode);
+
+    // That of an earlier master is, although this one has asked before, and the root has handed
+    // over.
+    tree.fail_over(0);
+    let ledger = &mut tree.nodes[0].ledger;
+    ledger.register_client_part(&request, None, 0, tree.now);
+    tree.ask_in_vain(0);
+    let mut next = Ledger::new(document("FAIR_SHARE", 100.0), SETTINGS, tree.now);
+    for record in tree.root.snapshot(tree.now) {
+        next.restore(&record, tree.now).unwrap();
+    }
+    tree.root = next;
+    assert_eq!(tree.refresh(0, "b", 30.0, 0.0).capacity.get(), 0.0);
+    let view = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
+    assert!(view.in_learning_mode);
+}
+
+#[test]
+fn node_without_demand_asks_for_nothing() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.refresh(0, "a", 30.0, 0.0);
+    let release = serde_json::from_str(r#"{"client_id":"a","seq":2}"#).unwrap();
+    tree.nodes[0].ledger.release_client(&release, tree.now);
+    let (requests, _) = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
+    // An empty list is invalid.
+    let wants = &requests[0].wants;
+    assert_eq!((wants.len(), wants[0].wants.get()), (1, 0.0));
+    // It reports that it has given up its lease.
+    tree.ask(0);
+    tree.ask(0);
+    assert_eq!(tree.root.resource(&db(), tree.now).unwrap().sum_has, 0.0);
+}
+
+#[test]
+fn huge_demands_of_a_node_are_valid_together() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    let most = Capacity::MAX.get();
+    for (name, wants) in [("a", 1.0), ("b", most), ("c", most), ("d", 30.0)] {
+        tree.refresh(0, name, wants, 0.0);
+        tree.ask(0);
+    }
+    let (requests, _) = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
+    let wants = requests[0].wants.iter();
+    let sum: f64 = wants.clone().map(|band| band.wants.get()).sum();
+    assert!(wants.len() > 1 && sum <= most && sum > 0.99 * most, "{sum}");
+}
+
+#[test]
 fn capacity_on_claims_serves_no_newcomer_while_learning() {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
     let learning = |seconds| Settings {
@@ -665,13 +747,15 @@ fn restated_claim_ends_with_the_lease_of_the_parent() {
         predecessor: Predecessor::Until(tree.now.after_seconds(60.0)),
         ..SETTINGS
     };
+    tree.refresh(0, "a", 40.0, 0.0);
+    tree.fail_over(0);
     tree.nodes[0].ledger = Ledger::new(built_in(), settings, tree.now).of_parent();
     tree.refresh(0, "b", 40.0, 0.0);
     let claim = request("a", Some(2), 40.0, Some(40.0));
     let ledger = &mut tree.nodes[0].ledger;
     ledger.refresh_client(&claim, tree.now);
     // The claim is booked until the predecessor's leases have ended.
-    tree.wait(22.0);
+    tree.wait(10.0);
     tree.ask(0);
     let late = request("a", Some(1), 40.0, Some(40.0));
     let ledger = &mut tree.nodes[0].ledger;
