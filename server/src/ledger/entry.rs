@@ -40,7 +40,7 @@ pub(super) struct Entry {
     pub(super) polls: bool,
     /// Its hint that it has not yet acted on.
     pub(super) call: Option<CallSlot>,
-    kind: HolderKind,
+    pub(super) kind: HolderKind,
     /// The demands in the tree. The usual client has one, which needs no allocation.
     bands: SmallVec<[PlacedBand; 1]>,
     /// The bands of a client with several, while the algorithm ignores priorities: `bands` is their

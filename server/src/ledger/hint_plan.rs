@@ -198,7 +198,7 @@ impl Resource {
         } else {
             0.0
         };
-        let is_worth = is_worth_a_hint(lacks, booked + lacks, self.terms.capacity());
+        let is_worth = is_worth_a_hint(entry.kind, lacks, booked + lacks, self.terms.capacity());
         let lacks = if is_worth { lacks } else { 0.0 };
         let by_priority = self.demands.is_by_priority();
         let state = self
@@ -296,7 +296,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             let capacity = planner.resource.terms.capacity();
             let is_worth = planner.state.is_short(slot)
                 || gets > capacity * FREE_WORTH
-                || is_worth_a_hint(lacks, goal, capacity);
+                || is_worth_a_hint(entry.kind, lacks, goal, capacity);
             if !is_worth || gets <= 0.0 || !is_last && gets < lacks.min(goal) * MIN_SERVED {
                 Examined::Missed
             } else if planner.hint(slot, 0.0, gets) {

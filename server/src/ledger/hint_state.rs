@@ -1,6 +1,6 @@
 //! State of the polling holders of one resource, to choose those to hint.
 
-use doorman_openapi::Moment;
+use doorman_openapi::{HolderKind, Moment};
 use slab::Slab;
 
 use super::{
@@ -24,6 +24,8 @@ const UNMET: f64 = 1e-3;
 /// The parts of a share and of the capacity that are missed.
 const MISSING_OF_SHARE: f64 = 0.05;
 const MISSING_OF_CAPACITY: f64 = 0.02;
+/// The part of its share that a node misses.
+const MISSING_OF_NODE: f64 = 0.005;
 
 /// Kept from the first poll of a holder on.
 #[derive(Debug, Default)]
@@ -102,9 +104,14 @@ pub(super) struct FeedbackRounds {
 }
 
 /// Whether it is worth a hint that a holder lacks so much of its share. Small differences are
-/// settled by the regular refreshes.
-pub(super) fn is_worth_a_hint(lacks: f64, share: f64, capacity: f64) -> bool {
-    lacks > share * MISSING_OF_SHARE || lacks > capacity * MISSING_OF_CAPACITY
+/// settled by the regular refreshes, but not those of nodes, where they add up over the levels.
+pub(super) fn is_worth_a_hint(kind: HolderKind, lacks: f64, share: f64, capacity: f64) -> bool {
+    match kind {
+        HolderKind::Client => {
+            lacks > share * MISSING_OF_SHARE || lacks > capacity * MISSING_OF_CAPACITY
+        }
+        HolderKind::Node => lacks > share * MISSING_OF_NODE,
+    }
 }
 
 fn unreserved(tuning: &Tuning) -> u32 {

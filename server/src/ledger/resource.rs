@@ -685,7 +685,7 @@ impl Resource {
         decision.anomalies = anomalies;
         decision.lacks = Some(lacks);
         let share = decision.capacity.get() + lacks;
-        if !has_jumped && !is_worth_a_hint(lacks, share, terms.capacity()) {
+        if !has_jumped && !is_worth_a_hint(ask.kind, lacks, share, terms.capacity()) {
             lacks = 0.0;
         }
         if (polls || is_learning) && hints.is_none() {
