@@ -158,6 +158,7 @@ necessary_rules! {
     capacity_needs_learning_mode: LearningMode => Capacity,
     capacity_needs_echoed_epoch: EpochEcho => Capacity,
     capacity_needs_full_learning_duration: LearningDuration => Capacity,
+    capacity_needs_leases_of_nodes_counted_from_sending: ParentLeaseFromSendTime => Capacity,
     capacity_needs_leases_of_nodes_to_end_with_their_own: ParentLeaseEnd => Capacity,
     capacity_needs_older_lease_of_a_node: OlderParentLease => Capacity,
     capacity_needs_new_masters_of_nodes_to_ask: AskParentFirst => Capacity,

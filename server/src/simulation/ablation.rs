@@ -74,6 +74,8 @@ rules! {
     /// Learning mode lasts until every earlier lease has expired. Without: for the lease length of
     /// the active document.
     LearningDuration = "learning-duration",
+    /// A node's lease counts from when its request was sent. Without: from the parent's response.
+    ParentLeaseFromSendTime = "parent-lease-from-send-time",
     /// Leases of a node end with the parent's lease that covers them. Without: later.
     ParentLeaseEnd = "parent-lease-end",
     /// More than the parent's newest lease ends with an older one. Without: with the newest.
