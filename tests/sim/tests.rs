@@ -58,6 +58,13 @@ fn capacity_holds_under_faults() {
     assert!(total.masterships > 5 * SEEDS, "{total}");
     assert!(total.handovers > SEEDS / 5, "{total}");
     assert!(total.capacity_cuts > SEEDS / 5, "{total}");
+    // Half of the runs have a tree.
+    assert!(total.nodes > SEEDS / 2, "{total}");
+    assert!(total.third_level_nodes > SEEDS / 10, "{total}");
+    assert!(total.node_masterships > 2 * total.nodes, "{total}");
+    assert!(total.node_crashes > SEEDS / 4, "{total}");
+    assert!(total.cut_offs > SEEDS / 4, "{total}");
+    assert!(total.node_checks > 1_000 * total.nodes, "{total}");
 }
 
 #[test]
@@ -151,9 +158,12 @@ necessary_rules! {
     capacity_needs_learning_mode: LearningMode => Capacity,
     capacity_needs_echoed_epoch: EpochEcho => Capacity,
     capacity_needs_full_learning_duration: LearningDuration => Capacity,
+    capacity_needs_leases_of_nodes_counted_from_sending: ParentLeaseFromSendTime => Capacity,
     capacity_needs_leases_of_nodes_to_end_with_their_own: ParentLeaseEnd => Capacity,
     capacity_needs_older_lease_of_a_node: OlderParentLease => Capacity,
     capacity_needs_new_masters_of_nodes_to_ask: AskParentFirst => Capacity,
     capacity_needs_stated_leases_to_stay_outstanding: StatedOutstanding => Capacity,
+    bookings_of_nodes_need_leases_to_end_with_their_own: ParentLeaseEnd => NodeCapacity,
+    bookings_of_nodes_need_combined_bookings: CombinedBooking => NodeCapacity,
     partial_grants_after_cut_need_gradual_cut: GradualCut => PartialGrant,
 }

@@ -74,6 +74,8 @@ rules! {
     /// Learning mode lasts until every earlier lease has expired. Without: for the lease length of
     /// the active document.
     LearningDuration = "learning-duration",
+    /// A node's lease counts from when its request was sent. Without: from the parent's response.
+    ParentLeaseFromSendTime = "parent-lease-from-send-time",
     /// Leases that a node grants end with the parent's lease that covers them. Without: later.
     ParentLeaseEnd = "parent-lease-end",
     /// A total above the parent's newest lease ends with an older, larger one. Without: with the

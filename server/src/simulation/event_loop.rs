@@ -71,6 +71,8 @@ pub(super) struct Simulation {
     pub(super) stats: Stats,
     /// A broken invariant that the current event has found.
     broken: Option<BrokenInvariant>,
+    /// The first one of a node in a run without a rule.
+    node_violation: Option<Box<Violation>>,
     trace: VecDeque<String>,
 }
 
@@ -241,6 +243,7 @@ impl Simulation {
             has_lease_changed: false,
             stats: Stats::default(),
             broken: None,
+            node_violation: None,
             trace: VecDeque::new(),
         }
     }
@@ -249,7 +252,7 @@ impl Simulation {
         self.begin();
         while self.step(Moment::NEVER)? {}
         self.stats.above_capacity = self.capacity_check.above_capacity;
-        Ok(self.stats)
+        self.node_violation.map_or(Ok(self.stats), Err)
     }
 
     /// Handles the next event up to `until`. Returns whether there was one, and another may follow.
@@ -259,21 +262,40 @@ impl Simulation {
         };
         self.time = at;
         let is_last = matches!(event, Event::CheckShares);
+        let moves_leases = invariants::moves_leases(&event);
         let checked = self.handle(event).and_then(|()| self.check_capacity());
-        let Err(BrokenInvariant { invariant, detail }) = checked else {
-            return Ok(!is_last);
-        };
-        Err(Box::new(Violation {
+        if let Err(broken) = checked {
+            return Err(Box::new(self.violation(broken)));
+        }
+        if moves_leases && let Err(broken) = self.check_nodes() {
+            let violation = Box::new(self.violation(broken));
+            if self.plan.without.is_none() {
+                return Err(violation);
+            }
+            // Without a rule, another invariant may break later.
+            self.node_violation = Some(violation);
+        }
+        Ok(!is_last)
+    }
+
+    fn violation(&self, broken: BrokenInvariant) -> Violation {
+        let BrokenInvariant { invariant, detail } = broken;
+        Violation {
             seed: self.seed,
             plan: self.plan,
             at: self.time.seconds_since(Moment::ORIGIN),
             invariant,
             detail,
-            trace: self.take_trace(),
-        }))
+            trace: self.trace.iter().cloned().collect(),
+        }
     }
 
     fn begin(&mut self) {
+        let parents = self.nodes.iter().filter_map(|it| it.parent);
+        for parent in parents {
+            self.stats.nodes += 1;
+            self.stats.third_level_nodes += u64::from(parent > 0);
+        }
         for server in 0..self.servers.len() {
             self.start(Process::Server(server));
         }

@@ -28,12 +28,24 @@ pub struct Stats {
     pub faults: u64,
     /// Times that a server became master.
     pub masterships: u64,
+    /// Those at nodes below the root.
+    pub node_masterships: u64,
     /// Those that began with the ledger of the last master.
     pub handovers: u64,
+    /// Nodes below the root.
+    pub nodes: u64,
+    /// Those below another one of them.
+    pub third_level_nodes: u64,
+    /// Nodes below the root all of whose servers crashed together.
+    pub node_crashes: u64,
+    /// Nodes below the root that were cut off from their parent.
+    pub cut_offs: u64,
     /// Capacities that an operator lowered.
     pub capacity_cuts: u64,
     /// Checks with more usable capacity than exists, as documented after a cut.
     pub above_capacity: u64,
+    /// Nodes whose clients could use capacity when that was compared with the parent's booking.
+    pub node_checks: u64,
 }
 
 impl AddAssign for Stats {
@@ -44,18 +56,30 @@ impl AddAssign for Stats {
             hints,
             faults,
             masterships,
+            node_masterships,
             handovers,
+            nodes,
+            third_level_nodes,
+            node_crashes,
+            cut_offs,
             capacity_cuts,
             above_capacity,
+            node_checks,
         } = other;
         self.requests += requests;
         self.responses += responses;
         self.hints += hints;
         self.faults += faults;
         self.masterships += masterships;
+        self.node_masterships += node_masterships;
         self.handovers += handovers;
+        self.nodes += nodes;
+        self.third_level_nodes += third_level_nodes;
+        self.node_crashes += node_crashes;
+        self.cut_offs += cut_offs;
         self.capacity_cuts += capacity_cuts;
         self.above_capacity += above_capacity;
+        self.node_checks += node_checks;
     }
 }
 
@@ -64,13 +88,21 @@ impl fmt::Display for Stats {
         write!(
             f,
             "{} requests, {} responses, {} hints, {} faults, {} masterships, {} hand-overs, \
-             {} capacity cuts, {} checks above a capacity that was cut",
+             {} nodes below the root ({} at the third level) with {} masterships, {} crashes and \
+             {} cut-offs, {} checks of their clients, {} capacity cuts, {} checks above a capacity \
+             that was cut",
             self.requests,
             self.responses,
             self.hints,
             self.faults,
             self.masterships,
             self.handovers,
+            self.nodes,
+            self.third_level_nodes,
+            self.node_masterships,
+            self.node_crashes,
+            self.cut_offs,
+            self.node_checks,
             self.capacity_cuts,
             self.above_capacity
         )
@@ -82,6 +114,9 @@ impl fmt::Display for Stats {
 pub enum Invariant {
     /// All holders of a resource may together use no more than its capacity.
     Capacity,
+    /// The clients of a node, and of the nodes below it, may use no more than the parent has booked
+    /// for it.
+    NodeCapacity,
     /// A response never takes all capacity from a holder that could keep a part.
     PartialGrant,
     /// Without faults and with constant demand, every holder gets its exact share.

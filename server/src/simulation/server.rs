@@ -9,13 +9,16 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     election::{Election, View},
-    ledger::{Grant, Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy},
+    ledger::{
+        Grant, Ledger, PageQuery, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy,
+    },
     reign::{DurableBound, Reign},
 };
 use doorman_config::Document;
 use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, Epoch, HeldLease, HintsResponse, Moment, NodeId,
-    ReleaseRequest, Seconds, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease, HintsResponse, Moment,
+    NodeId, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest, ServerCapacityResponse,
+    ServerReleaseRequest,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
@@ -223,6 +226,37 @@ impl Server {
             let stats = ledger.stats();
             (stats.leases, stats.resources) == (0, 0) && ledger.hints_due().is_none()
         })
+    }
+
+    /// The amount that is booked for a node, or for all holders without one. `None` if this server
+    /// is not master, or learns, so that it does not know all leases.
+    pub(super) fn booked(
+        &mut self,
+        resource: &ResourceId,
+        node: Option<&NodeId>,
+        time: Moment,
+    ) -> Option<f64> {
+        let now = self.clock.local(time);
+        let (ledger, _) = self.serving(now)?;
+        let view = ledger.resource(resource, now);
+        if view
+            .as_ref()
+            .map_or(now < ledger.learning_until(), |it| it.in_learning_mode)
+        {
+            return None;
+        }
+        let Some(node) = node else {
+            return Some(view.map_or(0.0, |it| it.sum_has));
+        };
+        let name = ClientId::new(node.as_str()).ok()?;
+        let named = ledger.holders_named(resource, &name, now).ok();
+        if let Some(named) = named.and_then(|it| it.holders.first().map(|it| it.booked)) {
+            return Some(named);
+        }
+        // A node without demand is not listed, but has what the listed holders leave.
+        let all = ledger.holders(resource, &PageQuery::unfiltered(100), None, now);
+        let listed = all.map_or(0.0, |it| it.holders.iter().map(|it| it.booked).sum());
+        Some(view.map_or(0.0, |it| it.sum_has) - listed)
     }
 
     /// The only secret of this incarnation.

@@ -1,6 +1,10 @@
 //! The original Doorman's scenarios, and what faults and patterns of a scenario do.
 
-#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a panic fails the test, and the figures are for readers"
+)]
 
 use std::{
     num::NonZero,
@@ -11,7 +15,7 @@ use std::{
     thread,
 };
 
-use doorman_server::simulation::{Run, Scenario, Summary, run_scenario};
+use doorman_server::simulation::{Run, RunReport, Scenario, Summary, run_scenario};
 
 const SEEDS: u64 = 50;
 
@@ -31,8 +35,12 @@ fn parse(text: &str) -> Scenario {
     Scenario::parse(text, None).unwrap()
 }
 
-/// On all cores.
 fn run_seeds(scenario: &Scenario, seeds: u64) -> Summary {
+    Summary::new(reports(scenario, seeds)).unwrap()
+}
+
+/// On all cores.
+fn reports(scenario: &Scenario, seeds: u64) -> Vec<RunReport> {
     let next = AtomicU64::new(0);
     let reports = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -49,66 +57,146 @@ fn run_seeds(scenario: &Scenario, seeds: u64) -> Summary {
             });
         }
     });
-    Summary::new(reports.into_inner().unwrap()).unwrap()
+    reports.into_inner().unwrap()
+}
+
+/// Shares of min(demand, capacity), as `docs/SIMULATION.md` defines them.
+struct Expected {
+    /// The least median of what clients hold.
+    held: f64,
+    /// The least that they hold in a seed.
+    worst_held: f64,
+    /// The largest median of what they want and do not get.
+    unmet: f64,
 }
 
 #[track_caller]
-fn check_scenario(name: &str, least_share: f64) {
-    check_summary(&run_seeds(&read(name), SEEDS), least_share);
+fn check_scenario(name: &str, expected: &Expected) {
+    check_reports(name, reports(&read(name), SEEDS), expected);
 }
 
 #[track_caller]
-fn check_summary(summary: &Summary, least_share: f64) {
-    assert!(summary.held_share_median >= least_share, "{summary:?}");
+fn check_reports(name: &str, reports: Vec<RunReport>, expected: &Expected) {
+    // The demand exceeds the capacity, at least for a while, and all of it is leased then.
+    for report in &reports {
+        assert!(report.peak_share > 0.999, "{report:?}");
+    }
+    let summary = Summary::new(reports).unwrap();
+    println!(
+        "{name}: held {} at the median, {} in seed {}; unmet {}",
+        summary.held_share_median,
+        summary.worst.held_share,
+        summary.worst.seed,
+        summary.unmet_share_median,
+    );
     assert_eq!(summary.overshoot_episodes, 0, "{summary:?}");
-    // A run in which nobody is short of anything proves nothing.
-    assert!(summary.peak_share > 0.999, "{summary:?}");
+    let Expected {
+        held,
+        worst_held,
+        unmet,
+    } = *expected;
+    assert!(summary.held_share_median >= held, "{summary:?}");
+    assert!(summary.worst.held_share >= worst_held, "{summary:?}");
+    assert!(summary.unmet_share_median <= unmet, "{summary:?}");
 }
 
 /// 0.992 in the simulation of the original.
 #[test]
 fn clients_hold_the_capacity_without_faults() {
-    check_scenario("scenario-one", 0.995);
+    check_scenario(
+        "scenario-one",
+        &Expected {
+            held: 0.995,
+            worst_held: 0.99,
+            unmet: 0.01,
+        },
+    );
 }
 
 /// 0.992 in the simulation of the original.
 #[test]
 fn clients_hold_the_capacity_through_an_election() {
-    check_scenario("scenario-two", 0.995);
+    check_scenario(
+        "scenario-two",
+        &Expected {
+            held: 0.995,
+            worst_held: 0.985,
+            unmet: 0.015,
+        },
+    );
 }
 
 /// 0.476 in the simulation of the original.
 #[test]
 fn clients_lose_little_when_the_election_is_late() {
-    check_scenario("scenario-three", 0.90);
+    check_scenario(
+        "scenario-three",
+        &Expected {
+            held: 0.9,
+            worst_held: 0.88,
+            unmet: 0.11,
+        },
+    );
 }
 
 /// 0.995 in the simulation of the original.
 #[test]
 fn clients_of_a_region_hold_the_capacity() {
-    check_scenario("scenario-four", 0.995);
+    check_scenario(
+        "scenario-four",
+        &Expected {
+            held: 0.995,
+            worst_held: 0.995,
+            unmet: 0.01,
+        },
+    );
 }
 
 /// 0.991 in the simulation of the original.
 #[test]
 fn clients_of_a_tree_hold_the_capacity() {
-    check_scenario("scenario-five", 0.995);
+    check_scenario(
+        "scenario-five",
+        &Expected {
+            held: 0.995,
+            worst_held: 0.995,
+            unmet: 0.005,
+        },
+    );
 }
 
 /// 0.975 in the simulation of the original.
 #[test]
 fn clients_of_a_tree_hold_the_capacity_through_a_spike() {
-    check_scenario("scenario-six", 0.995);
+    check_scenario(
+        "scenario-six",
+        &Expected {
+            held: 0.995,
+            worst_held: 0.995,
+            unmet: 0.005,
+        },
+    );
 }
 
-/// 0.923 in the simulation of the original, and 36 overshoots an hour. Here it is the first quarter
-/// of the hour: `doorman simulate` runs all of it.
+/// 0.923 in the simulation of the original, and 36 overshoots an hour. This is the first quarter of
+/// the hour, because a whole one takes most of a minute without optimization: one seed runs it here,
+/// and `doorman simulate` many.
 #[test]
 fn clients_of_a_tree_hold_the_capacity_through_mishaps() {
-    let text = read_text("scenario-seven").replace("seconds: 3600", "seconds: 900");
-    let scenario = parse(&text);
-    assert_eq!(scenario.seconds(), 900.0);
-    check_summary(&run_seeds(&scenario, SEEDS), 0.99);
+    let text = read_text("scenario-seven");
+    let expected = |worst_held| Expected {
+        held: 0.99,
+        worst_held,
+        unmet: 0.01,
+    };
+    let quarter = parse(&text.replace("seconds: 3600", "seconds: 900"));
+    assert_eq!(quarter.seconds(), 900.0);
+    check_reports(
+        "scenario-seven, 15 min",
+        reports(&quarter, SEEDS),
+        &expected(0.97),
+    );
+    check_reports("scenario-seven", reports(&parse(&text), 1), &expected(0.98));
 }
 
 #[test]
@@ -155,7 +243,7 @@ random_faults:
 
 #[test]
 fn capacity_of_a_tree_holds_under_all_faults_together() {
-    let scenario = two_regions(
+    let scenario = three_levels(
         "network: {delay: 0.01, jitter: 0.5, loss: 0.05, duplication: 0.05}
 clock_drift: 0.05
 random_faults:
@@ -213,6 +301,100 @@ clients:
   - {{count: 4, resource: db, demand: {{constant: {{wants: 20}}}}}}
 {lines}"
     ))
+}
+
+/// A scenario of three levels. Eight clients want 480 of 100 together.
+fn three_levels(lines: &str) -> Scenario {
+    parse(&format!(
+        "
+seconds: 120
+measure_from: 30
+servers: {{count: 3, election_lease: 3}}
+nodes:
+  - {{name: region, count: 2, servers: 2, nodes: [{{name: leaf, count: 2, servers: 2}}]}}
+document:
+  resources:
+    - identifier_glob: db
+      capacity: 100
+      algorithm: {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 4}}
+clients:
+  - {{count: 8, resource: db, demand: {{constant: {{wants: 60}}}}}}
+{lines}"
+    ))
+}
+
+/// The seconds from a second on until clients use all of the capacity.
+fn recovery(run: &Run, from: usize) -> usize {
+    let samples = run.samples.iter().skip(from);
+    let mut is_used = samples.map(|it| it.resources[0].used >= it.capacities[0] * 0.999);
+    is_used.position(|is_used| is_used).unwrap()
+}
+
+/// Runs some seeds, without an overshoot in any. Returns the longest recovery from a second on.
+#[track_caller]
+fn longest_recovery(name: &str, scenario: &Scenario, from: usize, check: impl Fn(&Run)) -> usize {
+    let longest = (0..20).map(|seed| {
+        let run = run_scenario(scenario, seed).unwrap();
+        assert_eq!(run.report.overshoot_episodes, 0, "{name}: {:?}", run.report);
+        check(&run);
+        recovery(&run, from)
+    });
+    let mut longest: Vec<usize> = longest.collect();
+    longest.sort_unstable();
+    println!("{name}: full use again after {longest:?} s");
+    longest[longest.len() - 1]
+}
+
+/// All regions are lost for twice the length of their leases.
+#[test]
+fn tree_recovers_from_loss_of_a_whole_level() {
+    for kind in ["partition_node", "lose_master"] {
+        let faults = format!(
+            "faults:
+  - {{kind: {kind}, at: 40, for: 40, node: region-0}}
+  - {{kind: {kind}, at: 40, for: 40, node: region-1}}"
+        );
+        let leases_end = |run: &Run| {
+            assert!(run.samples[42].resources[0].held > 99.0, "{kind}");
+            assert_eq!(run.samples[62].resources[0].held, 0.0, "{kind}");
+        };
+        let longest = longest_recovery(kind, &three_levels(&faults), 80, leases_end);
+        assert!(longest <= 2, "{kind}: {longest}");
+    }
+}
+
+/// The root learns while nodes on both levels below it do, and demand moves meanwhile.
+#[test]
+fn tree_recovers_from_elections_at_all_levels_at_once() {
+    for kind in ["elect_master", "lose_master, for: 5"] {
+        let nodes = ["root", "region-0", "region-1", "leaf-0", "leaf-3"];
+        let faults = nodes.map(|node| format!("\n  - {{kind: {kind}, at: 40, node: {node}}}"));
+        let faults = format!(
+            "faults:{}\n  - {{kind: change_demand, at: 41, clients: 4, wants: 5}}",
+            faults.concat()
+        );
+        let longest = longest_recovery(kind, &three_levels(&faults), 42, |_| {});
+        // Masters learn until leases of 20 s have ended by any clock, and some of what clients gave
+        // up waits for that.
+        assert!(longest <= 28, "{kind}: {longest}");
+    }
+}
+
+#[test]
+fn cut_capacity_of_a_tree_is_used_again_once_restored() {
+    let changes = "changes:
+  - {at: 50, template: db, capacity: 10}
+  - {at: 80, template: db, capacity: 100}";
+    let shrinks = |run: &Run| {
+        for second in 52..80 {
+            let held = run.samples[second].resources[0].held;
+            assert!(held <= 10.0 * (1.0 + 1e-9), "{held} at {second}");
+        }
+        let held = run.samples[52].resources[0].held;
+        assert!(held >= 9.99, "{held}");
+    };
+    let longest = longest_recovery("cut to a tenth", &three_levels(changes), 80, shrinks);
+    assert!(longest <= 2, "{longest}");
 }
 
 #[test]

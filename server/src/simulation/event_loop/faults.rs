@@ -311,6 +311,7 @@ impl Simulation {
         let node = self.rng.usize(1..self.nodes.len());
         let servers = self.nodes[node].servers.clone();
         if self.rng.bool() {
+            self.stats.node_crashes += 1;
             for server in servers {
                 self.crash_server(server);
             }
@@ -318,6 +319,7 @@ impl Simulation {
         }
         let until = self.time.after_seconds(2.0 + 40.0 * self.rng.f64());
         let loses_answers = self.rng.bool();
+        self.stats.cut_offs += 1;
         self.record(|| format!("node {node} is cut off, answers only: {loses_answers}"));
         self.cut_off_from_parent(node, loses_answers, until);
     }

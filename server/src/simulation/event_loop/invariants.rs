@@ -7,7 +7,7 @@ use crate::simulation::{
     client::LastHint,
     event_queue::Event,
     limits::{Demand, Limit, RESOURCES, resource_id},
-    network::{PollCall, Process},
+    network::{Message, PollCall, Process},
     report::Invariant,
 };
 
@@ -46,6 +46,13 @@ impl CapacityCheck {
         self.allowances[resource].push(Allowance { capacity, until });
     }
 
+    /// Allows only what is booked until these leases have expired: the sum of all leases never grows
+    /// above the capacity.
+    pub(super) fn allow_booked(&mut self, resource: usize, booked: f64, until: Moment) {
+        self.allowances[resource].clear();
+        self.allow(resource, booked, until);
+    }
+
     fn check(
         &mut self,
         resource: usize,
@@ -74,6 +81,18 @@ impl CapacityCheck {
     }
 }
 
+/// Whether an event may change what clients may use, or what is booked for nodes. Leases that end
+/// are noticed with the next one.
+pub(super) fn moves_leases(event: &Event) -> bool {
+    let Event::Deliver { message, .. } = event else {
+        return false;
+    };
+    matches!(
+        message,
+        Message::Response { .. } | Message::NodeRequest { .. } | Message::NodeRelease(_)
+    )
+}
+
 impl Simulation {
     /// Checks that the clients may together use no more than the capacity.
     pub(super) fn check_capacity(&mut self) -> Result<(), BrokenInvariant> {
@@ -88,6 +107,60 @@ impl Simulation {
                 .check(resource, capacity, usable, self.time)?;
         }
         Ok(())
+    }
+
+    /// Checks that the clients of each node, and of the nodes below it, may use no more than the
+    /// node's parent has booked for it. A parent that learns does not know all leases.
+    pub(super) fn check_nodes(&mut self) -> Result<(), BrokenInvariant> {
+        if self.nodes.len() == 1 || self.node_violation.is_some() {
+            return Ok(());
+        }
+        for resource in 0..self.limits.len() {
+            let mut sums = vec![0.0; self.nodes.len()];
+            for client in &self.clients {
+                let usable = client.usable[resource].at(self.time);
+                let mut above = Some(self.servers[client.servers.start].membership.index);
+                while let Some(node) = above.filter(|_| usable > 0.0) {
+                    sums[node] += usable;
+                    above = self.nodes[node].parent;
+                }
+            }
+            let id = resource_id(resource);
+            for (node, usable) in sums.into_iter().enumerate() {
+                let parent = self.nodes[node].parent.filter(|_| usable > 0.0);
+                let Some(master) = parent.and_then(|it| self.newest_master(it)) else {
+                    continue;
+                };
+                let name = &self.nodes[node].name;
+                let booked = self.servers[master].booked(&id, Some(name), self.time);
+                self.stats.node_checks += u64::from(booked.is_some());
+                if let Some(booked) = booked
+                    && usable > booked * (1.0 + TOLERANCE)
+                {
+                    return Err(BrokenInvariant {
+                        invariant: Invariant::NodeCapacity,
+                        detail: format!(
+                            "{id}: clients of {name} may use {usable}, server {master} has booked \
+                             {booked}"
+                        ),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The server of a node with the newest reign. It may be paused.
+    fn newest_master(&self, node: usize) -> Option<usize> {
+        let servers = self.nodes[node].servers.clone();
+        let masters = servers.filter(|it| self.servers[*it].epoch().is_some());
+        masters.max_by_key(|it| self.servers[*it].epoch())
+    }
+
+    /// The amount that is booked at the root, if all leases are known there.
+    pub(super) fn booked_at_root(&mut self, resource: usize) -> Option<f64> {
+        let master = self.newest_master(0)?;
+        self.servers[master].booked(&resource_id(resource), None, self.time)
     }
 
     /// Checks the hints that a server sends to a client.

@@ -277,6 +277,8 @@ impl Simulation {
                 Action::Began { inherits } => {
                     self.record(|| format!("server {index} is master, inherits: {inherits}"));
                     self.stats.masterships += 1;
+                    let level = self.servers[index].membership.level;
+                    self.stats.node_masterships += u64::from(level > 0);
                     self.stats.handovers += u64::from(inherits);
                 }
                 Action::Ended(reason) => {

@@ -120,15 +120,18 @@ impl Simulation {
     /// Activates a new document on every server.
     pub(in crate::simulation) fn reload(&mut self, limits: Vec<Limit>) {
         self.document = limits::document(&limits);
-        for (resource, (old, new)) in self.limits.iter().zip(&limits).enumerate() {
+        for (resource, new) in limits.iter().enumerate() {
+            let old = self.limits[resource];
             if new.capacity < old.capacity {
                 self.stats.capacity_cuts += 1;
                 // A server that crashes now learns for one lease, and lets holders keep their
-                // capacity for another.
+                // capacity for another. Leases of lower levels end with those of the root.
                 let seconds = 4.0 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
-                let seconds = seconds * self.levels();
                 let until = self.time.after_seconds(seconds);
-                self.capacity_check.allow(resource, old.capacity, until);
+                match self.booked_at_root(resource) {
+                    Some(booked) => self.capacity_check.allow_booked(resource, booked, until),
+                    None => self.capacity_check.allow(resource, old.capacity, until),
+                }
             }
         }
         self.limits = limits;

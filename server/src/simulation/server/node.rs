@@ -146,6 +146,9 @@ impl NodeState {
                 resource.answer.gets.lease_length = Seconds::saturating(length);
             };
             match without {
+                Rule::ParentLeaseFromSendTime => {
+                    set_length(length + now.seconds_since(sent));
+                }
                 Rule::ParentLeaseEnd => set_length(4.0 * length),
                 Rule::StatedDuration
                     if told.is_none() && resource.answer.reason == Reason::Pending =>
