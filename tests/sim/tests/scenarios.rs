@@ -1,6 +1,7 @@
 //! The original Doorman's scenarios, and what faults and patterns of a scenario do.
 
 #![expect(
+    clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a panic fails the test, and the figures are for readers"
