@@ -224,7 +224,7 @@ impl Entry {
         self.demands().map(|placed| placed.demand().weight).sum()
     }
 
-    fn is_client(&self) -> bool {
+    pub(super) fn is_client(&self) -> bool {
         self.kind == HolderKind::Client
     }
 

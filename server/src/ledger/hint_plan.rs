@@ -134,7 +134,7 @@ impl Resource {
             chosen: Chosen::new(),
             now,
         };
-        planner.hint_oldest(f64::INFINITY, now);
+        planner.hint_oldest(f64::INFINITY, now, 0.0);
         let chosen = planner.chosen;
         self.hints = Some(state);
         chosen
@@ -420,7 +420,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         probe.last_excess = excess;
         probe.next = now.after_seconds(probe.gap);
         let (next, gap, since) = (probe.next, probe.gap, probe.since);
-        if self.hint_oldest(excess, since) == 0 {
+        if self.hint_oldest(excess, since, first_gap) == 0 {
             // All have reported since the rounds began, so the excess is real.
             self.state.probe.since = now;
             self.state.probe.first_excess = excess;
@@ -431,7 +431,8 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
     }
 
     /// One round of probes, until the leases of the hinted holders cover `excess`.
-    fn hint_oldest(&mut self, mut excess: f64, since: Moment) -> usize {
+    /// A client's report is not doubted for `fresh` seconds.
+    fn hint_oldest(&mut self, mut excess: f64, since: Moment, fresh: f64) -> usize {
         let tuning = self.resource.terms.tuning();
         let before = self.chosen.len();
         let mut aside = SmallVec::<[EntrySlot; 8]>::new();
@@ -446,9 +447,14 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             let Some(entry) = self.resource.entries.at(slot) else {
                 break;
             };
-            let is_old = entry.last_decision.is_none_or(|last| {
-                last.at < since && last.at.after_seconds(tuning.probe_gap) <= self.now
-            });
+            // A node may have reported just now what its holders reported long ago.
+            let fresh = match entry.is_client() {
+                true => fresh,
+                false => 0.0,
+            };
+            let is_old = entry
+                .last_decision
+                .is_none_or(|last| last.at < since && last.at.after_seconds(fresh) <= self.now);
             let booked = entry.booking.amount(self.now);
             if !is_old {
                 self.state.set_aside(Order::Booked, slot.index());

@@ -36,11 +36,6 @@ const CLIENT_PAUSE: f64 = 0.02 + 0.01;
 /// Seconds between two early reports of a node to its parent.
 const NODE_PAUSE: f64 = 0.02;
 
-/// A server does not doubt a demand that was reported less than 0.1 s ago. It asks for it in later
-/// rounds, 0.1 s and then 0.2 s apart: a node may have reported just now what its client had reported
-/// before its demand fell.
-const DOUBT_ROUNDS: f64 = 0.1 + 0.2;
-
 /// Moves the large demand from the first client to one of the other region. Returns the seconds from
 /// the change of the demand to the request of the client that wants more, and until that client has
 /// its share: infinity if it does not ask, or does not get it.
@@ -78,24 +73,18 @@ fn demand_moves_between_regions_in_few_round_trips() {
             for seed in 1..=100 {
                 let (asked, served) = shift(seed, &plan);
                 assert!(asked <= CLIENT_PAUSE, "seed {seed}: {asked}");
-                let at_most = longest + DOUBT_ROUNDS;
-                assert!(served <= at_most, "seed {seed}: {served} > {at_most}");
+                assert!(served <= longest, "seed {seed}: {served} > {longest}");
                 all.push(served);
             }
             all.sort_unstable_by(f64::total_cmp);
-            let late = all.iter().filter(|served| **served > longest).count();
             let milliseconds = |seconds: f64| 1e3 * seconds;
             println!(
                 "proportional: {is_proportional}, round trip {} ms: {} ms after the change of the \
-                 demand at the median, {} ms at most; {late} of {} later than {} ms",
+                 demand at the median, {} ms at most",
                 milliseconds(round_trip),
                 milliseconds(all[all.len() / 2]),
                 milliseconds(all[all.len() - 1]),
-                all.len(),
-                milliseconds(longest)
             );
-            // Few clients or nodes have reported in the tenth of a second before the change.
-            assert!(late <= all.len() / 20, "{all:?}");
         }
     }
 }
