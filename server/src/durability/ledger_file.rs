@@ -203,8 +203,7 @@ fn restore(
         // A later master has granted leases that are not in this text.
         return Ok(None);
     }
-    // When the time of the stop is unknown, leases of holders count from now, which is the latest
-    // time. Safety rule: leases from the parent count from the earliest one, or else do not count.
+    // The latest and the earliest time of the stop.
     let (stopped, earliest) = match written {
         Written::InBoot(boot) if header.boot == format!("{:032x}", boot.0) => {
             let stopped = Moment::from_nanos(header.stopped).min(now);
@@ -225,10 +224,7 @@ fn restore(
             break;
         }
         let mut record: ResourceRecord = parse(&line?)?;
-        record.parent = record.parent.zip(earliest).map(|(mut parent, earliest)| {
-            parent.shorten(stopped.since(earliest));
-            parent
-        });
+        record.shorten_parent(earliest, stopped);
         ledger.restore(&record, stopped).map_err(|rule| {
             LedgerTextError::Corrupted(format!("the identifier of a holder {rule}"))
         })?;

@@ -1,8 +1,6 @@
 //! Snapshot of the ledger, from a server that stops cleanly to its successor. Records hold
 //! durations relative to the stop, because another process cannot interpret a [`Moment`].
 
-use std::time::Duration;
-
 use doorman_openapi::{
     Balance, Band, Capacity, ClientId, HolderKind, InvalidId, Moment, NodeId, Reason, ResourceId,
     Seq, ServerResourceResponse,
@@ -60,11 +58,20 @@ pub struct ParentRecord {
     pub learning_left: u64,
 }
 
-impl ParentRecord {
-    /// Shortens the leases from the parent.
-    pub fn shorten(&mut self, by: Duration) {
-        let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        for lease in [&mut self.newest, &mut self.older] {
+impl ResourceRecord {
+    /// Safety rule: where the time of the stop is not known, leases of holders count from the latest
+    /// time, `stopped`, and leases from the parent from the `earliest` one; without one they do not
+    /// count.
+    pub fn shorten_parent(&mut self, earliest: Option<Moment>, stopped: Moment) {
+        let Some(earliest) = earliest else {
+            self.parent = None;
+            return;
+        };
+        let Some(parent) = &mut self.parent else {
+            return;
+        };
+        let by = nanos_between(earliest, stopped);
+        for lease in [&mut parent.newest, &mut parent.older] {
             lease.left = lease.left.saturating_sub(by);
         }
     }

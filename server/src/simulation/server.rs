@@ -156,8 +156,8 @@ pub(super) struct Server {
     /// Requests that wait for the parent.
     pending: Vec<PendingRequest>,
     actions: Vec<Action>,
-    /// The epoch for which it fetches a ledger.
-    fetching: Option<Epoch>,
+    /// The epoch for which it fetches a ledger, and since when.
+    fetching: Option<(Epoch, Moment)>,
     /// For the next reign.
     fetched: Option<Ledger>,
     /// The reign that it offers to the next master after a resignation.

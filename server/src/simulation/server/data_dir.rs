@@ -67,15 +67,19 @@ impl Snapshot {
         Self { taken, ..self }
     }
 
-    /// Restores into an empty ledger. Returns the end of the last lease.
-    pub(super) fn restore(&self, ledger: &mut Ledger, now: Moment) -> Moment {
+    /// Restores into an empty ledger. It was requested at `requested`. Returns the end of the last
+    /// lease.
+    pub(super) fn restore(&self, ledger: &mut Ledger, requested: Moment, now: Moment) -> Moment {
         let stopped = self.taken.unwrap_or(now);
+        let earliest = self.taken.unwrap_or(requested);
         if let Some(learning) = self.learning {
             ledger.restore_learning(learning, stopped);
         }
         for record in &self.resources {
+            let mut record = record.clone();
+            record.shorten_parent(Some(earliest), stopped);
             ledger
-                .restore(record, stopped)
+                .restore(&record, stopped)
                 .expect("the names are valid");
         }
         let holders = self.resources.iter().flat_map(|it| &it.holders);

@@ -94,7 +94,7 @@ impl Server {
             let left = self.data_dir.ledger.take();
             let left = left.filter(|it| Some(it.epoch) == found.last_epoch);
             let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
-            let restored = left.map(|it| it.restore(&mut ledger, now));
+            let restored = left.map(|it| it.restore(&mut ledger, now, now));
             let election = Alone::new(&found, restored, epoch, address, self.longest, now);
             let (ends, longest) = election.term().bound;
             self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
@@ -189,7 +189,7 @@ impl Server {
                     self.actions.push(action);
                 }
                 Effect::FetchLedger { source, epoch } => {
-                    self.fetching = Some(epoch);
+                    self.fetching = Some((epoch, now));
                     self.actions.push(Action::FetchLedger { source, epoch });
                 }
                 Effect::Begin(term) => self.begin(term, now),
@@ -280,13 +280,13 @@ impl Server {
         time: Moment,
     ) {
         // The first answer counts.
-        if self.fetching.take_if(|it| *it == epoch).is_none() {
+        let Some((_, requested)) = self.fetching.take_if(|(fetching, _)| *fetching == epoch) else {
             return;
-        }
+        };
         let now = self.clock.local(time);
         self.fetched = snapshot.map(|snapshot| {
             let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
-            snapshot.restore(&mut ledger, now);
+            snapshot.restore(&mut ledger, requested, now);
             ledger
         });
         let is_fetched = self.fetched.is_some();
