@@ -133,12 +133,12 @@ fn capacity_needs_deadlines_counted_from_sending() {
 
 #[test]
 fn capacity_needs_guarded_writes() {
-    assert_seed_breaks_without(Rule::GuardedWrites, 147);
+    assert_seed_breaks_without(Rule::GuardedWrites, 18_750);
 }
 
 #[test]
 fn capacity_needs_growing_claims_unconfirmed() {
-    assert_seed_breaks_without(Rule::GrowingClaim, 2337);
+    assert_seed_breaks_without(Rule::GrowingClaim, 19_443);
 }
 
 // No seed is known that fails without `BoundAnswerInTime` or `StatedDuration`: it takes several rare
