@@ -141,8 +141,8 @@ fn capacity_needs_growing_claims_unconfirmed() {
     assert_seed_breaks_without(Rule::GrowingClaim, 19_443);
 }
 
-// No seed is known that fails without `BoundAnswerInTime` or `StatedDuration`: it takes several rare
-// faults at once. Scripted tests of the election and of the ledger (`parents`) cover them.
+// No seed is known that fails without `BoundAnswerInTime` or `StatedDuration`: it takes several
+// rare faults at once. Scripted tests of the election and of the ledger (`parents`) cover them.
 necessary_rules! {
     capacity_needs_leases_counted_from_sending: LeaseFromSendTime => Capacity,
     capacity_needs_old_and_new_grant_booked: CombinedBooking => Capacity,

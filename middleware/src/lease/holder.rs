@@ -126,7 +126,8 @@ impl Holder {
 
     /// One of few holders of its server, on which others depend. It pauses at most 250 ms after a
     /// failed request, and confirms its claims at a new master when that says so. By default these
-    /// requests are spread over a refresh interval and more, because a fleet would send them at once.
+    /// requests are spread over a refresh interval and more, because a fleet would send them at
+    /// once.
     #[must_use]
     pub fn one_of_few(self) -> Self {
         Self {

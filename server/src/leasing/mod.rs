@@ -31,7 +31,7 @@ use crate::{
 const YIELD: Duration = Duration::from_millis(1);
 
 /// How long a request waits for the parent node.
-const PARENT_PATIENCE: Duration = Duration::from_secs(1);
+const PARENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the ledger cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,8 +250,8 @@ impl SharedLedger {
         let Some(parent) = &self.parent else {
             return Ok(());
         };
-        let patience = tokio::time::sleep(PARENT_PATIENCE);
-        tokio::pin!(patience);
+        let timeout = tokio::time::sleep(PARENT_TIMEOUT);
+        tokio::pin!(timeout);
         loop {
             let mut answers = parent.answers.subscribe();
             let (mut is_awaited, mut from) = (false, Some(0));
@@ -266,7 +266,7 @@ impl SharedLedger {
             tokio::select! {
                 // The sender lives as long as this.
                 _ = answers.changed() => {}
-                () = &mut patience => {
+                () = &mut timeout => {
                     let may_have_lost =
                         self.with(|ledger, now| ledger.may_have_lost_leases(now))?;
                     return if may_have_lost { Err(NotGranted::NoParent) } else { Ok(()) };

@@ -57,7 +57,7 @@ pub(super) enum SharedFeedback {
     /// SHARED_BUCKET.
     Bucket(SharedBucket),
     /// SUPPRESSION, by the parent node.
-    Told(Probability),
+    FromParent(Probability),
 }
 
 impl SharedFeedback {
@@ -82,7 +82,7 @@ impl SharedFeedback {
     }
 
     /// The feedback of a parent node, beside which holders have used `unreported` already.
-    pub(super) fn told(
+    pub(super) fn from_parent(
         feedback: Feedback,
         unreported: f64,
         terms: &ResourceTerms,
@@ -90,7 +90,7 @@ impl SharedFeedback {
     ) -> Self {
         match feedback {
             Feedback::None => Self::None,
-            Feedback::AdmissionProbability(probability) => Self::Told(probability),
+            Feedback::AdmissionProbability(probability) => Self::FromParent(probability),
             Feedback::Balance(balance) => {
                 let balance = balance.get() - unreported;
                 Self::Bucket(SharedBucket::with_balance(balance, terms.rate(), now))
@@ -114,7 +114,7 @@ impl SharedFeedback {
     /// Sets the demand of all holders from now on.
     pub(super) fn set_demand(&mut self, wants: f64, terms: &ResourceTerms, now: Moment) {
         match self {
-            Self::None | Self::Told(_) => {}
+            Self::None | Self::FromParent(_) => {}
             Self::Demand(demand) => demand.observe(wants, now),
             Self::Bucket(bucket) => {
                 bucket.set_demand(wants / terms.per(), bucket_terms(terms), now);
@@ -145,7 +145,7 @@ impl SharedFeedback {
                 let probability = demand.admission_probability(terms.capacity(), now);
                 Feedback::AdmissionProbability(Probability::saturating(probability))
             }
-            Self::Told(probability) => Feedback::AdmissionProbability(*probability),
+            Self::FromParent(probability) => Feedback::AdmissionProbability(*probability),
             Self::Bucket(bucket) => {
                 Feedback::Balance(Balance::saturating(bucket.balance(terms.rate(), now)))
             }
@@ -155,7 +155,7 @@ impl SharedFeedback {
     /// From when on a new state would be the same as this one, so that it can be dropped.
     pub(super) fn droppable_from(&self, terms: &ResourceTerms) -> Moment {
         match self {
-            Self::None | Self::Demand(_) | Self::Told(_) => Moment::ORIGIN,
+            Self::None | Self::Demand(_) | Self::FromParent(_) => Moment::ORIGIN,
             Self::Bucket(bucket) => bucket.full_at(terms.rate()),
         }
     }

@@ -66,8 +66,8 @@ impl Learning {
         self.booked.total() + self.unheard(granted)
     }
 
-    /// The part of what is `booked` for all holders that is booked for those that have not confirmed
-    /// their claims.
+    /// The part of what is `booked` for all holders that is booked for those that have not
+    /// confirmed their claims.
     pub(super) fn unconfirmed(&self, booked: f64) -> f64 {
         (booked - self.booked.total()).max(0.0)
     }

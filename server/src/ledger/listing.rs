@@ -328,7 +328,7 @@ impl LiveResource {
         ResourceView {
             resource_id: self.id.clone(),
             capacity: match &parent {
-                // A lease of the parent is what holders share.
+                // A lease from the parent is what holders share.
                 Some(parent) if terms.rule().divides() => template.map(|_| parent.has),
                 _ => template.map(|template| template.capacity()),
             },

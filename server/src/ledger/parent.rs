@@ -1,7 +1,7 @@
 //! Leases that a node has from its parent, for one resource.
 //!
 //! The parent's response gives the capacity and all other terms of the resource. The node keeps the
-//! newest lease of the parent, which its own algorithm divides, and an older one that covers what
+//! newest lease from the parent, which its own algorithm divides, and an older one that covers what
 //! was granted before the newest one was smaller.
 
 use doorman_openapi::{
@@ -154,7 +154,7 @@ impl ParentLease {
         rest.filter(|rest| rest.amount > 0.0)
     }
 
-    /// No claim lasts longer than the leases of the parent.
+    /// No claim lasts longer than the leases from the parent.
     pub(super) fn end(&self, end: Moment, now: Moment) -> Moment {
         end.min(self.newest.end.max(self.older.end)).max(now)
     }
@@ -194,12 +194,12 @@ impl ParentLease {
         }
     }
 
-    /// Whether the parent has leased 0 only because it knew of no demand, or because more will come.
-    /// Holders keep what an older lease covers.
-    pub(super) fn is_none_yet(&self, now: Moment) -> bool {
+    /// Whether the parent has leased 0 only because it knew of no demand, or because more will
+    /// come. Holders keep what an older lease covers.
+    pub(super) fn has_temporary_zero_lease(&self, now: Moment) -> bool {
         let reason = self.last.as_ref().map(|it| it.answer.reason);
-        let is_said = matches!(reason, Some(Reason::Granted | Reason::Pending));
-        is_said && self.is_leased(now) && self.capacity(now) == 0.0
+        let is_temporary = matches!(reason, Some(Reason::Granted | Reason::Pending));
+        is_temporary && self.is_leased(now) && self.capacity(now) == 0.0
     }
 
     /// The most that a previous master may have granted.
@@ -226,8 +226,8 @@ impl ParentLease {
         }
     }
 
-    /// The most that all holders have: what is `booked` for them, or, while this master learns, what
-    /// is booked for those that are confirmed, and the rest of what the parent stated.
+    /// The most that all holders have: what is `booked` for them, or, while this master learns,
+    /// what is booked for those that are confirmed, and the rest of what the parent stated.
     pub(super) fn most_of_all(
         &self,
         booked: f64,
@@ -557,7 +557,7 @@ impl Resource {
             (None, Some(balance)) => Feedback::Balance(balance),
             (None, None) => return,
         };
-        self.feedback = SharedFeedback::told(feedback, unreported, &self.terms, now);
+        self.feedback = SharedFeedback::from_parent(feedback, unreported, &self.terms, now);
         self.feedback
             .set_demand(self.demands.total().wants, &self.terms, now);
     }

@@ -1,7 +1,7 @@
 //! The ledger of a node that leases its capacity from a parent node.
 //!
-//! `upstream` asks the parent and passes its responses on. Until the parent has answered, the demand
-//! of holders is registered without a decision.
+//! `upstream` asks the parent and passes its responses on. Until the parent has answered, the
+//! demand of holders is registered without a decision.
 
 use std::{
     collections::{BTreeSet, HashMap},

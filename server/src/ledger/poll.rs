@@ -123,8 +123,8 @@ impl Poll {
         was_open
     }
 
-    /// Ends the poll of a holder that has no leases any more, unless it is open. The holder may come
-    /// back at once, so the spacing is kept.
+    /// Ends the poll of a holder that has no leases any more, unless it is open. The holder may
+    /// come back at once, so the spacing is kept.
     pub(super) fn end_unless_open(&mut self, now: Moment) {
         if self.open.is_none() {
             self.ends = self.ends.min(now.max(self.next_batch_at));

@@ -30,8 +30,8 @@ const NOTABLE: f64 = 0.05;
 /// If demand exceeds the capacity, holders report soon that they gave up more than this part of it.
 const AWAITED: f64 = 0.005;
 
-/// When a holder reports what it gave up, in seconds, while the node owes it to its parent, and when
-/// a node confirms its claim.
+/// When a holder reports what it gave up, in seconds, while the node owes it to its parent, and
+/// when a node confirms its claim.
 pub(super) const NODE_INTERVAL: f64 = 0.1;
 
 /// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
@@ -140,7 +140,7 @@ impl Resource {
         }
     }
 
-    /// Of the parent node's newest lease.
+    /// Divides the capacity of the current lease from the parent node.
     pub(super) fn follow_parent(&mut self, now: Moment) {
         if let Some(parent) = &self.parent {
             self.terms.set_leased(parent.capacity(now));
@@ -335,8 +335,8 @@ impl Resource {
             return own;
         };
         let mut levels = parent.levels().to_vec();
-        let is_told = |of: &FillLevel| levels.iter().any(|it| it.priority == of.priority);
-        let rest: Vec<_> = own.into_iter().filter(|own| !is_told(own)).collect();
+        let is_from_parent = |of: &FillLevel| levels.iter().any(|it| it.priority == of.priority);
+        let rest: Vec<_> = own.into_iter().filter(|own| !is_from_parent(own)).collect();
         levels.extend(rest);
         levels
     }
@@ -541,7 +541,11 @@ impl Resource {
             let mut goal = wants;
             let (capacity, reason) = if terms.is_blocked() {
                 (0.0, Reason::Blocked)
-            } else if parent.as_ref().is_some_and(|it| it.is_none_yet(now)) && wants > 0.0 {
+            } else if parent
+                .as_ref()
+                .is_some_and(|it| it.has_temporary_zero_lease(now))
+                && wants > 0.0
+            {
                 (held.min(wants), Reason::Pending)
             } else if is_unknown {
                 // Safety rule: not `outstanding`, which the holder would claim as its lease then.

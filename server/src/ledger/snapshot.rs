@@ -59,9 +59,9 @@ pub struct ParentRecord {
 }
 
 impl ResourceRecord {
-    /// Safety rule: where the time of the stop is not known, leases of holders count from the latest
-    /// time, `stopped`, and leases from the parent from the `earliest` one; without one they do not
-    /// count.
+    /// Safety rule: where the time of the stop is not known, leases of holders count from the
+    /// latest time, `stopped`, and leases from the parent from the `earliest` one; without one they
+    /// do not count.
     pub fn shorten_parent(&mut self, earliest: Option<Moment>, stopped: Moment) {
         let Some(earliest) = earliest else {
             self.parent = None;
@@ -332,7 +332,7 @@ impl Resource {
 impl SharedFeedback {
     fn snapshot(&self, terms: &ResourceTerms, now: Moment) -> Option<FeedbackRecord> {
         match self {
-            Self::None | Self::Told(_) => None,
+            Self::None | Self::FromParent(_) => None,
             Self::Demand(demand) => {
                 let (slots, began_ago) = demand.clone().into_slots(now);
                 Some(FeedbackRecord::Demand { slots, began_ago })
@@ -366,7 +366,7 @@ impl SharedFeedback {
             (Self::Demand(demand), FeedbackRecord::Demand { slots, began_ago }) => {
                 **demand = RecentDemand::from_slots(slots, *began_ago, stopped);
             }
-            (Self::None | Self::Bucket(_) | Self::Demand(_) | Self::Told(_), _) => {}
+            (Self::None | Self::Bucket(_) | Self::Demand(_) | Self::FromParent(_), _) => {}
         }
     }
 }

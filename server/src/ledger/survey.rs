@@ -9,7 +9,7 @@ use super::{Ledger, keys::ResourceKey, largest::Largest, parent::ParentLease};
 pub struct Survey {
     /// Resources with more booked than their capacity, after an operator lowered it.
     pub over_capacity: usize,
-    /// Resources without a lease of the parent node; `None` at the root.
+    /// Resources without a lease from the parent node; `None` at the root.
     pub unleased: Option<usize>,
     /// By demand, rates per second. A changed `per` counts from the resource's next refresh.
     largest: Largest<ResourceKey>,

@@ -1,9 +1,9 @@
 //! The side of a node that leases its capacity from a parent node.
 //!
-//! [`Upstream`] is a pure state machine, which the simulation runs too. The
-//! [`Holder`] of the layer decides when to ask which server; the ledger says what to ask for, and
-//! takes the responses. There is one per reign. `task` is the task around it, `parent_node` the state of the
-//! parent for views and metrics.
+//! [`Upstream`] is a pure state machine, which the simulation runs too. The [`Holder`] of the layer
+//! decides when to ask which server; the ledger says what to ask for, and takes the responses.
+//! There is one per reign. `task` is the task around it, `parent_node` the state of the parent for
+//! views and metrics.
 
 mod parent_node;
 mod task;
@@ -298,7 +298,7 @@ impl Upstream {
                 }
             }
         }
-        // What timed out is known to the holder only.
+        // The holder drops requests that time out without an event.
         let oldest = now.as_nanos().saturating_sub(600_000_000_000);
         self.in_flight.retain(|_, sent| sent.as_nanos() >= oldest);
     }

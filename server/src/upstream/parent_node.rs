@@ -218,7 +218,7 @@ impl ParentNode {
         let answered = self.state().answered.unwrap_or(self.started);
         registry.register_with_unit(
             "parent_last_answer_age",
-            "Time since the parent node last answered, or since the start",
+            "Time since the last successful response of the parent node, or since the start",
             Unit::Seconds,
             ConstGauge::new(now.seconds_since(answered)),
         );

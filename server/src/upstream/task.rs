@@ -139,7 +139,7 @@ impl UpstreamTask {
                 }
                 Some(answer) = self.releases.next() => {
                     if let Err((_, reason)) = answer {
-                        tracing::info!(reason, "leases of the parent not released; they will expire");
+                        tracing::info!(reason, "cannot release leases from the parent; they will expire");
                     }
                 }
                 Some((endpoint, answer)) = self.polls.next() => self.on_hints(endpoint, answer),

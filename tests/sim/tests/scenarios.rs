@@ -180,8 +180,8 @@ fn clients_of_a_tree_hold_the_capacity_through_a_spike() {
 }
 
 /// 0.923 in the simulation of the original, and 36 overshoots an hour. This is the first quarter of
-/// the hour, because a whole one takes most of a minute without optimization: one seed runs it here,
-/// and `doorman simulate` many.
+/// the hour, because a whole one takes most of a minute without optimization: one seed runs it
+/// here, and `doorman simulate` many.
 #[test]
 fn clients_of_a_tree_hold_the_capacity_through_mishaps() {
     let text = read_text("scenario-seven");

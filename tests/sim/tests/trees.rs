@@ -36,9 +36,9 @@ const CLIENT_PAUSE: f64 = 0.02 + 0.01;
 /// Seconds between two early reports of a node to its parent.
 const NODE_PAUSE: f64 = 0.02;
 
-/// Moves the large demand from the first client to one of the other region. Returns the seconds from
-/// the change of the demand to the request of the client that wants more, and until that client has
-/// its share: infinity if it does not ask, or does not get it.
+/// Moves the large demand from the first client to one of the other region. Returns the seconds
+/// from the change of the demand to the request of the client that wants more, and until that
+/// client has its share: infinity if it does not ask, or does not get it.
 fn shift(seed: u64, plan: &FleetPlan) -> (f64, f64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut fleet = Fleet::new(seed, plan);

@@ -101,7 +101,7 @@ fn every_flag_has_a_variable_and_every_help_examples() {
 }
 
 /// Documents that name flags and variables.
-const DOCUMENTS: [&str; 22] = [
+const DOCUMENTS: [&str; 23] = [
     "README.md",
     "SECURITY.md",
     "CHANGELOG.md",
@@ -116,6 +116,7 @@ const DOCUMENTS: [&str; 22] = [
     "docs/RULES.md",
     "docs/LEASES.md",
     "docs/SIMULATION.md",
+    "docs/TREE.md",
     "deploy/container/Dockerfile",
     "deploy/kubernetes/kustomization.yaml",
     "deploy/kubernetes/service-accounts.yaml",

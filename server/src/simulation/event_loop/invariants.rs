@@ -46,8 +46,8 @@ impl CapacityCheck {
         self.allowances[resource].push(Allowance { capacity, until });
     }
 
-    /// Allows only what is booked until these leases have expired: the sum of all leases never grows
-    /// above the capacity.
+    /// Allows only what is booked until these leases have expired: the sum of all leases never
+    /// grows above the capacity.
     pub(super) fn allow_booked(&mut self, resource: usize, booked: f64, until: Moment) {
         self.allowances[resource].clear();
         self.allow(resource, booked, until);
