@@ -27,7 +27,7 @@ struct Stub {
 enum Below {
     /// The resource has none: it is not live.
     NotFound,
-    /// A node that states no address.
+    /// A node that reports no address.
     WithoutAddress(String),
     /// A node at this address.
     At(String, String),
@@ -168,7 +168,7 @@ async fn node_without_an_address_is_named() {
     let root = Stub::with("root", Below::WithoutAddress("eu".to_owned())).await;
     let shown = call(&root.address, "show db --tree").await.unwrap();
     assert!(shown.contains("\neu\tnode\t3\t4\t4\t"), "{shown}");
-    assert!(shown.ends_with("\t-; it states no address\n"), "{shown}");
+    assert!(shown.ends_with("\t-; the node reports no address\n"), "{shown}");
     assert_eq!(root.counts().0, 3, "discovery, resource and leases");
 }
 
@@ -191,7 +191,7 @@ async fn depth_of_the_tree_is_limited() {
     };
     assert!(row("n10").unwrap().starts_with(&"  ".repeat(9)), "{shown}");
     let limit = row("n11").unwrap();
-    assert!(limit.ends_with("; more than 10 levels"), "{shown}");
+    assert!(limit.ends_with("; not asked: more than 10 levels"), "{shown}");
     assert_eq!(row("n12"), None, "{shown}");
     let asked: Vec<_> = requests.iter().map(|it| it.load(SeqCst) > 0).collect();
     let expected: Vec<_> = (0..13).rev().map(|level| level <= 10).collect();
@@ -241,7 +241,7 @@ async fn json_nests_holders_of_nodes() {
     }
     assert_eq!(*level, Value::Null);
     let last = &json["leases"][0]["below"]["leases"][0]["below"]["leases"][0];
-    assert_eq!(last["not_shown"], "it states no address", "{json}");
+    assert_eq!(last["not_shown"], "the node reports no address", "{json}");
 }
 
 /// The node `eu` below a server.
