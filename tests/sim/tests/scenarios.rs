@@ -349,7 +349,8 @@ fn longest_recovery(name: &str, scenario: &Scenario, from: usize, check: impl Fn
 /// All regions are lost for twice the length of their leases.
 #[test]
 fn tree_recovers_from_loss_of_a_whole_level() {
-    for kind in ["partition_node", "lose_master"] {
+    // A request that is lost just before the end of a partition times out after two seconds.
+    for (kind, most) in [("partition_node", 3), ("lose_master", 2)] {
         let faults = format!(
             "faults:
   - {{kind: {kind}, at: 40, for: 40, node: region-0}}
@@ -360,7 +361,7 @@ fn tree_recovers_from_loss_of_a_whole_level() {
             assert_eq!(run.samples[62].resources[0].held, 0.0, "{kind}");
         };
         let longest = longest_recovery(kind, &three_levels(&faults), 80, leases_end);
-        assert!(longest <= 2, "{kind}: {longest}");
+        assert!(longest <= most, "{kind}: {longest}");
     }
 }
 

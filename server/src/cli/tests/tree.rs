@@ -168,7 +168,10 @@ async fn node_without_an_address_is_named() {
     let root = Stub::with("root", Below::WithoutAddress("eu".to_owned())).await;
     let shown = call(&root.address, "show db --tree").await.unwrap();
     assert!(shown.contains("\neu\tnode\t3\t4\t4\t"), "{shown}");
-    assert!(shown.ends_with("\t-; the node reports no address\n"), "{shown}");
+    assert!(
+        shown.ends_with("\t-; the node reports no address\n"),
+        "{shown}"
+    );
     assert_eq!(root.counts().0, 3, "discovery, resource and leases");
 }
 
@@ -191,7 +194,10 @@ async fn depth_of_the_tree_is_limited() {
     };
     assert!(row("n10").unwrap().starts_with(&"  ".repeat(9)), "{shown}");
     let limit = row("n11").unwrap();
-    assert!(limit.ends_with("; not asked: more than 10 levels"), "{shown}");
+    assert!(
+        limit.ends_with("; not asked: more than 10 levels"),
+        "{shown}"
+    );
     assert_eq!(row("n12"), None, "{shown}");
     let asked: Vec<_> = requests.iter().map(|it| it.load(SeqCst) > 0).collect();
     let expected: Vec<_> = (0..13).rev().map(|level| level <= 10).collect();
