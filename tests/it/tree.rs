@@ -189,7 +189,7 @@ impl Tree {
         assert!(are_close(&held, &shares(CAPACITY, EQUAL)), "{held:?}");
     }
 
-    /// What the root's nodes may have.
+    /// The sum booked at the root for its nodes.
     fn booked_at_root(&self) -> f64 {
         let server = self.root.master.server;
         let body = self.root.node.get(server, "/v1/resources/db/leases");

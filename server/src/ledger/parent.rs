@@ -73,7 +73,7 @@ struct Reported {
     is_asked: bool,
     wants: f64,
     outstanding: f64,
-    /// What the node claimed to have, if those were claims of its holders.
+    /// The claims of holders that the node passed on as its own claim; 0 if it knew its leases.
     claims: f64,
     used: f64,
 }
@@ -218,7 +218,8 @@ impl ParentLease {
         }
     }
 
-    /// What a previous master may have granted, as the parent stated it; 0 if nothing, or unknown.
+    /// The amount that a previous master may have granted, as the parent stated it; 0 if nothing, or
+    /// unknown.
     pub(super) fn stated(&self) -> f64 {
         match self.knowledge {
             Knowledge::Leases => self.stated,
@@ -525,8 +526,7 @@ impl Resource {
                     let drift = doorman_openapi::CLOCK_DRIFT * doorman_openapi::CLOCK_DRIFT;
                     EarlierLeases::Until(now.after_seconds(length.get() * drift))
                 }
-                // What the parent had leased to the node has ended, and so have all leases of the
-                // node.
+                // The earlier lease from the parent has ended, and so have all leases of the node.
                 Knowledge::Leases | Knowledge::NoLease if length > Seconds::ZERO => {
                     EarlierLeases::None
                 }

@@ -512,8 +512,8 @@ impl Resource {
         };
         let held = book_claim(entry, ask, claim_limit, now);
 
-        // What is booked since this master of the node asked first is its own, although it has not
-        // got the answer.
+        // Leases since the first request of this master of the node are its own, although it may not
+        // have received the response.
         let is_of_predecessor = booked_before > 0.0 && now < entry.predecessor_until;
         let asks_as_new_master = ask.has == Has::Unknown && (is_unknown || is_of_predecessor);
         // A pending holder may refresh early. A lease from before the first confirmed claim may

@@ -292,9 +292,12 @@ impl UpstreamTask {
             Err((Failure::Redirected { to }, _)) => {
                 self.poller.on_redirect(endpoint, to, interval, now);
             }
-            Err(_) => {
+            Err((failure, _)) => {
                 self.poller.on_failure(interval, now);
-                self.handle(Event::PollBroken);
+                // A parent that limits its callers gets no further requests.
+                if matches!(failure, Failure::Unavailable { .. }) {
+                    self.handle(Event::PollBroken);
+                }
             }
         }
     }
