@@ -621,7 +621,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         rule.share_with(&mut self.bands, demands, entry.demands(), entry.polls)
     }
 
-    /// What is booked beyond a parent node's lease that has become smaller.
+    /// The amount booked beyond a lease from the parent node that has become smaller.
     fn owed_to_parent(&self) -> f64 {
         match &self.resource.parent {
             Some(parent) if parent.is_leased(self.now) => {

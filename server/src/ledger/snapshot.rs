@@ -52,7 +52,7 @@ pub struct ParentRecord {
     pub used: Capacity,
     /// Whether the node claims what its holders claim: the parent did not know its leases.
     pub is_claimed: bool,
-    /// What the parent said, at first, that the node holds.
+    /// The holding of the node that the parent stated at first.
     pub stated: Capacity,
     /// When the master stops to learn, in nanoseconds after the stop.
     pub learning_left: u64,

@@ -140,7 +140,7 @@ impl Link {
         registered.0
     }
 
-    /// What the client gets now, and for how long.
+    /// The client's lease now: its capacity and length.
     fn refresh(&mut self, wants: f64, resource: &str) -> (f64, f64) {
         let request = of_client(wants, &[resource]);
         let grant = self.node.refresh_client(&request, self.now).remove(0);

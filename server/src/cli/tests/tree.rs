@@ -22,7 +22,7 @@ struct Stub {
     requests: Arc<AtomicUsize>,
 }
 
-/// What a stub says of its holder.
+/// The holder in the responses of a stub.
 #[derive(Debug, Clone)]
 enum Below {
     /// The resource has none: it is not live.

@@ -289,7 +289,7 @@ fn clients_of_all_nodes_get_max_min_shares() {
     }
 }
 
-/// What a demand no longer needs is capacity that other nodes lack.
+/// Other nodes lack the capacity that a demand no longer needs.
 #[test]
 fn node_without_surplus_hands_out_none() {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None), ("us", None)]);

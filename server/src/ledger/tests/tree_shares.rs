@@ -34,7 +34,7 @@ struct Client {
     name: String,
     priority: i32,
     wants: f64,
-    /// What it has used of each so far.
+    /// The running total of its use of each.
     used: f64,
     in_tree: f64,
     in_flat: f64,
