@@ -347,3 +347,28 @@ fn hint_is_passed_down_from_the_master_only() {
     assert_eq!(hints[0].1.refresh[0].resource_id, id("db"));
     assert!(link.next_request(0.0).is_some(), "the node asks, too");
 }
+
+#[test]
+fn broken_poll_brings_the_next_request_forward() {
+    let mut link = leased_link();
+    assert!(link.next_request(0.5).is_none());
+    assert!(
+        link.handle(Event::PollBroken).is_none(),
+        "only a wake sends"
+    );
+    let request = link.next_request(0.0).unwrap();
+    assert_eq!(request.request.resources.len(), 1);
+}
+
+#[test]
+fn response_of_an_earlier_master_changes_nothing() {
+    let mut link = leased_link();
+    let before = link.leased("db");
+    let sent = link.next_request(5.0).unwrap();
+    let mut response = link.response(&sent.request);
+    response.epoch = epoch(EPOCH - 1);
+    response.resources[0].answer.gets.capacity = Capacity::new(1.0).unwrap();
+    let seq = sent.seq;
+    link.handle(Event::Answered { seq, response });
+    assert_eq!(link.leased("db").0, before.0);
+}

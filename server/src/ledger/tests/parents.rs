@@ -692,6 +692,26 @@ fn lost_first_response_is_no_lease_of_an_earlier_master() {
 }
 
 #[test]
+fn restored_lease_ends_by_the_earliest_time_of_the_stop() {
+    for (earliest, length) in [(Some(5.0), 15.0), (Some(0.0), 10.0), (None, 0.0)] {
+        let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+        tree.refresh(0, "a", 30.0, 0.0);
+        let stopped = tree.now.after_seconds(5.0);
+        let earliest = earliest.map(|seconds| tree.now.after_seconds(seconds));
+        let records: Vec<_> = tree.nodes[0].ledger.snapshot(stopped).collect();
+        tree.wait(5.0);
+        let mut ledger = Ledger::new(built_in(), SETTINGS, tree.now).of_parent();
+        for mut record in records {
+            record.shorten_parent(earliest, stopped);
+            ledger.restore(&record, stopped).unwrap();
+        }
+        let request = request("a", None, 30.0, Some(30.0));
+        let grant = ledger.refresh_client(&request, tree.now).remove(0);
+        close(grant.lease_length.get(), length / 1.05);
+    }
+}
+
+#[test]
 fn node_without_demand_asks_for_nothing() {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
     tree.refresh(0, "a", 30.0, 0.0);
