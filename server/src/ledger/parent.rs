@@ -585,7 +585,7 @@ fn add_unheard(entries: &mut Vec<Band>, unheard: f64, levels: &[FillLevel]) {
             band.num_clients = ClientCount::new(clients).unwrap_or(band.num_clients);
             band.wants = Capacity::saturating(band.wants.get() + unheard);
         }
-        // The parent learns of no demand by one of 0.
+        // An empty list is invalid, so no demand is stated as a demand of 0.
         None => entries.push(Band {
             priority,
             num_clients: ClientCount::new(clients as u64).unwrap_or(ClientCount::ONE),
