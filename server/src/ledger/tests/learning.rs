@@ -266,6 +266,20 @@ fn confirmed_capacity_is_shared_with_new_holders() {
 }
 
 #[test]
+fn holders_are_hinted_once_all_capacity_is_confirmed() {
+    for (unheard, hints) in [(0.0, 1), (10.0, 0)] {
+        let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+        world.poll("a", 0);
+        confirm(&mut world, "a", 9, 100.0, Some(100.0 - unheard));
+        world.wait(1.0);
+        confirm(&mut world, "b", 2, 100.0, None);
+        // `a` has to give up half.
+        assert_eq!(world.ledger.take_hints(world.now).len(), hints, "{unheard}");
+        assert!(world.view().unwrap().in_learning_mode);
+    }
+}
+
+#[test]
 fn capacity_of_unheard_holders_is_not_granted() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     confirm(&mut world, "a", 9, 10.0, Some(40.0));

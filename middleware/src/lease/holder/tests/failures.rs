@@ -113,6 +113,30 @@ fn confirmation_at_a_new_master_is_spread_over_the_interval() {
 }
 
 #[test]
+fn one_of_few_holders_returns_and_confirms_soon() {
+    for seed in 0..50 {
+        let mut script = Script::new(1);
+        script.holder = script.holder.one_of_few();
+        script.holder.rng.seed(seed);
+        lease_for_long(&mut script, "db", 60.0, 5.0);
+        let mut sent = script.next_request();
+        for _ in 0..10 {
+            script.unavailable(&sent);
+            assert!(script.pause() <= 0.25, "{}", script.pause());
+            sent = script.next_request();
+        }
+        let mut pending = response(vec![with(grant("db", 10.0), |answer| {
+            answer.gets.lease_length = seconds(60.0);
+            answer.gets.refresh_interval = seconds(0.1);
+            answer.reason = Reason::Pending;
+        })]);
+        pending.epoch = Epoch::new(8).unwrap();
+        script.answer(&sent, pending);
+        assert!(script.pause() <= 0.1, "{}", script.pause());
+    }
+}
+
+#[test]
 fn pause_without_lease_is_at_most_four_seconds() {
     let mut script = Script::new(1);
     script.want("db", 1.0);
