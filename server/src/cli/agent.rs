@@ -136,10 +136,12 @@ async fn serve(arguments: AgentArguments) -> Result<(), Failure> {
         rules: limits.rules.map(FileSource::new),
         service,
     };
-    let agent = Agent::bind(settings, builder.spawn()?).map_err(|error| match error {
+    let (doorman, worker) = builder.build()?;
+    let agent = Agent::bind(settings, doorman).map_err(|error| match error {
         AgentError::Rules(error) => Failure::from_document(&error),
         error => error.into(),
     })?;
+    tokio::spawn(worker.run());
     for address in agent.addresses() {
         match log.format() {
             Format::Text => output::print(&format!("Listening on {address}\n"))?,

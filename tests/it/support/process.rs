@@ -213,15 +213,9 @@ fn built() -> &'static Path {
             .to_owned();
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        cargo.args([
-            "build",
-            "--quiet",
-            "--locked",
-            "-p",
-            "doorman-server",
-            "-p",
-            "doorman-examples",
-        ]);
+        // The packages and features of `tests/run`, so that nothing is compiled twice.
+        cargo.args(["build", "--quiet", "--locked", "--workspace"]);
+        cargo.args(["--features", "tower-doorman/jwt,tower-doorman/metrics"]);
         cargo.args(["--bin", "doorman", "--examples"]);
         if directory.ends_with("release") {
             cargo.arg("--release");
