@@ -36,6 +36,8 @@ enum State {
 pub struct HintPoller {
     enabled: bool,
     state: State,
+    /// The `source` of the last poll.
+    polled: Option<usize>,
     /// The `after` of the next poll, which confirms the hints of the last response.
     after: u64,
     failures: u32,
@@ -56,6 +58,7 @@ impl HintPoller {
             state: State::Waiting {
                 due: Moment::ORIGIN,
             },
+            polled: None,
             after: 0,
             failures: 0,
             redirected: None,
@@ -80,6 +83,7 @@ impl HintPoller {
     /// Opens a poll, and returns the server to poll.
     pub fn open(&mut self, source: usize, now: Moment) -> usize {
         self.state = State::Open { source, since: now };
+        self.polled = Some(source);
         self.spaced = self.spaced.max(now).after(SPACING);
         self.redirected.unwrap_or(source)
     }
@@ -153,6 +157,19 @@ impl HintPoller {
         self.wait_until(now.after(ceiling.mul_f64(share)));
     }
 
+    /// The server `endpoint` has answered a lease request. If the next poll waits because of another
+    /// server, such as one that is not the master, it is due now.
+    pub fn on_answer(&mut self, endpoint: usize, now: Moment) {
+        let waits = matches!(self.state, State::Waiting { .. });
+        if waits && self.polled.is_some_and(|polled| polled != endpoint) {
+            self.polled = None;
+            self.failures = 0;
+            self.redirected = None;
+            self.after = 0;
+            self.wait_until(self.next_in_row(now));
+        }
+    }
+
     /// The server has answered a request: after a failed poll the next one is due within `pause`. A
     /// poll that was opened before a request failed at `failed_at` may wait at a server that is
     /// gone, so it is abandoned. Returns whether it was. For nodes, of which a server has few.
@@ -203,6 +220,8 @@ pub(super) fn count(hints: &HintsResponse) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use doorman_openapi::Epoch;
+
     use super::*;
 
     #[test]
@@ -227,6 +246,40 @@ mod tests {
         poller.open(0, opened);
         assert!(!poller.on_reachable(pause, failed_at, opened));
         assert_eq!(poller.wake_at(Some(0)), Moment::NEVER);
+    }
+
+    #[test]
+    fn master_is_polled_once_it_answers() {
+        let interval = Duration::from_secs(8);
+        let leaving = HintsResponse {
+            node: "n".parse().unwrap(),
+            epoch: Epoch::ZERO,
+            after: 0,
+            refresh: Vec::new(),
+            all: false,
+            rules: false,
+            leaving: true,
+        };
+        let now = Moment::ORIGIN.after_seconds(3600.0);
+        let mut poller = HintPoller::new(true);
+        for _ in 0..100 {
+            // A server that is not the master ends the poll at once.
+            poller.open(0, now);
+            poller.on_hints(&leaving, interval, now);
+            if poller.wake_at(Some(0)) > now {
+                break;
+            }
+        }
+        let due = poller.wake_at(Some(0));
+        assert!(due > now);
+        poller.on_answer(0, now);
+        assert_eq!(poller.wake_at(Some(0)), due);
+        poller.on_answer(1, now);
+        assert_eq!(poller.wake_at(Some(1)), now);
+        // An open poll is left to `follow`.
+        poller.open(1, now);
+        poller.on_answer(2, now);
+        assert_eq!(poller.wake_at(Some(1)), Moment::NEVER);
     }
 
     #[test]

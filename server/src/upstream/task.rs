@@ -226,6 +226,7 @@ impl UpstreamTask {
             Ok(response) => {
                 let now = clock::now();
                 self.parent.on_leases(&response, at, now);
+                self.poller.on_answer(endpoint, now);
                 if self.poller.on_reachable(REPOLL_PAUSE, self.failed_at, now) {
                     self.polls.clear();
                 }

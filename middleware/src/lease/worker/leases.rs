@@ -125,6 +125,7 @@ impl<T: Transport> Worker<T> {
             Ok(response) => {
                 self.meter.on_response(RequestOutcome::Answered);
                 self.log_answer_without_lease(endpoint, &response);
+                self.hint_poller.on_answer(endpoint, now);
                 Event::Answered { seq, response }
             }
             Err(error) => {
