@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -270,9 +270,12 @@ fn rules_of_a_file_are_followed() {
 
 #[test]
 fn agent_without_authentication_listens_on_loopback_only() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = server.local_addr().expect("it listens");
     let listen = |flags: &[&str]| {
         let mut command = Command::new(doorman());
-        command.args(["agent", "--listen"]).args(flags);
+        command.args(["agent", "--server", &format!("http://{address}")]);
+        command.arg("--listen").args(flags);
         command.output().expect("it runs")
     };
     let public = listen(&["0.0.0.0:0"]);
@@ -293,6 +296,9 @@ fn agent_without_authentication_listens_on_loopback_only() {
         text.contains("cannot listen on unix:/nonexistent/agent.sock"),
         "{text}"
     );
+    server.set_nonblocking(true).expect("a socket");
+    let error = server.accept().expect_err("no agent sends a request");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
 }
 
 /// A server that answers every request with its path.

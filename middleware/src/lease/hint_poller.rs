@@ -36,8 +36,11 @@ enum State {
 pub struct HintPoller {
     enabled: bool,
     state: State,
-    /// The `source` of the last poll.
+    /// The source of the last poll. Not the server that it was redirected to: a server that
+    /// redirects polls may answer every lease request.
     polled: Option<usize>,
+    /// Whether the last poll reached a server that is not the master, or is about to stop.
+    left: bool,
     /// The `after` of the next poll, which confirms the hints of the last response.
     after: u64,
     failures: u32,
@@ -59,6 +62,7 @@ impl HintPoller {
                 due: Moment::ORIGIN,
             },
             polled: None,
+            left: false,
             after: 0,
             failures: 0,
             redirected: None,
@@ -84,6 +88,7 @@ impl HintPoller {
     pub fn open(&mut self, source: usize, now: Moment) -> usize {
         self.state = State::Open { source, since: now };
         self.polled = Some(source);
+        self.left = false;
         self.spaced = self.spaced.max(now).after(SPACING);
         self.redirected.unwrap_or(source)
     }
@@ -114,6 +119,7 @@ impl HintPoller {
         self.failures = 0;
         self.redirected = None;
         self.after = hints.after;
+        self.left = hints.leaving;
         self.wait_until(if hints.leaving {
             now.after(interval.mul_f64(fastrand::f64()))
         } else {
@@ -157,12 +163,12 @@ impl HintPoller {
         self.wait_until(now.after(ceiling.mul_f64(share)));
     }
 
-    /// The server `endpoint` has answered a lease request. If the next poll waits because of another
-    /// server, such as one that is not the master, it is due now.
-    pub fn on_answer(&mut self, endpoint: usize, now: Moment) {
+    /// The holder's server, `source`, has answered a lease request. If the next poll waits because
+    /// the one before reached a server that is not the master, or was for another source, it is due
+    /// now.
+    pub fn on_answer(&mut self, source: usize, now: Moment) {
         let waits = matches!(self.state, State::Waiting { .. });
-        if waits && self.polled.is_some_and(|polled| polled != endpoint) {
-            self.polled = None;
+        if waits && (self.left || self.polled.is_some_and(|polled| polled != source)) {
             self.failures = 0;
             self.redirected = None;
             self.after = 0;
@@ -249,35 +255,57 @@ mod tests {
     }
 
     #[test]
-    fn master_is_polled_once_it_answers() {
+    fn poll_is_due_when_the_master_answers() {
         let interval = Duration::from_secs(8);
-        let leaving = HintsResponse {
+        let now = Moment::ORIGIN.after_seconds(3600.0);
+        let hints = |leaving: bool| HintsResponse {
             node: "n".parse().unwrap(),
             epoch: Epoch::ZERO,
-            after: 0,
+            after: 9,
             refresh: Vec::new(),
-            all: false,
+            all: !leaving,
             rules: false,
-            leaving: true,
+            leaving,
         };
-        let now = Moment::ORIGIN.after_seconds(3600.0);
-        let mut poller = HintPoller::new(true);
-        for _ in 0..100 {
-            // A server that is not the master ends the poll at once.
+        let open = || {
+            let mut poller = HintPoller::new(true);
             poller.open(0, now);
-            poller.on_hints(&leaving, interval, now);
-            if poller.wake_at(Some(0)) > now {
-                break;
-            }
+            poller
+        };
+
+        // Behind one address the next connection may lead to the master.
+        let mut poller = open();
+        poller.on_hints(&hints(true), interval, now);
+        poller.on_answer(0, now);
+        assert_eq!((poller.wake_at(Some(0)), poller.after()), (now, 0));
+
+        // A failed poll waits, except when another server answers.
+        let mut poller = open();
+        poller.on_hints(&hints(false), interval, now);
+        for _ in 0..3 {
+            poller.open(0, now);
+            poller.on_failure(interval, now);
         }
         let due = poller.wake_at(Some(0));
-        assert!(due > now);
+        assert!(due > now.after(interval));
         poller.on_answer(0, now);
         assert_eq!(poller.wake_at(Some(0)), due);
         poller.on_answer(1, now);
         assert_eq!(poller.wake_at(Some(1)), now);
-        // An open poll is left to `follow`.
         poller.open(1, now);
+        poller.on_failure(interval, now);
+        assert!(
+            poller.wake_at(Some(1)) <= now.after(interval),
+            "the first failure of this server"
+        );
+
+        // A redirect was for the other server's polls.
+        let mut poller = open();
+        poller.on_redirect(0, Some(2), interval, now);
+        poller.on_answer(1, now);
+        assert_eq!(poller.open(1, now), 1);
+
+        // An open poll is left to `follow`.
         poller.on_answer(2, now);
         assert_eq!(poller.wake_at(Some(1)), Moment::NEVER);
     }

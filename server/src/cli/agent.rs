@@ -136,6 +136,7 @@ async fn serve(arguments: AgentArguments) -> Result<(), Failure> {
         rules: limits.rules.map(FileSource::new),
         service,
     };
+    // The worker starts after the bind: an agent that cannot listen sends no requests.
     let (doorman, worker) = builder.build()?;
     let agent = Agent::bind(settings, doorman).map_err(|error| match error {
         AgentError::Rules(error) => Failure::from_document(&error),

@@ -226,7 +226,6 @@ impl UpstreamTask {
             Ok(response) => {
                 let now = clock::now();
                 self.parent.on_leases(&response, at, now);
-                self.poller.on_answer(endpoint, now);
                 if self.poller.on_reachable(REPOLL_PAUSE, self.failed_at, now) {
                     self.polls.clear();
                 }
@@ -243,7 +242,15 @@ impl UpstreamTask {
                 Event::Failed { seq, failure }
             }
         };
+        let is_answer = matches!(event, Event::Answered { .. });
         self.handle(event);
+        // Not if the answer was ignored, as that of an earlier master.
+        if is_answer
+            && let Some((_, upstream)) = &self.reign
+            && upstream.holder().server() == endpoint
+        {
+            self.poller.on_answer(endpoint, clock::now());
+        }
     }
 
     /// The server of the parent to poll.

@@ -125,7 +125,6 @@ impl<T: Transport> Worker<T> {
             Ok(response) => {
                 self.meter.on_response(RequestOutcome::Answered);
                 self.log_answer_without_lease(endpoint, &response);
-                self.hint_poller.on_answer(endpoint, now);
                 Event::Answered { seq, response }
             }
             Err(error) => {
@@ -146,7 +145,12 @@ impl<T: Transport> Worker<T> {
                 Event::Failed { seq, failure }
             }
         };
+        let is_answer = matches!(event, Event::Answered { .. });
         self.handle(event, now);
+        // Not if the answer was ignored, as that of an earlier master.
+        if is_answer && self.parts.holder.server() == endpoint {
+            self.hint_poller.on_answer(endpoint, now);
+        }
     }
 
     /// Names the server, unless the request was not sent.

@@ -300,6 +300,64 @@ async fn leases_are_refreshed_at_next_server_when_one_leaves() {
     assert_eq!(plane.hint_polls().last().unwrap().host, "b");
 }
 
+#[tokio::test(start_paused = true)]
+async fn master_is_polled_as_soon_as_it_answers() {
+    let leaving = HintsResponse {
+        leaving: true,
+        ..none(0)
+    };
+    let slowly = |response: Response<bytes::Bytes>| {
+        let (answer, later) = oneshot::channel();
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(100)).await;
+            answer.send(response).unwrap();
+        });
+        Reply::Later(later)
+    };
+    let redirect = || {
+        let mut problem = Problem::new(ProblemType::Unavailable, "not the master");
+        let master_address = Some("http://b".to_owned());
+        problem.mastership = Some(Mastership { master_address });
+        let body = serde_json::to_vec(&problem).unwrap().into();
+        Response::builder().status(307).body(body).unwrap()
+    };
+    // Behind one address, the second connection leads to the master.
+    for hosts in [["a", "b"], ["a", "a"]] {
+        // The wait is random.
+        for _ in 0..10 {
+            let [first, second] = hosts;
+            let builder = if first == second {
+                Doorman::builder("http://a")
+            } else {
+                builder()
+            };
+            let plane = Plane::new(move |call| match call.capacity() {
+                Some(request) if first == second => {
+                    let granted = serde_json::to_vec(&grant_all(&request, 10.0)).unwrap();
+                    slowly(Response::new(granted.into()))
+                }
+                Some(_) if call.host == first => slowly(redirect()),
+                _ => grants(10.0)(call),
+            });
+            let mut polls = 0;
+            let leaving = leaving.clone();
+            plane.set_hints(move |_| {
+                polls += 1;
+                match polls {
+                    1 => Reply::json(200, &leaving),
+                    _ => Reply::Hang,
+                }
+            });
+            let (doorman, _worker) = run(builder, &plane);
+            let _rate = doorman.rate("db");
+            doorman.ready(SECOND).await.unwrap();
+            sleep(Duration::from_millis(2)).await;
+            let polled: Vec<_> = plane.hint_polls().into_iter().map(|it| it.host).collect();
+            assert_eq!(polled, hosts);
+        }
+    }
+}
+
 fn with_rules(version: &'static str) -> impl FnMut(&Call) -> Reply + Send + 'static {
     with_rules_of("api", version)
 }
