@@ -36,11 +36,10 @@ enum State {
 pub struct HintPoller {
     enabled: bool,
     state: State,
-    /// The source of the last poll. Not the server that it was redirected to: a server that
-    /// redirects polls may answer every lease request.
+    /// The source of the last poll; `None` if its server is not the master, or is about to stop. Not
+    /// the server that it was redirected to: a server that redirects polls may answer every lease
+    /// request.
     polled: Option<usize>,
-    /// Whether the last poll reached a server that is not the master, or is about to stop.
-    left: bool,
     /// The `after` of the next poll, which confirms the hints of the last response.
     after: u64,
     failures: u32,
@@ -62,7 +61,6 @@ impl HintPoller {
                 due: Moment::ORIGIN,
             },
             polled: None,
-            left: false,
             after: 0,
             failures: 0,
             redirected: None,
@@ -88,7 +86,6 @@ impl HintPoller {
     pub fn open(&mut self, source: usize, now: Moment) -> usize {
         self.state = State::Open { source, since: now };
         self.polled = Some(source);
-        self.left = false;
         self.spaced = self.spaced.max(now).after(SPACING);
         self.redirected.unwrap_or(source)
     }
@@ -119,7 +116,9 @@ impl HintPoller {
         self.failures = 0;
         self.redirected = None;
         self.after = hints.after;
-        self.left = hints.leaving;
+        if hints.leaving {
+            self.polled = None;
+        }
         self.wait_until(if hints.leaving {
             now.after(interval.mul_f64(fastrand::f64()))
         } else {
@@ -168,7 +167,7 @@ impl HintPoller {
     /// now.
     pub fn on_answer(&mut self, source: usize, now: Moment) {
         let waits = matches!(self.state, State::Waiting { .. });
-        if waits && (self.left || self.polled.is_some_and(|polled| polled != source)) {
+        if waits && self.polled != Some(source) {
             self.failures = 0;
             self.redirected = None;
             self.after = 0;
