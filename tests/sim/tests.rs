@@ -136,11 +136,6 @@ fn capacity_needs_guarded_writes() {
     assert_seed_breaks_without(Rule::GuardedWrites, 18_750);
 }
 
-#[test]
-fn capacity_needs_growing_claims_unconfirmed() {
-    assert_seed_breaks_without(Rule::GrowingClaim, 19_443);
-}
-
 // No seed is known that fails without `BoundAnswerInTime` or `StatedDuration`: it takes several
 // rare faults at once. Scripted tests of the election and of the ledger (`parents`) cover them.
 necessary_rules! {

@@ -16,6 +16,10 @@ use super::{
 /// Relative tolerance for comparing sums.
 pub(super) const TOLERANCE: f64 = 1e-9;
 
+/// The longest interval, in seconds, at which a node's new master asks for leases that its parent
+/// does not know yet.
+const UNKNOWN_INTERVAL: f64 = 4.0;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Decision {
     pub(super) capacity: Capacity,
@@ -142,29 +146,29 @@ pub(super) fn restate_lease(
     }
 }
 
-/// The lease of a node, for its new master: the most that it may have handed out. Unless that is
-/// known, the new master gets nothing and asks again. At `leases_end` the last lease of this node's
-/// parent ends.
+/// The lease of a node, for its new master: the most that it may have handed out. Before
+/// `known_from` that is not known, so the new master gets nothing, and asks again then. At
+/// `leases_end` the last lease of this node's parent ends.
 pub(super) fn report_to_new_master(
     entry: &Entry,
     terms: &ResourceTerms,
-    is_known: bool,
+    known_from: Moment,
     leases_end: Moment,
     now: Moment,
 ) -> Decision {
-    let hold = entry.booking.largest(now).filter(|_| is_known);
+    let hold = entry.booking.largest(now).filter(|_| known_from <= now);
     let hold = hold.and_then(|hold| hold.until(leases_end, now));
     let (amount, length) = hold.map_or((0.0, 0.0), |hold| (hold.amount, hold.remaining(now)));
     // All clients of the node wait for it.
     let soon = terms.refresh_interval(true).get().min(NODE_INTERVAL);
+    let interval = match length > 0.0 {
+        true => soon.min(length / 2.0),
+        false => known_from.seconds_since(now).clamp(soon, UNKNOWN_INTERVAL),
+    };
     Decision {
         capacity: Capacity::saturating(amount),
         lease_length: Seconds::saturating(length),
-        refresh_interval: Seconds::saturating(if length > 0.0 {
-            soon.min(length / 2.0)
-        } else {
-            soon
-        }),
+        refresh_interval: Seconds::saturating(interval),
         reason: Reason::Pending,
         booked_until: hold.map_or(now, |hold| hold.end),
         anomalies: Anomalies::default(),

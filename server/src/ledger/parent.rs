@@ -32,12 +32,12 @@ const NOTABLE_DEMAND: f64 = 0.05;
 /// How much this master knows of the node's leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Knowledge {
-    /// Nothing: the parent has not answered yet.
+    /// Nothing: the parent has not answered yet, or does not know either, because it learns itself.
+    ///
+    /// Safety rule: a node asserts only its own leases, never those that its holders claim. A
+    /// holder's claim may be late or false, and the parent would lease it to the node as new.
     #[default]
     None,
-    /// The parent does not know either, because it learns itself. The node claims what its holders
-    /// have claimed so far.
-    ClaimsOfHolders,
     /// The node has none. The parent grants a part of the demand to the next request only, so that
     /// its first response is either a statement or all that the node wants.
     NoLease,
@@ -58,8 +58,6 @@ pub(super) struct ParentLease {
     /// The total that holders have used.
     used: f64,
     reported: Reported,
-    /// The claims of holders that the parent has answered.
-    answered_claims: f64,
     /// Whether the parent has rejected the last request for it.
     is_rejected: bool,
     /// Until when a lower demand is reported at once, because the parent has hinted.
@@ -67,15 +65,27 @@ pub(super) struct ParentLease {
 }
 
 /// The last request to the parent.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Reported {
     /// Whether there was one in this reign.
     is_asked: bool,
     wants: f64,
     outstanding: f64,
-    /// The claims of holders that the node passed on as its own claim; 0 if it knew its leases.
-    claims: f64,
+    /// When the lease ends that the node said it has; `NEVER` if it named none.
+    claim_ends: Moment,
     used: f64,
+}
+
+impl Default for Reported {
+    fn default() -> Self {
+        Self {
+            is_asked: false,
+            wants: 0.0,
+            outstanding: 0.0,
+            claim_ends: Moment::NEVER,
+            used: 0.0,
+        }
+    }
 }
 
 impl Default for ParentLease {
@@ -88,7 +98,6 @@ impl Default for ParentLease {
             last: None,
             used: 0.0,
             reported: Reported::default(),
-            answered_claims: 0.0,
             is_rejected: false,
             hinted_until: Moment::ORIGIN,
         }
@@ -181,15 +190,13 @@ impl ParentLease {
         self.capacity(now) > self.reported.wants * (1.0 + TOLERANCE)
     }
 
-    /// Whether the parent must be asked before a holder gets an answer, while `booked` is what
-    /// holders have, or claim.
-    pub(super) fn awaits(&self, booked: f64, is_learning: bool) -> bool {
+    /// Whether the parent must be asked before a holder gets an answer.
+    pub(super) fn awaits(&self, is_learning: bool) -> bool {
         match self.knowledge {
             // Without an answer holders keep the leases of the last master.
             Knowledge::None if self.is_rejected => is_learning,
             _ if self.is_rejected => false,
             Knowledge::None | Knowledge::NoLease => true,
-            Knowledge::ClaimsOfHolders => booked > self.answered_claims * (1.0 + TOLERANCE),
             Knowledge::Leases => false,
         }
     }
@@ -209,13 +216,7 @@ impl ParentLease {
 
     /// The amount that the node got in addition to what a previous master may have granted.
     pub(super) fn gained(&self, now: Moment) -> f64 {
-        match self.knowledge {
-            // Safety rule: the amount is unknown.
-            Knowledge::ClaimsOfHolders => 0.0,
-            Knowledge::None | Knowledge::NoLease | Knowledge::Leases => {
-                (self.capacity(now) - self.stated).max(0.0)
-            }
-        }
+        (self.capacity(now) - self.stated).max(0.0)
     }
 
     /// The amount that a previous master may have granted, as the parent stated it; 0 if nothing, or
@@ -223,7 +224,7 @@ impl ParentLease {
     pub(super) fn stated(&self) -> f64 {
         match self.knowledge {
             Knowledge::Leases => self.stated,
-            Knowledge::None | Knowledge::NoLease | Knowledge::ClaimsOfHolders => 0.0,
+            Knowledge::None | Knowledge::NoLease => 0.0,
         }
     }
 
@@ -269,18 +270,16 @@ impl ParentLease {
             amount: Capacity::saturating(hold.amount),
             left: hold.end.as_nanos().saturating_sub(now.as_nanos()),
         };
-        let is_claimed = match self.knowledge {
-            Knowledge::None | Knowledge::NoLease => return None,
-            Knowledge::ClaimsOfHolders => true,
-            Knowledge::Leases => false,
-        };
+        if self.knowledge != Knowledge::Leases {
+            return None;
+        }
         let response = self.last.as_ref()?;
         Some(ParentRecord {
             response: ServerResourceResponse::clone(response),
             newest: record(self.newest),
             older: record(self.older),
             used: Capacity::saturating(self.used),
-            is_claimed,
+            is_claimed: false,
             stated: Capacity::saturating(self.stated),
             learning_left,
         })
@@ -292,10 +291,7 @@ impl ParentLease {
             end: Moment::from_nanos(stopped.as_nanos().saturating_add(record.left)),
         };
         let mut parent = Self {
-            knowledge: match record.is_claimed {
-                true => Knowledge::ClaimsOfHolders,
-                false => Knowledge::Leases,
-            },
+            knowledge: Knowledge::Leases,
             newest: hold(record.newest),
             older: hold(record.older),
             stated: record.stated.get(),
@@ -313,15 +309,17 @@ impl ParentLease {
         self.is_rejected = true;
     }
 
+    pub(super) fn set_older(&mut self, older: Hold) {
+        self.older = older;
+    }
+
     /// Converts all amounts to another unit.
     pub(super) fn scale(&mut self, factor: f64) {
         self.newest.amount *= factor;
         self.older.amount *= factor;
         self.stated *= factor;
-        self.answered_claims *= factor;
         self.reported.wants *= factor;
         self.reported.outstanding *= factor;
-        self.reported.claims *= factor;
     }
 
     pub(super) fn set_hinted(&mut self, now: Moment) {
@@ -334,11 +332,13 @@ impl ParentLease {
 
     /// Records a lease. An older one is kept if it is larger and holders may have more than this
     /// one, or if it lasts longer.
-    fn record(&mut self, lease: Hold, booked: f64, outstanding: f64, now: Moment) {
+    ///
+    /// Safety rule: `outstanding` includes what holders may have that are not heard yet.
+    fn record(&mut self, lease: Hold, outstanding: f64, now: Moment) {
         let before = [self.newest, self.older];
         let before = before.into_iter().filter(|hold| now < hold.end);
         let is_needed = |hold: &Hold| hold.amount > lease.amount || hold.end > lease.end;
-        let covers = |hold: &Hold| booked <= hold.amount * (1.0 + TOLERANCE);
+        let covers = |hold: &Hold| outstanding <= hold.amount * (1.0 + TOLERANCE);
         let is_covered = outstanding <= amount(lease, now) * (1.0 + TOLERANCE);
         let older = before
             .filter(is_needed)
@@ -387,28 +387,26 @@ impl Resource {
         resource_id: ResourceId,
         now: Moment,
     ) -> Option<ServerResourceRequest> {
-        let is_learning = self.is_learning(now);
         let outstanding = self.outstanding_of_parent(now);
         let unheard = self.unheard(now);
         let wants = self.sum_wants() + unheard;
-        let booked = self.booked.total();
         let parent = self.parent.as_mut()?;
-        if !is_learning && parent.knowledge == Knowledge::ClaimsOfHolders {
-            parent.knowledge = Knowledge::Leases;
-        }
         // The parent frees what the request does not name.
-        let named = outstanding.max(parent.capacity(now));
+        let current = parent.current(now);
+        let named = outstanding.max(amount(current, now));
         parent.older.amount = parent.older.amount.min(named);
-        let (has, claims) = match parent.knowledge {
+        let (has, outstanding) = match parent.knowledge {
             Knowledge::None => (None, 0.0),
-            Knowledge::ClaimsOfHolders => (Some(parent.capacity(now).max(booked)), booked),
-            Knowledge::NoLease | Knowledge::Leases => (Some(parent.capacity(now)), 0.0),
+            Knowledge::NoLease | Knowledge::Leases => (Some(amount(current, now)), outstanding),
         };
         parent.reported = Reported {
             is_asked: true,
             wants,
             outstanding,
-            claims,
+            claim_ends: match has {
+                Some(has) if has > 0.0 => current.end,
+                Some(_) | None => Moment::NEVER,
+            },
             used: parent.used,
         };
         let mut entries = entries(&self.demands, parent.levels());
@@ -440,13 +438,12 @@ impl Resource {
         }
     }
 
-    /// Whether the request is a claim that grows while this master learns: the parent must not
-    /// take it as confirmed.
-    pub(super) fn is_claim_growing(&self, now: Moment) -> bool {
+    /// Safety rule: whether an answer to the last request to the parent must be ignored. The lease
+    /// that the request named, the newest or an older one, has ended since: a restarted parent may
+    /// only repeat the claim, and others may have the capacity.
+    pub(super) fn is_parent_answer_late(&self, now: Moment) -> bool {
         let parent = self.parent.as_ref();
-        let is_growing = parent
-            .is_some_and(|it| matches!(it.knowledge, Knowledge::None | Knowledge::ClaimsOfHolders));
-        is_growing && self.is_learning(now)
+        parent.is_some_and(|it| it.reported.claim_ends <= now)
     }
 
     /// The capacity that holders may use, and that cannot be given back at once.
@@ -466,7 +463,7 @@ impl Resource {
             is_asked,
             wants: reported_wants,
             outstanding: reported_outstanding,
-            claims: _,
+            claim_ends: _,
             used: _,
         } = parent.reported;
         if !is_asked {
@@ -475,9 +472,6 @@ impl Resource {
         let wants = self.sum_wants() + self.unheard(now);
         let outstanding = self.outstanding_of_parent(now);
         let capacity = parent.capacity(now);
-        if parent.knowledge == Knowledge::ClaimsOfHolders {
-            return outstanding > reported_outstanding;
-        }
         if !self.terms.rule().divides() {
             let limit = self.terms.capacity().min(wants.max(reported_wants));
             return (wants - reported_wants).abs() > limit * NOTABLE_DEMAND;
@@ -500,7 +494,6 @@ impl Resource {
         answer: &ParentAnswer<'_>,
         now: Moment,
     ) -> EarlierLeases {
-        let booked = self.booked.total();
         let outstanding = self.outstanding_of_parent(now);
         let Some(parent) = &mut self.parent else {
             return EarlierLeases::Unknown;
@@ -510,27 +503,25 @@ impl Resource {
         let length = lease.lease_length;
         let capacity = lease.capacity.get();
         let mut earlier = EarlierLeases::Unknown;
-        parent.is_rejected = false;
-        parent.answered_claims = parent.reported.claims;
+        parent.is_rejected = response.reason == Reason::Full;
         if parent.knowledge == Knowledge::None {
             let is_pending = response.reason == Reason::Pending;
-            parent.knowledge = match (is_pending, length > Seconds::ZERO, capacity > 0.0) {
-                (true, false, _) => Knowledge::ClaimsOfHolders,
+            parent.knowledge = match (length > Seconds::ZERO, is_pending, capacity > 0.0) {
+                // The parent learns. It is asked again.
+                (false, ..) => Knowledge::None,
                 (true, true, false) => Knowledge::NoLease,
-                (true, true, true) | (false, ..) => Knowledge::Leases,
+                (true, true, true) | (true, false, _) => Knowledge::Leases,
             };
             parent.reported.is_asked = parent.knowledge != Knowledge::NoLease;
             earlier = match parent.knowledge {
+                Knowledge::None => EarlierLeases::Unknown,
                 Knowledge::Leases if is_pending => {
                     parent.stated = capacity;
                     let drift = doorman_openapi::CLOCK_DRIFT * doorman_openapi::CLOCK_DRIFT;
                     EarlierLeases::Until(now.after_seconds(length.get() * drift))
                 }
                 // The earlier lease from the parent has ended, and so have all leases of the node.
-                Knowledge::Leases | Knowledge::NoLease if length > Seconds::ZERO => {
-                    EarlierLeases::None
-                }
-                _ => EarlierLeases::Unknown,
+                Knowledge::Leases | Knowledge::NoLease => EarlierLeases::None,
             };
         } else if parent.knowledge == Knowledge::NoLease {
             parent.knowledge = Knowledge::Leases;
@@ -542,7 +533,7 @@ impl Resource {
             },
             false => Hold::NONE,
         };
-        parent.record(hold, booked, outstanding, now);
+        parent.record(hold, outstanding, now);
         parent.last = Some(Box::new(answer.response.clone()));
         earlier
     }

@@ -10,12 +10,13 @@ use std::{
 
 use doorman_config::Template;
 use doorman_openapi::{
-    CapacityRequest, HolderKind, Moment, ResourceId, ServerCapacityRequest, ServerResourceRequest,
+    CapacityRequest, Moment, ResourceId, ServerCapacityRequest, ServerResourceRequest,
     ServerResourceResponse,
 };
 
 use super::{
     Ledger,
+    booking::Hold,
     hint_plan::Occasion,
     holders::{HolderId, TenantId},
     keys::{HolderKey, ResourceKey},
@@ -80,8 +81,8 @@ impl Ledger {
         }
     }
 
-    /// Registers the demand and the claims of a client for resources of which the parent must be
-    /// asked first, from position `from` on. Returns whether there are any, and where to continue.
+    /// Registers the demand of a client for resources of which the parent must be asked first, from
+    /// position `from` on. Returns whether there are any, and where to continue.
     pub fn register_client_part(
         &mut self,
         request: &CapacityRequest,
@@ -133,13 +134,13 @@ impl Ledger {
     }
 
     /// Whether the parent must be asked before the holder gets an answer. Then its demand is
-    /// registered, and its claim, without a decision.
+    /// registered without a decision.
     fn register(&mut self, holder: HolderKey, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> bool {
         let key = self.find_or_add(id, now);
         let Some(live) = self.live.get_mut(key.index()) else {
             return false;
         };
-        if !live.resource.awaits_parent(holder, ask, now) {
+        if !live.resource.awaits_parent(now) {
             return false;
         }
         if !live.resource.entries.contains(holder) {
@@ -194,15 +195,13 @@ impl Ledger {
         Some((live.resource.sum_wants(), live.resource.sum_has()))
     }
 
-    /// The request to the parent for these resources, which count as asked, and whether their
-    /// claims are final: while they grow, the parent must not take them as confirmed.
+    /// The request to the parent for these resources, which count as asked.
     pub fn parent_requests<'a>(
         &mut self,
         ids: impl IntoIterator<Item = &'a ResourceId>,
         now: Moment,
-    ) -> (Vec<ServerResourceRequest>, bool) {
+    ) -> Vec<ServerResourceRequest> {
         let mut requests = Vec::new();
-        let mut are_final = true;
         for id in ids {
             let Some(key) = self.keys.get(id).copied() else {
                 continue;
@@ -212,11 +211,18 @@ impl Ledger {
                 parents.changed.remove(&key);
             }
             if let Some(live) = self.live.get_mut(key.index()) {
-                are_final &= !live.resource.is_claim_growing(now);
                 requests.extend(live.resource.request_of_parent(id.clone(), now));
             }
         }
-        (requests, are_final)
+        requests
+    }
+
+    /// Whether an answer to the last request for a resource must be ignored: the lease that the
+    /// request named has ended since.
+    #[must_use]
+    pub fn is_parent_answer_late(&self, id: &ResourceId, now: Moment) -> bool {
+        let live = self.keys.get(id).and_then(|key| self.live.get(key.index()));
+        live.is_some_and(|live| live.resource.is_parent_answer_late(now))
     }
 
     /// Records the parent's response for one resource, of a request that was sent at `sent`.
@@ -349,6 +355,16 @@ impl Ledger {
         }
     }
 
+    /// Replaces the older lease from the parent. For the simulation of a node without a safety rule.
+    pub(crate) fn set_older_parent_lease(&mut self, id: &ResourceId, amount: f64, end: Moment) {
+        if let Some(key) = self.keys.get(id).copied()
+            && let Some(live) = self.live.get_mut(key.index())
+            && let Some(parent) = &mut live.resource.parent
+        {
+            parent.set_older(Hold { amount, end });
+        }
+    }
+
     /// The parent's newest lease has ended.
     pub fn record_parent_end(&mut self, id: &ResourceId, now: Moment) {
         if let Some(key) = self.keys.get(id).copied()
@@ -370,21 +386,11 @@ impl Ledger {
 }
 
 impl Resource {
-    /// Whether the parent must be asked before a holder gets an answer to this request.
-    fn awaits_parent(&self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> bool {
-        let Some(parent) = &self.parent else {
-            return false;
-        };
-        let entry = self.entries.get(holder);
-        let own = entry.map_or(0.0, |entry| entry.booking.amount(now));
-        let claimed = match ask.kind {
-            HolderKind::Client | HolderKind::Node if self.is_learning(now) => {
-                ask.has.amount().max(ask.outstanding.get())
-            }
-            HolderKind::Client | HolderKind::Node => 0.0,
-        };
-        let booked = self.booked.total() - own + own.max(claimed);
-        parent.awaits(booked, self.is_learning(now))
+    /// Whether the parent must be asked before a holder gets an answer.
+    fn awaits_parent(&self, now: Moment) -> bool {
+        let is_learning = self.is_learning(now);
+        let parent = self.parent.as_ref();
+        parent.is_some_and(|it| it.awaits(is_learning))
     }
 }
 

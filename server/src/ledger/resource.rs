@@ -185,10 +185,9 @@ impl Resource {
         }
     }
 
-    /// Records the demand and the claim of a holder without a decision: the parent node is asked
-    /// first.
+    /// Records the demand of a holder without a decision: the parent node is asked first. Its claim
+    /// counts once the parent has said what the node has.
     pub(super) fn register(&mut self, holder: HolderKey, ask: &Ask<'_>, now: Moment) {
-        let is_learning = self.is_learning(now);
         let entry = match self.entries.get_mut(holder) {
             Some(entry) => entry,
             None => {
@@ -200,10 +199,6 @@ impl Resource {
             return;
         }
         entry.set_demand(ask.bands, &mut self.demands);
-        let claim = ask.has.amount().max(ask.outstanding.get());
-        if is_learning && claim > 0.0 {
-            entry.booking.set_claim(claim, self.learning_until, now);
-        }
         if entry.booking.next_end(now).is_none() {
             // Without a deadline the entry would stay forever.
             let nothing = Hold::lease(0.0, self.terms.lease_length(), now);
@@ -393,13 +388,14 @@ impl Resource {
             .as_ref()
             .map_or(Moment::NEVER, |it| it.end(Moment::NEVER, now));
         if !is_new && ask.stamp.is_stale(entry.order, was_confirmed) {
-            let is_known = !entry.is_unconfirmed && (!is_learning || was_confirmed);
+            let is_unknown = is_learning && !was_confirmed;
+            let known_from = known_from(entry, is_unknown, *learning_until);
             let mut decision = match ask.has {
                 // Safety rule: the node has another master, or another node has its name. The
                 // lease is that of the later master alone.
                 _ if ask.stamp.order.is_of_earlier_master(entry.order) => Decision::none(terms),
                 Has::Amount(_) => restate_lease(entry, terms, covered_until, now),
-                Has::Unknown => report_to_new_master(entry, terms, is_known, leases_end, now),
+                Has::Unknown => report_to_new_master(entry, terms, known_from, leases_end, now),
             };
             if is_learning || is_unleased {
                 decision.withhold_zero();
@@ -506,11 +502,18 @@ impl Resource {
         let exceeds = |amount: f64, limit: f64| amount > limit * (1.0 + TOLERANCE);
         let mut anomalies = Anomalies {
             excess_claim: exceeds(ask.has.amount(), claim_limit.amount),
-            // The leases behind a first claim are unknown.
-            overused: !is_first_claim && exceeds(ask.outstanding.get(), booked_before),
+            // The leases of a predecessor are unknown.
+            overused: !is_learning && exceeds(ask.outstanding.get(), booked_before),
             over_capacity: false,
         };
-        let held = book_claim(entry, ask, claim_limit, now);
+        // Safety rule: what a predecessor leased beyond `has` is not in the pool, so nobody gets it
+        // before learning mode ends, and it has ended by then. Leased again, it would last longer.
+        let outstanding = match is_first_claim {
+            true => 0.0,
+            false if is_learning => ask.outstanding.get().min(booked_before),
+            false => ask.outstanding.get(),
+        };
+        let held = book_claim(entry, ask.has, outstanding, claim_limit, now);
 
         // Leases since the first request of this master of the node are its own, although it may not
         // have received the response.
@@ -532,8 +535,8 @@ impl Resource {
                 let nothing = Hold::lease(0.0, terms.lease_length(), now);
                 entry.booking.set_lease(nothing);
             }
-            let is_known = !is_unknown && !entry.is_unconfirmed;
-            report_to_new_master(entry, terms, is_known, leases_end, now)
+            let known_from = known_from(entry, is_unknown, *learning_until);
+            report_to_new_master(entry, terms, known_from, leases_end, now)
         } else if is_early {
             restate_lease(entry, terms, covered_until, now)
         } else {
@@ -548,8 +551,7 @@ impl Resource {
             {
                 (held.min(wants), Reason::Pending)
             } else if is_unknown {
-                // Safety rule: not `outstanding`, which the holder would claim as its lease then.
-                let kept = keep_while_learning(held.min(ask.has.amount()), others, granted);
+                let kept = keep_while_learning(held, others, granted);
                 let reason = match reaches(kept, wants) {
                     true => Reason::Granted,
                     false => Reason::Pending,
@@ -609,11 +611,8 @@ impl Resource {
                     Some(end) => Some(Hold { end, ..lease }),
                     // Claims of a predecessor's leases may outlive the lease that covers them.
                     None if is_shared => parent.cover_beside(others, now),
-                    // Some of them are false.
-                    None => parent.cover_beside(0.0, now).map(|hold| Hold {
-                        end: hold.end,
-                        ..lease
-                    }),
+                    // Safety rule: no lease covers the claim together with all that may be out.
+                    None => None,
                 };
                 match covered {
                     Some(covered) => {
@@ -801,10 +800,19 @@ impl Resource {
     }
 }
 
+/// From when on the ledger knows what a holder has. Until learning mode ends, the leases of one that
+/// is unknown; then a lease that was granted on a claim that was not confirmed.
+fn known_from(entry: &Entry, is_unknown: bool, learning_until: Moment) -> Moment {
+    match (is_unknown, entry.is_unconfirmed) {
+        (true, _) => learning_until,
+        (false, true) => entry.booking.last_end(),
+        (false, false) => Moment::ORIGIN,
+    }
+}
+
 /// Books what a holder claims, up to a limit. Returns what it has.
-fn book_claim(entry: &mut Entry, ask: &Ask<'_>, limit: Hold, now: Moment) -> f64 {
-    let outstanding = ask.outstanding.get();
-    match ask.has {
+fn book_claim(entry: &mut Entry, has: Has, outstanding: f64, limit: Hold, now: Moment) -> f64 {
+    match has {
         Has::Amount(has) => {
             let claim = has.get().max(outstanding).min(limit.amount);
             // Safety rule: the new master of a node may claim less than its predecessor has handed
@@ -818,7 +826,7 @@ fn book_claim(entry: &mut Entry, ask: &Ask<'_>, limit: Hold, now: Moment) -> f64
         }
         Has::Unknown => {
             let booked = entry.booking.amount(now);
-            // The node has handed out more than is booked for it.
+            // An earlier server as the node's master states what its holders claim.
             if outstanding > booked {
                 let claim = outstanding.min(limit.amount);
                 entry.booking.set_claim(claim, limit.end, now);

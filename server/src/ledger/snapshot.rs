@@ -50,7 +50,9 @@ pub struct ParentRecord {
     pub older: HoldRecord,
     /// The total that holders have used.
     pub used: Capacity,
-    /// Whether the node claims what its holders claim: the parent did not know its leases.
+    /// Set by earlier servers only: the node had claimed what its holders claimed, so this is no
+    /// lease of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_claimed: bool,
     /// The holding of the node that the parent stated at first.
     pub stated: Capacity,
@@ -216,7 +218,7 @@ impl Ledger {
     /// [`InvalidId`] when a holder's identifier is invalid. Holders before it are restored.
     pub fn restore(&mut self, record: &ResourceRecord, stopped: Moment) -> Result<(), InvalidId> {
         let key = self.find_or_add(&record.resource_id, stopped);
-        if let Some(parent) = &record.parent {
+        if let Some(parent) = record.parent.as_ref().filter(|it| !it.is_claimed) {
             self.restore_parent(key, parent, stopped);
         }
         if let Some(feedback) = &record.feedback

@@ -89,9 +89,23 @@ rules! {
     /// While a node's new master learns, its `outstanding` includes what the parent stated and no
     /// holder has confirmed. Without: only the claims that it knows.
     StatedOutstanding = "stated-outstanding",
-    /// A node's claim that still grows carries no epoch of the parent, so that it is not confirmed.
-    /// Without: it carries the epoch.
-    GrowingClaim = "growing-claim",
+    /// A node asserts only its own leases. Without: its new master claims what its holders claim.
+    OwnLeasesOnly = "own-leases-only",
+    /// A node ignores an answer when the lease that its request named has ended. Without: it takes
+    /// the answer.
+    LateClaim = "late-claim",
+    /// In learning mode `outstanding` counts only up to what this reign has leased. Without: it
+    /// counts as `has`.
+    OutstandingWhileLearning = "outstanding-while-learning",
+    /// A node judges which older lease it needs by what holders may have that are not heard yet,
+    /// too. Without: by what is booked.
+    UnheardCover = "unheard-cover",
+    /// A claim that is not confirmed, and that no lease of the node covers, gets no lease. Without:
+    /// it gets one until the node's lease ends.
+    StrictCover = "strict-cover",
+    /// The lease that a parent states to a node's new master is within the durable bound. Without:
+    /// the statement does not count.
+    StatedWithinBound = "stated-within-bound",
     /// After a capacity cut every holder keeps a part. Without: a holder gets what the others
     /// leave.
     GradualCut = "gradual-cut",
@@ -245,6 +259,19 @@ pub(super) fn ablate_grant(
             }
         }
         _ => {}
+    }
+}
+
+/// Changes a grant to what a node without the rule of [`Rule::StrictCover`] would lease on a claim
+/// that is not confirmed.
+pub(super) fn lease_uncovered_claim(grant: &mut Grant, claim: f64, ledger: &Ledger, now: Moment) {
+    let resource = ledger.resource(&grant.resource_id, now);
+    let parent = resource.and_then(|it| it.parent);
+    let left = parent.map_or(0.0, |it| it.expires_in.get());
+    if grant.lease_length == Seconds::ZERO && claim > 0.0 && left > 0.0 {
+        grant.capacity = Capacity::saturating(claim);
+        grant.lease_length = Seconds::saturating(left / CLOCK_DRIFT);
+        grant.booked_until = now.after_seconds(left);
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) use self::{
     driver::{Action, CallReply},
 };
 use super::{
-    ablation::{EtcdCalls, Rule, ablate_grant},
+    ablation::{EtcdCalls, Rule, ablate_grant, lease_uncovered_claim},
     clock::Clock,
     limits::{Limit, resource_index},
     network::{ClientCall, Message, NodeCall, PollCall, Poller, Process},
@@ -339,11 +339,29 @@ impl Server {
         limits: &[Limit],
         time: Moment,
     ) -> Option<Decided> {
-        let request = self.ablated(request.clone());
+        let mut request = self.ablated(request.clone());
         let now = self.clock.local(time);
+        self.ablate_outstanding(&mut request, now);
         let epoch = self.epoch();
         let pending = PendingRequest::new(call, request, epoch, now.after_seconds(PATIENCE));
         self.decide(pending, limits, now)
+    }
+
+    /// Lets a server that learns count `outstanding` as what a node has.
+    fn ablate_outstanding(&mut self, request: &mut LeaseRequest, now: Moment) {
+        if self.without == Some(Rule::OutstandingWhileLearning)
+            && let LeaseRequest::Node(request) = request
+            && let Some((ledger, _)) = self.serving(now)
+            && now < ledger.learning_until()
+        {
+            for resource in &mut request.resources {
+                let outstanding = resource.outstanding;
+                let has = resource.has.as_mut();
+                if let Some(has) = has.filter(|it| it.capacity < outstanding) {
+                    has.capacity = outstanding;
+                }
+            }
+        }
     }
 
     /// Changes a request to that of a holder without the rule.
@@ -543,11 +561,20 @@ impl Server {
                 let limit = &limits[resource_index(&grant.resource_id)];
                 ablate_grant(rule, grant, ledger, holder, limit, now);
             }
+            if let (Rule::StrictCover, LeaseRequest::Client(request)) = (rule, request) {
+                for (grant, asked) in grants.iter_mut().zip(&request.resources) {
+                    let claim = asked.has.map_or(0.0, |it| it.capacity.get());
+                    lease_uncovered_claim(grant, claim, ledger, now);
+                }
+            }
         }
         let (node, epoch) = self.identity()?;
         let level = self.membership.level;
         let bound = self.mastership.as_ref()?.reign.bound();
-        let uncovered = bound.require(&grants, now);
+        let uncovered = match without {
+            Some(Rule::StatedWithinBound) if is_statement(request) => None,
+            _ => bound.require(&grants, now),
+        };
         let granted = Granted {
             node,
             epoch,
@@ -583,5 +610,13 @@ impl Server {
             let (to, message) = waiting.call.respond(decided);
             self.actions.push(Action::Respond(to, message));
         }
+    }
+}
+
+/// Whether the response states what a node has, to its new master.
+fn is_statement(request: &LeaseRequest) -> bool {
+    match request {
+        LeaseRequest::Client(_) => false,
+        LeaseRequest::Node(request) => request.resources.iter().any(|it| it.has.is_none()),
     }
 }

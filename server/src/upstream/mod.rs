@@ -145,6 +145,9 @@ impl Upstream {
                     level: _,
                     resources,
                 } = response;
+                let (late, resources): (Vec<_>, Vec<_>) = resources
+                    .into_iter()
+                    .partition(|it| ledger.is_parent_answer_late(&it.answer.resource_id, now));
                 let answers = resources.iter().map(|it| it.answer.clone());
                 let response = CapacityResponse {
                     node,
@@ -164,6 +167,11 @@ impl Upstream {
                 let answered = answered.collect();
                 let event = lease::Event::Answered { seq, response };
                 self.run(event, &answered, ledger, &mut effects, now);
+                for late in late {
+                    let resource = late.answer.resource_id;
+                    let event = lease::Event::Report { resource };
+                    self.run(event, &HashMap::new(), ledger, &mut effects, now);
+                }
             }
             Event::Failed { seq, failure } => {
                 self.in_flight.remove(&seq);
@@ -244,7 +252,7 @@ impl Upstream {
                     timeout,
                 } => {
                     let ids = request.resources.iter().map(|it| &it.resource_id);
-                    let (resources, are_final) = ledger.parent_requests(ids, now);
+                    let resources = ledger.parent_requests(ids, now);
                     self.in_flight.insert(seq, now);
                     effects.push(Effect::Send {
                         seq,
@@ -253,7 +261,7 @@ impl Upstream {
                             node_id: self.settings.node.clone(),
                             epoch: Some(self.settings.epoch),
                             seq: Some(seq),
-                            heard_epoch: request.heard_epoch.filter(|_| are_final),
+                            heard_epoch: request.heard_epoch,
                             // The task adds it.
                             address: None,
                             resources,

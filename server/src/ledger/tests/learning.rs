@@ -421,7 +421,7 @@ fn unconfirmed_holder_keeps_its_lease_without_operations_beside() {
     assert_eq!(world.send(&ask).capacity.get(), 10.0);
     assert_eq!(
         world.ledger.resource(&db(), world.now).unwrap().sum_has,
-        60.0
+        10.0
     );
 }
 

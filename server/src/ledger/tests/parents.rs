@@ -1,11 +1,15 @@
 //! Ledgers of nodes below a root, which exchange requests and responses directly.
 
 use doorman_openapi::{
-    CLOCK_DRIFT, ClientId, HeldLease, NodeId, Reason, Seconds, ServerCapacityRequest, Unit,
+    CLOCK_DRIFT, ClientId, HeldLease, NodeId, Reason, Seconds, ServerCapacityRequest,
+    ServerCapacityResponse, Unit,
 };
 
 use super::*;
-use crate::ledger::PollHolder;
+use crate::{
+    ledger::PollHolder,
+    upstream::{Effect, Event, Upstream, UpstreamSettings},
+};
 
 /// A root with nodes below it, one of which may be below another.
 pub(super) struct Tree {
@@ -58,18 +62,8 @@ impl Tree {
     /// A node asks its parent, and takes the response.
     pub(super) fn ask(&mut self, index: usize) {
         let now = self.now;
-        let node = &mut self.nodes[index];
-        node.seq += 1;
-        let (resources, are_final) = node.ledger.parent_requests([&db()], now);
-        let request = ServerCapacityRequest {
-            node_id: NodeId::new(node.name).unwrap(),
-            epoch: Some(Epoch::new(node.epoch).unwrap()),
-            seq: Some(Seq::new(node.seq).unwrap()),
-            heard_epoch: node.heard.filter(|_| are_final),
-            address: None,
-            resources,
-        };
-        let parent = match node.parent {
+        let request = node_request(self, index);
+        let parent = match self.nodes[index].parent {
             None => &mut self.root,
             Some(parent) => {
                 let awaits = self.nodes[parent]
@@ -93,17 +87,7 @@ impl Tree {
 
     /// A node asks the root, and the response is lost.
     fn ask_in_vain(&mut self, index: usize) {
-        let node = &mut self.nodes[index];
-        node.seq += 1;
-        let (resources, _) = node.ledger.parent_requests([&db()], self.now);
-        let request = ServerCapacityRequest {
-            node_id: NodeId::new(node.name).unwrap(),
-            epoch: Some(Epoch::new(node.epoch).unwrap()),
-            seq: Some(Seq::new(node.seq).unwrap()),
-            heard_epoch: node.heard,
-            address: None,
-            resources,
-        };
+        let request = node_request(self, index);
         self.root.refresh_node(&request, self.now);
     }
 
@@ -141,7 +125,7 @@ impl Tree {
     /// The parent answers a request of a node with this lease.
     fn answer(&mut self, index: usize, capacity: f64, length: f64, reason: Reason) {
         let now = self.now;
-        let (resources, _) = self.nodes[index].ledger.parent_requests([&db()], now);
+        let resources = self.nodes[index].ledger.parent_requests([&db()], now);
         let request = ServerCapacityRequest {
             node_id: NodeId::new("other").unwrap(),
             epoch: None,
@@ -186,6 +170,20 @@ impl Tree {
             }
             self.ask_all();
         }
+    }
+}
+
+/// The next request of a node to its parent.
+fn node_request(tree: &mut Tree, index: usize) -> ServerCapacityRequest {
+    let node = &mut tree.nodes[index];
+    node.seq += 1;
+    ServerCapacityRequest {
+        node_id: NodeId::new(node.name).unwrap(),
+        epoch: Some(Epoch::new(node.epoch).unwrap()),
+        seq: Some(Seq::new(node.seq).unwrap()),
+        heard_epoch: node.heard,
+        address: None,
+        resources: node.ledger.parent_requests([&db()], tree.now),
     }
 }
 
@@ -413,40 +411,198 @@ fn new_master_of_a_node_learns_longer_than_stated() {
     assert!(tree.refresh(0, "c", 60.0, 0.0).capacity.get() > 0.0);
 }
 
-#[test]
-fn node_claims_what_its_holders_claim_while_all_learn() {
+/// A root and a node that both learn, the root for `root` seconds and the node for `node`.
+fn tree_that_learns_everywhere(root: f64, node: f64) -> Tree {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
-    let until = Predecessor::Until(tree.now.after_seconds(21.0));
-    let settings = Settings {
-        predecessor: until,
+    let learning = |seconds| Settings {
+        predecessor: Predecessor::Until(tree.now.after_seconds(seconds)),
         ..SETTINGS
     };
-    tree.root = Ledger::new(document("FAIR_SHARE", 100.0), settings, tree.now);
-    tree.nodes[0].ledger = Ledger::new(built_in(), settings, tree.now).of_parent();
-    for (name, has) in [("a", 40.0), ("b", 30.0), ("c", 20.0)] {
-        // The parent knows nothing at first, so the node asks again with the claim.
-        let mut request = request(name, None, has, Some(has));
-        request.heard_epoch = Some(Epoch::ZERO);
-        for _ in 0..2 {
-            let ledger = &mut tree.nodes[0].ledger;
-            if ledger.register_client_part(&request, None, 0, tree.now).0 {
-                tree.ask(0);
-            }
-        }
-        let grant = tree.nodes[0]
-            .ledger
-            .refresh_client(&request, tree.now)
-            .remove(0);
-        assert_eq!(grant.capacity.get(), has, "{name}");
+    let (root, node) = (learning(root), learning(node));
+    tree.root = Ledger::new(document("FAIR_SHARE", 100.0), root, tree.now);
+    tree.nodes[0].ledger = Ledger::new(built_in(), node, tree.now).of_parent();
+    tree
+}
+
+/// Whether the node has no answer yet for a holder, which keeps its lease.
+fn waits(tree: &mut Tree, client: &str, has: f64) -> bool {
+    let request = request(client, None, has, Some(has));
+    let ledger = &mut tree.nodes[0].ledger;
+    let awaits = ledger.register_client_part(&request, None, 0, tree.now).0;
+    awaits && ledger.may_have_lost_leases(tree.now)
+}
+
+#[test]
+fn node_claims_nothing_for_its_holders() {
+    let mut tree = tree_that_learns_everywhere(21.0, 30.0);
+    for (name, has) in [("a", 40.0), ("b", 30.0)] {
+        assert!(waits(&mut tree, name, has), "{name}");
+        let requests = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
+        assert_eq!(requests[0].has, None);
+        assert_eq!(requests[0].outstanding, Capacity::ZERO);
+        tree.ask(0);
         tree.wait(0.1);
     }
-    assert_eq!(tree.root.resource(&db(), tree.now).unwrap().sum_has, 90.0);
-    // When all have learned, the rest is free.
-    tree.wait(20.8);
-    let mut clients = [client(0, "a", 40.0), client(0, "d", 30.0)];
-    clients[0].has = 40.0;
-    tree.settle(&mut clients);
-    assert_eq!(clients[1].has, 30.0);
+    assert!(waits(&mut tree, "a", 40.0));
+    assert_eq!(tree.root.resource(&db(), tree.now).unwrap().sum_has, 0.0);
+    // The root has learned that nobody has anything, so all leases of the node have ended.
+    tree.wait(21.0);
+    tree.ask(0);
+    assert!(!waits(&mut tree, "a", 40.0));
+    assert_eq!(tree.refresh(0, "a", 40.0, 0.0).capacity.get(), 40.0);
+    assert!(
+        !tree.nodes[0]
+            .ledger
+            .resource(&db(), tree.now)
+            .unwrap()
+            .in_learning_mode
+    );
+}
+
+#[test]
+fn node_asks_again_when_its_parent_has_learned() {
+    let mut tree = tree_that_learns_everywhere(21.0, 30.0);
+    let interval = |tree: &mut Tree| {
+        waits(tree, "a", 40.0);
+        let request = node_request(tree, 0);
+        let answer = tree.root.refresh_node(&request, tree.now).remove(0);
+        assert_eq!(answer.lease_length, Seconds::ZERO);
+        answer.refresh_interval.get()
+    };
+    assert_eq!(interval(&mut tree), 4.0);
+    tree.wait(18.0);
+    close(interval(&mut tree), 3.0);
+    tree.wait(2.95);
+    close(interval(&mut tree), 0.1);
+}
+
+#[test]
+fn answer_after_the_claimed_lease_has_ended_is_late() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    let is_late = |tree: &Tree| tree.nodes[0].ledger.is_parent_answer_late(&db(), tree.now);
+    tree.refresh(0, "a", 30.0, 0.0);
+    // The request was sent without a lease, so there is nothing that could end.
+    tree.wait(1.0);
+    assert!(!is_late(&tree));
+    // The newest lease is the shorter one.
+    tree.answer(0, 50.0, 5.0, Reason::Granted);
+    tree.ask_in_vain(0);
+    tree.wait(4.9);
+    assert!(!is_late(&tree));
+    tree.wait(0.2);
+    assert!(is_late(&tree));
+    // The next request names the older one.
+    tree.ask_in_vain(0);
+    tree.wait(13.8);
+    assert!(!is_late(&tree));
+}
+
+#[test]
+fn answer_that_is_late_changes_nothing() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.refresh(0, "a", 30.0, 0.0);
+    tree.answer(0, 50.0, 5.0, Reason::Granted);
+    let mut ledger = std::mem::replace(
+        &mut tree.nodes[0].ledger,
+        Ledger::new(built_in(), SETTINGS, tree.now),
+    );
+    let mut upstream = Upstream::new(UpstreamSettings {
+        node: NodeId::new("eu").unwrap(),
+        epoch: Epoch::new(1).unwrap(),
+        endpoints: 1,
+        seed: 0,
+    });
+    let send = |upstream: &mut Upstream, event, ledger: &mut Ledger, now| {
+        let effects = upstream.handle(event, ledger, now);
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::Send { seq, request, .. } => Some((seq, request)),
+            Effect::Release { .. } | Effect::Warn(_) => None,
+        })
+    };
+    let ask = request("b", None, 100.0, None);
+    ledger.refresh_client(&ask, tree.now);
+    let mut sent = send(&mut upstream, Event::Wake, &mut ledger, tree.now);
+    while sent.is_none() {
+        tree.now = upstream.wake_at().max(tree.now);
+        sent = send(&mut upstream, Event::Wake, &mut ledger, tree.now);
+    }
+    let (seq, node_request) = sent.unwrap();
+    let has = |request: &ServerCapacityRequest| request.resources[0].has.unwrap().capacity.get();
+    assert_eq!(has(&node_request), 50.0);
+    let answer = tree.root.refresh_node(&node_request, tree.now).remove(0);
+    let response = ServerCapacityResponse {
+        node: NodeId::new("root").unwrap(),
+        epoch: Epoch::ZERO,
+        level: 0,
+        resources: vec![answer.into_server_response(1000)],
+    };
+    tree.wait(5.1);
+    let event = Event::Answered { seq, response };
+    // The older lease stays the only one, and the node asks at once.
+    assert!(send(&mut upstream, event, &mut ledger, tree.now).is_none());
+    assert_eq!(upstream.wake_at(), tree.now);
+    let (_, again) = send(&mut upstream, Event::Wake, &mut ledger, tree.now).unwrap();
+    assert_eq!(has(&again), 30.0);
+}
+
+#[test]
+fn outstanding_is_not_leased_while_learning() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.settle(&mut [client(0, "a", 80.0)]);
+    tree.wait(1.0);
+    // Half of it belongs to others; the older lease covers what `a` has.
+    tree.answer(0, 50.0, 20.0, Reason::Share);
+    let learning = Settings {
+        predecessor: Predecessor::Until(tree.now.after_seconds(21.0)),
+        epoch: Epoch::new(1).unwrap(),
+        ..SETTINGS
+    };
+    tree.root = Ledger::new(document("FAIR_SHARE", 100.0), learning, tree.now);
+    let booked = |tree: &Tree| tree.root.resource(&db(), tree.now).unwrap().sum_has;
+    for heard in [None, Some(learning.epoch), Some(learning.epoch)] {
+        let mut ask = node_request(&mut tree, 0);
+        ask.heard_epoch = heard;
+        let claim = (
+            ask.resources[0].has.unwrap().capacity.get(),
+            ask.resources[0].outstanding.get(),
+        );
+        assert_eq!(claim, (50.0, 80.0));
+        let grant = tree.root.refresh_node(&ask, tree.now).remove(0);
+        assert_eq!((grant.capacity.get(), booked(&tree)), (50.0, 50.0));
+    }
+    // When all have learned, it is booked as usual.
+    let mut ask = node_request(&mut tree, 0);
+    tree.wait(21.5);
+    ask.resources[0].outstanding = Capacity::new(80.0).unwrap();
+    tree.root.refresh_node(&ask, tree.now);
+    assert_eq!(booked(&tree), 80.0);
+}
+
+#[test]
+fn older_lease_covers_holders_that_are_not_heard() {
+    let mut tree = tree_that_learns();
+    // The parent states 70, of which `a` has confirmed 40. Then its leases shrink twice.
+    tree.answer(0, 60.0, 20.0, Reason::Share);
+    tree.answer(0, 50.0, 21.0, Reason::Share);
+    let view = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
+    let older = view.parent.unwrap().older.unwrap().get();
+    assert_eq!(older, 70.0);
+}
+
+#[test]
+fn claim_that_no_lease_covers_gets_none_while_learning() {
+    let mut tree = tree_that_learns();
+    tree.answer(0, 50.0, 60.0, Reason::Share);
+    // The lease that was stated has ended, and the newest does not cover the 30 beside the 40.
+    tree.wait(20.0);
+    assert_eq!(tree.refresh(0, "a", 40.0, 40.0).capacity.get(), 20.0);
+    let claim = request("b", None, 30.0, Some(30.0));
+    let ledger = &mut tree.nodes[0].ledger;
+    let grant = ledger.refresh_client(&claim, tree.now).remove(0);
+    assert_eq!(
+        (grant.capacity.get(), grant.lease_length),
+        (0.0, Seconds::ZERO)
+    );
 }
 
 #[test]
@@ -615,7 +771,7 @@ fn claim_of_a_new_master_lowers_nothing_until_confirmed() {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
     tree.settle(&mut [client(0, "a", 40.0), client(0, "b", 30.0)]);
     let claim = |tree: &mut Tree, heard: Option<Epoch>, seq| {
-        let (mut resources, _) = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
+        let mut resources = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
         let has = Capacity::new(40.0).unwrap();
         resources[0].has = Some(HeldLease { capacity: has });
         resources[0].outstanding = has;
@@ -717,7 +873,7 @@ fn node_without_demand_asks_for_nothing() {
     tree.refresh(0, "a", 30.0, 0.0);
     let release = serde_json::from_str(r#"{"client_id":"a","seq":2}"#).unwrap();
     tree.nodes[0].ledger.release_client(&release, tree.now);
-    let (requests, _) = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
+    let requests = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
     // An empty list is invalid.
     let wants = &requests[0].wants;
     assert_eq!((wants.len(), wants[0].wants.get()), (1, 0.0));
@@ -735,29 +891,10 @@ fn huge_demands_of_a_node_are_valid_together() {
         tree.refresh(0, name, wants, 0.0);
         tree.ask(0);
     }
-    let (requests, _) = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
+    let requests = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
     let wants = requests[0].wants.iter();
     let sum: f64 = wants.clone().map(|band| band.wants.get()).sum();
     assert!(wants.len() > 1 && sum <= most && sum > 0.99 * most, "{sum}");
-}
-
-#[test]
-fn capacity_on_claims_serves_no_newcomer_while_learning() {
-    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
-    let learning = |seconds| Settings {
-        predecessor: Predecessor::Until(tree.now.after_seconds(seconds)),
-        ..SETTINGS
-    };
-    let (short, long) = (learning(1.0), learning(10.0));
-    tree.root = Ledger::new(document("FAIR_SHARE", 100.0), short, tree.now);
-    tree.nodes[0].ledger = Ledger::new(built_in(), long, tree.now).of_parent();
-    assert_eq!(tree.refresh(0, "a", 40.0, 40.0).capacity.get(), 40.0);
-    tree.wait(2.0);
-    // The root has learned, and grants all that it has, but others may have leases of the node.
-    assert_eq!(tree.refresh(0, "b", 60.0, 0.0).capacity.get(), 0.0);
-    tree.ask(0);
-    assert_eq!(tree.refresh(0, "b", 60.0, 0.0).capacity.get(), 0.0);
-    assert_eq!(tree.root.resource(&db(), tree.now).unwrap().sum_has, 100.0);
 }
 
 #[test]

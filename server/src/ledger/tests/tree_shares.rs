@@ -358,7 +358,7 @@ proptest! {
         }));
         fleet.settle(3);
         let node = &mut fleet.tree.nodes[0].ledger;
-        let (requests, _) = node.parent_requests([&db()], fleet.tree.now);
+        let requests = node.parent_requests([&db()], fleet.tree.now);
         let mut stated: BTreeMap<i32, (usize, u64, f64)> = BTreeMap::new();
         for band in &requests[0].wants {
             let (entries, clients, wants) = stated.entry(band.priority).or_default();

@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::Range};
 
 use doorman_openapi::{
     CLOCK_DRIFT, Capacity, Epoch, HeldLease, HintsResponse, Moment, NodeId, Reason, ResourceId,
-    Seconds, ServerCapacityRequest, ServerCapacityResponse,
+    Seconds, Seq, ServerCapacityRequest, ServerCapacityResponse,
 };
 use tower_doorman::lease::Failure;
 
@@ -80,9 +80,119 @@ pub(super) struct NodeState {
     sweeps_at: Moment,
     /// Whether the parent has answered since waiting requests were last decided.
     is_answered: bool,
-    /// The epoch and the capacities of the parent's last responses, for runs without a rule.
-    told_epoch: Option<Epoch>,
+    /// For runs without a rule.
+    ablated: Ablated,
+}
+
+/// What a node without a safety rule remembers, by resource.
+#[derive(Debug, Default)]
+struct Ablated {
+    /// The capacity in the parent's last response.
     told: HashMap<ResourceId, Capacity>,
+    /// The last request to the parent.
+    asked: HashMap<ResourceId, Seq>,
+    /// What each holder claimed before the parent had answered.
+    claims: HashMap<ResourceId, HashMap<String, Capacity>>,
+    /// The newest lease from the parent, and the older one that the node without the rule keeps.
+    leases: HashMap<ResourceId, [ToldLease; 2]>,
+}
+
+/// A lease from the parent.
+#[derive(Debug, Clone, Copy)]
+struct ToldLease {
+    amount: f64,
+    end: Moment,
+}
+
+impl ToldLease {
+    const NONE: Self = Self {
+        amount: 0.0,
+        end: Moment::ORIGIN,
+    };
+}
+
+impl Ablated {
+    /// Remembers what the holder of a request claims.
+    fn note_claims(&mut self, request: &LeaseRequest) {
+        let mut note = |id: &ResourceId, holder: &str, has: Option<HeldLease>| {
+            let claim = has.map_or(Capacity::ZERO, |it| it.capacity);
+            let claims = self.claims.entry(id.clone()).or_default();
+            claims.insert(holder.to_owned(), claim);
+        };
+        match request {
+            LeaseRequest::Client(request) => {
+                for it in &request.resources {
+                    note(&it.resource_id, request.client_id.as_str(), it.has);
+                }
+            }
+            LeaseRequest::Node(request) => {
+                for it in &request.resources {
+                    note(&it.resource_id, request.node_id.as_str(), it.has);
+                }
+            }
+        }
+    }
+
+    /// Claims for the holders what they claim.
+    fn claim_for_holders(&self, request: &mut ServerCapacityRequest) {
+        for resource in &mut request.resources {
+            let claims = self.claims.get(&resource.resource_id);
+            let claims = claims.into_iter().flat_map(HashMap::values);
+            let claim: f64 = claims.map(|it| it.get()).sum();
+            if resource.has.is_none() && claim > 0.0 {
+                let capacity = Capacity::saturating(claim);
+                resource.has = Some(HeldLease { capacity });
+                resource.outstanding = capacity;
+            }
+        }
+    }
+
+    /// Records the answers that come too late, which the node ignores.
+    fn take_late_answers(
+        &self,
+        call: &NodeCall,
+        response: &ServerCapacityResponse,
+        ledger: &mut Ledger,
+        now: Moment,
+    ) {
+        for resource in &response.resources {
+            let id = &resource.answer.resource_id;
+            if self.asked.get(id) == Some(&call.seq) && ledger.is_parent_answer_late(id, now) {
+                ledger.record_parent_response(resource, call.sent, now);
+            }
+        }
+    }
+
+    /// Keeps the older leases from the parent that cover what is booked, without the holders that
+    /// are not heard yet.
+    fn keep_booked_leases(
+        &mut self,
+        response: &ServerCapacityResponse,
+        sent: Moment,
+        ledger: &mut Ledger,
+        now: Moment,
+    ) {
+        for resource in &response.resources {
+            let id = &resource.answer.resource_id;
+            let Some((_, booked)) = ledger.demand_of(id) else {
+                continue;
+            };
+            let lease = resource.answer.gets;
+            let newest = ToldLease {
+                amount: lease.capacity.get(),
+                end: sent.after_seconds(lease.lease_length.get()),
+            };
+            let before = self.leases.get(id).copied();
+            let before = before.unwrap_or([ToldLease::NONE; 2]).into_iter();
+            let older = before
+                .filter(|it| now < it.end && (newest.amount < it.amount || newest.end < it.end))
+                .filter(|it| newest.amount < booked || newest.end < it.end)
+                .max_by_key(|it| (booked <= it.amount, it.end));
+            let older = older.unwrap_or(ToldLease::NONE);
+            ledger.set_older_parent_lease(id, older.amount, older.end);
+            self.leases.insert(id.clone(), [newest, older]);
+        }
+    }
 }
 
 impl NodeState {
@@ -99,8 +209,7 @@ impl NodeState {
             epoch,
             sweeps_at: Moment::ORIGIN,
             is_answered: true,
-            told_epoch: None,
-            told: HashMap::new(),
+            ablated: Ablated::default(),
         }
     }
 
@@ -114,13 +223,13 @@ impl NodeState {
                     });
                 }
             }
+            Rule::OwnLeasesOnly => self.ablated.claim_for_holders(request),
             Rule::StatedOutstanding => {
                 for resource in &mut request.resources {
                     let booked = ledger.demand_of(&resource.resource_id);
                     resource.outstanding = Capacity::saturating(booked.map_or(0.0, |it| it.1));
                 }
             }
-            Rule::GrowingClaim => request.heard_epoch = self.told_epoch,
             _ => {}
         }
     }
@@ -137,7 +246,7 @@ impl NodeState {
         for resource in &mut response.resources {
             let id = resource.answer.resource_id.clone();
             let capacity = resource.answer.gets.capacity;
-            let told = self.told.insert(id, capacity);
+            let told = self.ablated.told.insert(id, capacity);
             let length = resource.answer.gets.lease_length.get();
             if length == 0.0 {
                 continue;
@@ -183,11 +292,17 @@ impl Server {
             return Some(Err(self.unavailable()));
         };
         if pending.register(ledger, now) && asks_first {
+            let may_have_lost = ledger.may_have_lost_leases(now);
+            if self.without == Some(Rule::OwnLeasesOnly)
+                && let Some((node, _)) = self.node(now)
+            {
+                node.ablated.note_claims(&pending.request);
+            }
             if now < pending.until {
                 self.pending.push(pending);
                 return None;
             }
-            if ledger.may_have_lost_leases(now) {
+            if may_have_lost {
                 return Some(Err(Failure::Unavailable { retry_after: None }));
             }
         }
@@ -245,17 +360,24 @@ impl Server {
         }
         node.is_answered = true;
         let seq = call.seq;
-        let event = match outcome {
-            Ok(mut response) => {
-                if let Some(rule) = without {
-                    node.told_epoch = Some(response.epoch);
-                    node.ablate_response(rule, &mut response, call.sent, ledger, now);
-                }
-                Event::Answered { seq, response }
-            }
-            Err(failure) => Event::Failed { seq, failure },
+        let mut response = match outcome {
+            Ok(response) => response,
+            Err(failure) => return self.tell_upstream(Event::Failed { seq, failure }, now),
         };
-        self.tell_upstream(event, now);
+        if let Some(rule) = without {
+            node.ablate_response(rule, &mut response, call.sent, ledger, now);
+        }
+        if without == Some(Rule::LateClaim) {
+            node.ablated
+                .take_late_answers(&call, &response, ledger, now);
+        }
+        let keeps_booked = without == Some(Rule::UnheardCover);
+        let answered = keeps_booked.then(|| response.clone());
+        self.tell_upstream(Event::Answered { seq, response }, now);
+        if let (Some(response), Some((node, ledger))) = (answered, self.node(now)) {
+            let ablated = &mut node.ablated;
+            ablated.keep_booked_leases(&response, call.sent, ledger, now);
+        }
     }
 
     /// The next poll of the parent and the server to poll, if this server is master.
@@ -312,6 +434,8 @@ impl Server {
                 } => {
                     if let Some(rule) = without {
                         node.ablate_request(rule, &mut request, ledger);
+                        let ids = request.resources.iter().map(|it| it.resource_id.clone());
+                        node.ablated.asked.extend(ids.map(|id| (id, seq)));
                     }
                     let call = NodeCall {
                         incarnation,
