@@ -48,5 +48,6 @@ mod tables;
 mod tenants;
 mod tls;
 mod tree;
+mod tree_faults;
 mod tree_rules;
 mod typescript;

@@ -209,20 +209,20 @@ fn are_close(held: &[f64], expected: &[f64]) -> bool {
     held.iter().zip(expected).all(is_close)
 }
 
-fn held(leases: &[Lease]) -> Vec<f64> {
+pub(crate) fn held(leases: &[Lease]) -> Vec<f64> {
     let held = leases.iter().map(Lease::capacity);
     held.map(|it| if it.is_leased { it.amount } else { 0.0 })
         .collect()
 }
 
 /// The largest sum of all leases.
-struct Peak {
+pub(crate) struct Peak {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<f64>,
 }
 
 impl Peak {
-    fn watch(leases: &[Lease]) -> Self {
+    pub(crate) fn watch(leases: &[Lease]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let leases = leases.to_vec();
         let stopped = Arc::clone(&stop);
@@ -238,7 +238,7 @@ impl Peak {
     }
 
     #[track_caller]
-    fn assert_at_most(self, capacity: f64) {
+    pub(crate) fn assert_at_most(self, capacity: f64) {
         self.stop.store(true, Ordering::Relaxed);
         let peak = self.thread.join().expect("it samples");
         assert!(peak <= capacity * (1.0 + 1e-9), "{peak} of {capacity}");
