@@ -18,8 +18,8 @@ pub struct CapacityRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
-    /// The highest epoch of this node that the client has heard in a response. Absent before the
-    /// first response.
+    /// The highest epoch of this node in a response to a lease request of the client. Absent before
+    /// the first one. Other responses, such as hints and discovery, do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,
@@ -157,8 +157,8 @@ pub struct ReleaseRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
-    /// The highest epoch of this node that the client has heard in a response. Absent before the
-    /// first response.
+    /// The highest epoch of this node in a response to a lease request of the client. Absent before
+    /// the first one. Other responses, such as hints and discovery, do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,

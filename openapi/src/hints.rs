@@ -19,7 +19,8 @@ pub const DEFAULT_HINT_WAIT: f64 = 25.0;
 pub struct HintsResponse {
     /// The node of the server.
     pub node: NodeId,
-    /// The epoch of its master.
+    /// The epoch of its master; at a server that is not master, the last one that it knows to have
+    /// begun, and 0 if it knows none. Never the `heard_epoch` of a request.
     pub epoch: Epoch,
     /// The `after` of the next poll, which confirms these hints. Unconfirmed hints are repeated.
     #[cfg_attr(feature = "schema", schema(maximum = 9007199254740991i64, example = 7))]

@@ -24,8 +24,8 @@ pub struct ServerCapacityRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
-    /// The highest epoch of the parent that the node has heard in a response. Absent before the
-    /// first response.
+    /// The highest epoch of the parent in a response to a lease request of the node. Absent before
+    /// the first one. Other responses, such as hints and discovery, do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,
@@ -155,8 +155,8 @@ pub struct ServerReleaseRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
-    /// The highest epoch of the parent that the node has heard in a response. Absent before the
-    /// first response.
+    /// The highest epoch of the parent in a response to a lease request of the node. Absent before
+    /// the first one. Other responses, such as hints and discovery, do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,

@@ -215,6 +215,55 @@ fn epoch_grows_and_leases_are_learned_after_etcd_lost_its_data() {
     assert_eq!(newcomer["reason"], "pending");
 }
 
+/// A client that echoes every epoch that it hears of, also from polls.
+#[test]
+fn epoch_of_a_poll_confirms_no_claim_from_before_the_fail_over() {
+    let mut etcd = Etcd::start();
+    // The old master grants for some time after etcd has forgotten it.
+    let (node, master) = Node::start(&etcd, DOCUMENT, &["--election-ttl", "10"]);
+    let numbered = |client: &str, seq: u64, wants: f64, held| {
+        let text = request(client, wants, held);
+        let mut request: Value = serde_json::from_str(&text).expect("JSON");
+        request["seq"] = seq.into();
+        request.to_string()
+    };
+    let capacity =
+        |master, request: &str| lease(&node, master, request)["gets"]["capacity"].clone();
+    assert_eq!(capacity(master, &numbered("a", 1, 100.0, None)), 100.0);
+
+    node.partition(master.server);
+    etcd.rebuild();
+    until("another server is elected", || {
+        !etcd
+            .ctl(&["get", "--keys-only", "doorman/epoch"])
+            .is_empty()
+    });
+    let others = (0..3).filter(|it| *it != master.server);
+    let told = others.map(|other| node.get(other, "/v1/hints?client_id=a&wait=0")["epoch"].clone());
+    let told = told.filter_map(|it| it.as_u64()).max();
+    // Never delivered to the old master, and delayed until the next one serves.
+    let late = numbered("a", 2, 100.0, Some((100.0, told.expect("a number"))));
+    let held = Some((100.0, master.epoch));
+    assert_eq!(capacity(master, &numbered("a", 3, 20.0, held)), 20.0);
+    let held = Some((20.0, master.epoch));
+    assert_eq!(capacity(master, &numbered("a", 4, 20.0, held)), 20.0);
+    assert_eq!(capacity(master, &numbered("b", 1, 80.0, None)), 80.0);
+
+    let next = node.master_after(master.epoch, TIMEOUT);
+    node.post(next.server, CAPACITY, &late);
+    let held = Some((20.0, next.epoch));
+    lease(&node, next, &numbered("a", 5, 20.0, held));
+    let newcomer = |seq| {
+        let mut request: Value =
+            serde_json::from_str(&numbered("c", seq, 100.0, None)).expect("JSON");
+        request["heard_epoch"] = next.epoch.into();
+        capacity(next, &request.to_string())
+    };
+    newcomer(1);
+    // The others have 20 and 80.
+    assert_eq!(newcomer(2), 0.0);
+}
+
 #[test]
 fn third_master_learns_as_long_as_leases_of_the_first_last() {
     let document = |length| {

@@ -225,8 +225,12 @@ impl Election for Alone {
     fn view(&self) -> View {
         View {
             address: (self.state != State::Resigned).then(|| self.address.clone()),
-            epoch: Some(self.term.epoch),
+            epoch: self.last_epoch(),
         }
+    }
+
+    fn last_epoch(&self) -> Option<Epoch> {
+        Some(self.term.epoch)
     }
 }
 

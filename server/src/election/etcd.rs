@@ -105,6 +105,8 @@ pub struct EtcdElection {
     last_epoch: Option<Epoch>,
     /// The highest epoch that is known to have been in etcd.
     elected_epoch: Option<Epoch>,
+    /// The highest epoch of which a reign is known to have begun.
+    begun_epoch: Option<Epoch>,
     calls: BTreeMap<CallId, PendingCall>,
     next_call: u64,
     poll_at: Moment,
@@ -127,6 +129,12 @@ impl Keys {
     /// attach a common key to an older lease.
     fn leases_of(&self, epoch: Epoch, LeaseId(lease): LeaseId) -> String {
         format!("{}{epoch}/{lease}", self.leases)
+    }
+
+    /// The reign that wrote a key of [`leases_of`](Self::leases_of).
+    fn epoch_of_leases(&self, key: &str) -> Option<Epoch> {
+        let (epoch, _) = key.strip_prefix(&self.leases)?.split_once('/')?;
+        Epoch::new(epoch.parse().ok()?).ok()
     }
 
     fn handover_of(&self, epoch: Epoch) -> String {
@@ -263,6 +271,7 @@ impl EtcdElection {
             master: None,
             last_epoch: options.last_epoch,
             elected_epoch: options.last_epoch.filter(|_| options.had_election),
+            begun_epoch: None,
             calls: BTreeMap::new(),
             next_call: 0,
             poll_at: Moment::ORIGIN,
@@ -364,6 +373,7 @@ impl EtcdElection {
                 success: vec![
                     Op::Get(self.keys.master.clone()),
                     Op::Get(self.keys.epoch.clone()),
+                    Op::GetPrefix(self.keys.leases.clone()),
                 ],
                 ..Txn::default()
             };
@@ -495,6 +505,13 @@ impl EtcdElection {
         let seen = stored.epoch.max(record.as_ref().map(|it| it.epoch));
         self.last_epoch = self.last_epoch.max(seen);
         self.elected_epoch = self.elected_epoch.max(seen);
+        // A master writes these keys before its first lease. Its record and its epoch are there
+        // before its reign, while an earlier master may still grant.
+        let bounds = reply.results.get(2).map_or(&[][..], Vec::as_slice);
+        let begun = bounds
+            .iter()
+            .filter_map(|it| self.keys.epoch_of_leases(&it.key));
+        self.begun_epoch = begun.max().max(self.begun_epoch);
         self.master = record;
         match &self.state {
             State::Master(Mastership { created, .. }) | State::Elected(Elected { created, .. })
@@ -714,6 +731,7 @@ impl EtcdElection {
         };
         let (lease, epoch, created) = (elected.lease, elected.epoch, elected.created);
         let uncovered = elected.uncovered;
+        self.begun_epoch = self.begun_epoch.max(Some(epoch));
         self.state = State::Master(Mastership {
             lease,
             epoch,
@@ -977,8 +995,12 @@ impl Election for EtcdElection {
             address: master
                 .filter(|_| is_master || !self.is_own_record())
                 .map(|it| it.address.clone()),
-            epoch: self.last_epoch,
+            epoch: self.begun_epoch,
         }
+    }
+
+    fn last_epoch(&self) -> Option<Epoch> {
+        self.last_epoch
     }
 }
 

@@ -41,6 +41,10 @@ pub trait Election {
 
     /// The master as far as this server knows.
     fn view(&self) -> View;
+
+    /// The highest epoch that the server has heard of. Only its data directory may have it: a
+    /// holder that echoes it confirms its claim to a master whose reign may not have begun.
+    fn last_epoch(&self) -> Option<Epoch>;
 }
 
 /// The time of an event.
@@ -237,7 +241,7 @@ pub enum EndReason {
 pub struct View {
     /// The base URL of the master; `None` if there is none, or it is unknown.
     pub address: Option<String>,
-    /// The highest epoch of the node that is known.
+    /// The highest epoch of the node of which a reign is known to have begun.
     pub epoch: Option<Epoch>,
 }
 

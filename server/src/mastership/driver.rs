@@ -242,7 +242,7 @@ where
 
     /// Writes a new epoch to the data directory, one at a time.
     fn record_epoch(&mut self) {
-        let Some(epoch) = self.election.view().epoch else {
+        let Some(epoch) = self.election.last_epoch() else {
             return;
         };
         let Some(record) = self.record.clone().filter(|_| self.recording.is_none()) else {

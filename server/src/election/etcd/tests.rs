@@ -238,6 +238,46 @@ fn lost_data_of_etcd_is_learned_in_a_higher_epoch() {
 }
 
 #[test]
+fn epoch_is_told_once_its_reign_has_begun() {
+    let epoch_of = |script: &Script| script.election.view().epoch;
+    let record = br#"{"server_id":"b","address":"http://b","epoch":7,"instance":2}"#;
+    let master = kv("p/master", record, None);
+    let poll = |script: &mut Script, keys: &[&str]| {
+        script.pass(0.25);
+        let bounds = keys.iter().map(|key| kv(key, b"", Some(1)));
+        let results = vec![
+            vec![master.clone()],
+            vec![kv("p/epoch", b"7", None)],
+            bounds.collect(),
+        ];
+        script.reply(is_poll, txn(true, 9, results));
+    };
+    let mut script = Script::new(EtcdOptions {
+        last_epoch: Some(epoch(5)),
+        had_election: true,
+        ..options()
+    });
+    assert_eq!(epoch_of(&script), None);
+    poll(&mut script, &[]);
+    assert_eq!(epoch_of(&script), None, "it may still wait for another");
+    poll(&mut script, &["p/leases/unknown", "p/leases/6/4"]);
+    assert_eq!(epoch_of(&script), Some(epoch(6)));
+    poll(&mut script, &["p/leases/6/4", "p/leases/7/5"]);
+    assert_eq!(epoch_of(&script), Some(epoch(7)));
+    assert_eq!(script.election.last_epoch(), Some(epoch(7)));
+    // The data of etcd is lost.
+    script.pass(0.25);
+    script.find_no_master(None);
+    script.reply(is_grant, granted(1));
+    script.reply(is_txn, txn(true, 10, vec![Vec::new(); 4]));
+    assert_eq!(epoch_of(&script), Some(epoch(7)));
+    assert_eq!(script.election.last_epoch(), Some(epoch(UNIX)));
+    script.outwait_forgotten_master();
+    assert!(script.begun().is_some());
+    assert_eq!(epoch_of(&script), Some(epoch(UNIX)));
+}
+
+#[test]
 fn lost_data_is_learned_until_a_bound_is_written() {
     let unknown = "p/leases/unknown".to_owned();
     let mut script = Script::new(EtcdOptions {

@@ -98,8 +98,8 @@ async fn poll_hints(
     };
     // It shares the buffer that the head was read into.
     drop((uri, holder));
-    let known_epoch = || master.borrow().epoch.unwrap_or(Epoch::ZERO);
-    let epoch = poll.as_ref().map_or_else(known_epoch, OpenPoll::epoch);
+    let last_epoch = || master.borrow().epoch.unwrap_or(Epoch::ZERO);
+    let epoch = poll.as_ref().map_or_else(last_epoch, OpenPoll::epoch);
     let mut closes = poll.is_none();
     let end = match poll {
         Some(mut poll) => timeout(wait, poll.ended()).await,

@@ -33,7 +33,7 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
     let epoch = app.master.borrow().epoch.unwrap_or(Epoch::ZERO);
     registry.register(
         "epoch",
-        "Highest epoch of the node that the server knows",
+        "Highest epoch of the node of which the server knows that it has begun",
         ConstGauge::new(i64::try_from(epoch.get()).unwrap_or(i64::MAX)),
     );
     registry.register(

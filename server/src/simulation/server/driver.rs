@@ -161,7 +161,7 @@ impl Server {
                 {
                     mastership.reign.bound().record_written(until);
                 }
-                let epoch = election.view().epoch;
+                let epoch = election.last_epoch();
                 if self.without == Some(Rule::SelfFencing) && self.epoch() < epoch {
                     self.mastership = None;
                 }

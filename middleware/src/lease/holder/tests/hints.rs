@@ -147,6 +147,28 @@ fn poll_of_a_standby_changes_nothing() {
 }
 
 #[test]
+fn poll_does_not_raise_the_echoed_epoch() {
+    let (mut script, sent) = leased(1);
+    let hints = HintsResponse {
+        epoch: Epoch::new(9).unwrap(),
+        ..to_refresh("db", sent.seq)
+    };
+    script.hint(0, hints);
+    let hinted = script.requests().pop().unwrap();
+    assert_eq!(hinted.request.heard_epoch, Epoch::new(7).ok());
+
+    // Before the first response nothing is echoed.
+    let mut script = Script::new(1);
+    let unanswered = HintsResponse {
+        all: true,
+        ..none()
+    };
+    script.hint(0, unanswered);
+    script.want("db", 10.0);
+    assert_eq!(script.next_request().request.heard_epoch, None);
+}
+
+#[test]
 fn hint_for_rejected_resource_is_ignored() {
     let mut script = Script::new(1);
     script.want("db", 1.0);
