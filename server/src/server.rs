@@ -30,8 +30,8 @@ use crate::{
     },
     leasing::{SharedLedger, sweeper},
     mastership::{
-        Candidate, HandoverOffer, Mastership, OtherNode, Parts, Peers, PeersError, Resignation,
-        node_name,
+        Candidate, HandoverCounts, HandoverOffer, Mastership, OtherNode, Parts, Peers, PeersError,
+        Resignation, node_name,
     },
     net::{
         ConnectionMetrics, Listener,
@@ -46,8 +46,6 @@ use crate::{
 
 /// How long etcd may take to record a resignation.
 const RESIGN_TIME: Duration = Duration::from_secs(2);
-/// How long the next master may take to fetch the ledger.
-const HANDOVER_TIME: Duration = Duration::from_secs(3);
 
 /// The most connections of the listener for metrics and probes.
 const METRICS_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
@@ -245,6 +243,7 @@ impl Server {
             Arc::clone(&opened.document),
         ));
         let offer = Arc::new(HandoverOffer::default());
+        let handovers = Arc::new(HandoverCounts::default());
         let (view, master) = watch::channel(View::default());
         let parts = Parts {
             ledger: Arc::clone(&ledger),
@@ -255,6 +254,7 @@ impl Server {
             data_dir: Arc::clone(&data_dir),
             offer: Arc::clone(&offer),
             peers,
+            handovers: Arc::clone(&handovers),
             view,
         };
         let candidate = Candidate {
@@ -332,6 +332,7 @@ impl Server {
                 server: Arc::new(server),
                 master,
                 offer,
+                handovers,
                 draining: Arc::default(),
                 cursor_key: Arc::default(),
                 body_buffer: BodyBuffer::default(),
@@ -425,8 +426,9 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready. A server in an election then hands its ledger over to the
-    /// next master, for which it waits up to 3 s. Then it drains the connections for up to 8 s, and
-    /// writes a ledger that nobody has taken for the next start.
+    /// next master, for which it waits up to 3 s, and then for as long as that reads it without a
+    /// pause of 2 s. Then it drains the connections for up to 8 s, and writes a ledger that nobody has
+    /// taken for the next start.
     ///
     /// # Cancel safety
     /// When it is dropped, all connections are closed, and the ledger is lost: the next master
@@ -468,7 +470,7 @@ impl Server {
                     && self::resign(resign).await
                 {
                     // The next master asks for the ledger while connections are still accepted.
-                    drop(timeout(HANDOVER_TIME, offer.taken()).await);
+                    offer.sent().await;
                 }
             }
         };

@@ -341,6 +341,56 @@ fn stopped_master_hands_its_ledger_over() {
     assert_eq!(renewed["gets"]["capacity"], 50.0);
 }
 
+/// Leases that a stopped master hands over. A thousand of each client.
+const HANDOVER_LEASES: &str = "DOORMAN_HANDOVER_LEASES";
+/// Enough for several parts of the transfer.
+const DEFAULT_LEASES: usize = 20_000;
+
+/// With `DOORMAN_HANDOVER_LEASES=1000000` it shows that a million leases are handed over, and what
+/// that takes; use `--release`.
+#[test]
+fn stopped_master_hands_many_leases_over() {
+    let leases = std::env::var(HANDOVER_LEASES).ok();
+    let leases = leases.map_or(DEFAULT_LEASES, |it| it.parse().expect("a number"));
+    let document = "
+resources:
+  - identifier_glob: '*'
+    capacity: 1000000
+    algorithm: {kind: FAIR_SHARE, lease_length: 600, refresh_interval: 60}
+";
+    let etcd = Etcd::start();
+    let most = (leases + 1000).to_string();
+    let args = ["--election-ttl", "2", "--max-leases", &most];
+    let (mut node, master) = Node::start(&etcd, document, &args);
+    let request = |client: usize| {
+        let resources = (0..1000).map(|it| json!({"resource_id": format!("r{it}"), "wants": 1}));
+        let resources: Vec<_> = resources.collect();
+        json!({"client_id": format!("c{client}"), "seq": 1, "resources": resources}).to_string()
+    };
+    for client in 0..leases / 1000 {
+        let response = node.post(master.server, CAPACITY, &request(client));
+        assert!(is_grant(&response), "{response:?}");
+    }
+    let stopped = now();
+    node.request_stop(master.server);
+    let next = node.master_after(master.epoch, Duration::from_secs(300));
+    let took = now() - stopped;
+    assert_eq!(learning(&node, next), 0.0);
+    assert_eq!(node.get(next.server, "/v1/status")["leases"], leases);
+    let held = lease(
+        &node,
+        next,
+        r#"{"client_id":"new","resources":[{"resource_id":"r0","wants":1e6}]}"#,
+    );
+    let free = 1e6 - (leases / 1000) as f64;
+    assert_eq!(held["gets"]["capacity"], free);
+    node.wait(master.server);
+    let memory = node.peak_memory(next.server) >> 20;
+    println!(
+        "{leases} leases handed over in {took:?}; peak memory of the next master: {memory} MiB"
+    );
+}
+
 #[test]
 fn leases_are_learned_if_the_ledger_cannot_be_fetched() {
     let etcd = Etcd::start();
@@ -356,6 +406,9 @@ fn leases_are_learned_if_the_ledger_cannot_be_fetched() {
     assert_eq!(renewed["gets"]["capacity"], 80.0);
     let log = node.output(next.server);
     assert!(log.contains("cannot fetch the ledger"), "{log}");
+    let metrics = crate::support::curl(&[&format!("{}/metrics", node.address(next.server))]).body;
+    let count = r#"doorman_handovers_total{outcome="unreachable"} 1"#;
+    assert!(metrics.contains(count), "{metrics}");
     node.wait(master.server);
 }
 

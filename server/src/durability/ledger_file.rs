@@ -1,55 +1,20 @@
-//! The text in which a clean stop leaves the ledger to the next master, in a file or over HTTP.
-//!
-//! One line of JSON each: a header, the resources, and a checksum of all lines before. The text is
-//! valid for one reign: the header has the epoch of its writer, and each reign begins a new one.
+//! The ledger of a clean stop in the data directory, for the next start.
 
 use std::{
     fs::{self, File},
-    io::{self, BufRead, BufReader, BufWriter, Write},
+    io::{self, BufRead, BufReader, BufWriter},
     path::{Path, PathBuf},
 };
 
 use doorman_openapi::{Epoch, Moment};
-use serde::{Deserialize, Serialize};
 
-use super::data_dir::{self, Boot};
-use crate::ledger::{LearningRecord, Ledger, ResourceRecord};
+use super::{
+    data_dir::{self, Boot},
+    ledger_text::{self, Header, LedgerReader, LedgerTextError, Written},
+};
+use crate::ledger::Ledger;
 
 const FILE: &str = "ledger.json";
-const FORMAT: u32 = 1;
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Header {
-    format: u32,
-    epoch: Epoch,
-    /// The boot whose clock `stopped` was read from.
-    boot: String,
-    /// The time of the stop, in nanoseconds.
-    stopped: u64,
-    learning: Option<LearningRecord>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Footer {
-    checksum: String,
-}
-
-impl Footer {
-    fn new(hasher: crc32fast::Hasher) -> Self {
-        Self {
-            checksum: format!("{:08x}", hasher.finalize()),
-        }
-    }
-}
-
-/// Why a text cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LedgerTextError {
-    #[error("cannot read it")]
-    Io(#[from] io::Error),
-    #[error("it is corrupted: {0}")]
-    Corrupted(String),
-}
 
 pub(super) fn path(directory: &Path) -> PathBuf {
     directory.join(FILE)
@@ -74,44 +39,6 @@ pub(super) fn write(
     data_dir::sync_dir(directory)
 }
 
-/// Writes the ledger of `epoch` for the next master.
-pub(crate) fn write_text(
-    ledger: &Ledger,
-    epoch: Epoch,
-    now: Moment,
-    out: impl Write,
-) -> io::Result<()> {
-    write_lines(ledger, epoch, Boot::current(), now, out)
-}
-
-fn write_lines(
-    ledger: &Ledger,
-    epoch: Epoch,
-    boot: Boot,
-    now: Moment,
-    mut out: impl Write,
-) -> io::Result<()> {
-    let header = Header {
-        format: FORMAT,
-        epoch,
-        boot: format!("{:032x}", boot.0),
-        stopped: now.as_nanos(),
-        learning: ledger.learning_snapshot(now),
-    };
-    let mut hasher = crc32fast::Hasher::new();
-    let mut line = |mut text: Vec<u8>| {
-        text.push(b'\n');
-        hasher.update(&text);
-        out.write_all(&text)
-    };
-    line(serde_json::to_vec(&header)?)?;
-    for record in ledger.snapshot(now) {
-        line(serde_json::to_vec(&record)?)?;
-    }
-    serde_json::to_writer(&mut out, &Footer::new(hasher))?;
-    out.write_all(b"\n")
-}
-
 fn write_file(
     path: &Path,
     ledger: &Ledger,
@@ -120,7 +47,7 @@ fn write_file(
     now: Moment,
 ) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
-    write_lines(ledger, epoch, boot, now, &mut out)?;
+    ledger_text::write_lines(ledger, epoch, boot, now, &mut out)?;
     out.into_inner()
         .map_err(io::IntoInnerError::into_error)?
         .sync_all()
@@ -142,118 +69,30 @@ pub(super) fn read(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    verify(BufReader::new(file))?;
-    let text = BufReader::new(File::open(&path)?);
-    restore(text, ledger, last, Written::InBoot(boot), now)
+    // A start must not fail on what a damaged disk made of a record.
+    ledger_text::verify(BufReader::new(file))?;
+    let mut text = BufReader::new(File::open(&path)?);
+    let mut reader = LedgerReader::new(last, Written::InBoot(boot), now);
+    loop {
+        let part = text.fill_buf()?;
+        if part.is_empty() {
+            return reader.finish();
+        }
+        reader.push(part, ledger)?;
+        let read = part.len();
+        text.consume(read);
+    }
 }
 
 /// The epoch of an intact file.
 pub(super) fn epoch(directory: &Path) -> Option<Epoch> {
     let path = path(directory);
-    verify(BufReader::new(File::open(&path).ok()?)).ok()?;
-    let first = BufReader::new(File::open(&path).ok()?).lines().next()?;
-    parse::<Header>(&first.ok()?)
-        .ok()
-        .map(|header| header.epoch)
-}
-
-/// Restores the ledger that the master of epoch `last` has handed over into an empty one; after an
-/// error in part. It was requested at `requested`, and the lengths of its leases count from
-/// `received`.
-pub(crate) fn restore_text(
-    text: &[u8],
-    ledger: &mut Ledger,
-    last: Epoch,
-    requested: Moment,
-    received: Moment,
-) -> Result<(), LedgerTextError> {
-    verify(text)?;
-    let written = Written::Since(requested);
-    match restore(text, ledger, Some(last), written, received)? {
-        Some(_) => Ok(()),
-        None => Err(LedgerTextError::Corrupted(
-            "its epoch is another".to_owned(),
-        )),
-    }
-}
-
-/// When a ledger was written.
-#[derive(Debug, Clone, Copy)]
-enum Written {
-    /// When it says, if that was in this boot.
-    InBoot(Boot),
-    /// At this time at the earliest. Clocks of two machines cannot be compared.
-    Since(Moment),
-}
-
-fn restore(
-    text: impl BufRead,
-    ledger: &mut Ledger,
-    last: Option<Epoch>,
-    written: Written,
-    now: Moment,
-) -> Result<Option<Moment>, LedgerTextError> {
-    let mut lines = text.lines();
-    let header: Header = parse(&lines.next().transpose()?.unwrap_or_default())?;
-    if header.format != FORMAT {
-        let reason = format!("its format is {}, not {FORMAT}", header.format);
-        return Err(LedgerTextError::Corrupted(reason));
-    }
-    if Some(header.epoch) != last {
-        // A later master has granted leases that are not in this text.
-        return Ok(None);
-    }
-    // The latest and the earliest time of the stop.
-    let (stopped, earliest) = match written {
-        Written::InBoot(boot) if header.boot == format!("{:032x}", boot.0) => {
-            let stopped = Moment::from_nanos(header.stopped).min(now);
-            (stopped, Some(stopped))
-        }
-        Written::InBoot(_) => (now, None),
-        Written::Since(earliest) => (now, Some(earliest)),
-    };
-    let end = |left: u64| Moment::from_nanos(stopped.as_nanos().saturating_add(left));
-    if let Some(learning) = header.learning {
-        ledger.restore_learning(learning, stopped);
-    }
-    let mut ends = end(header.learning.map_or(0, |learning| learning.left));
-    let mut lines = lines.peekable();
-    while let Some(line) = lines.next() {
-        if lines.peek().is_none() {
-            // The footer.
-            break;
-        }
-        let mut record: ResourceRecord = parse(&line?)?;
-        record.shorten_parent(earliest, stopped);
-        ledger.restore(&record, stopped).map_err(|rule| {
-            LedgerTextError::Corrupted(format!("the identifier of a holder {rule}"))
-        })?;
-        for holder in &record.holders {
-            ends = ends.max(end(holder.left()));
-        }
-    }
-    Ok(Some(ends))
-}
-
-fn verify(mut file: impl BufRead) -> Result<(), LedgerTextError> {
-    let mut hasher = crc32fast::Hasher::new();
-    let mut last = Vec::new();
-    let mut line = Vec::new();
-    while file.read_until(b'\n', &mut line)? > 0 {
-        hasher.update(&last);
-        last = std::mem::take(&mut line);
-    }
-    let footer: Footer = parse(&String::from_utf8_lossy(&last))?;
-    if footer.checksum == Footer::new(hasher).checksum {
-        Ok(())
-    } else {
-        let reason = "its checksum does not match".to_owned();
-        Err(LedgerTextError::Corrupted(reason))
-    }
-}
-
-fn parse<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, LedgerTextError> {
-    serde_json::from_str(line).map_err(|error| LedgerTextError::Corrupted(error.to_string()))
+    ledger_text::verify(BufReader::new(File::open(&path).ok()?)).ok()?;
+    let mut first = Vec::new();
+    let mut file = BufReader::new(File::open(&path).ok()?);
+    file.read_until(b'\n', &mut first).ok()?;
+    let header: Header = ledger_text::parse(&first).ok()?;
+    Some(header.epoch)
 }
 
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
@@ -351,6 +190,35 @@ mod tests {
             let ends = read(directory.path(), &mut next, Some(epoch(7)), HERE, NOW);
             assert_eq!(ends.unwrap(), None);
         }
+    }
+
+    #[test]
+    fn text_is_read_in_parts_of_any_size() {
+        let directory = written();
+        let text = fs::read(path(directory.path())).unwrap();
+        let received = NOW.after_seconds(1000.0);
+        for size in [1, 7, text.len() - 1, text.len()] {
+            let mut next = ledger(received);
+            let mut reader = LedgerReader::of_handover(epoch(7), NOW, received);
+            for part in text.chunks(size) {
+                reader.push(part, &mut next).unwrap();
+            }
+            assert_eq!(reader.finish().unwrap(), Some(received.after_seconds(63.0)));
+            assert_eq!(
+                (has(&next, received), next.stats().leases),
+                (Some(400.0), 2)
+            );
+        }
+    }
+
+    #[test]
+    fn endless_line_is_rejected() {
+        let mut next = ledger(NOW);
+        let mut reader = LedgerReader::of_handover(epoch(7), NOW, NOW);
+        let part = vec![b' '; 1 << 20];
+        let pushed = (0..17).map(|_| reader.push(&part, &mut next));
+        let error = pushed.last().unwrap().unwrap_err();
+        assert!(error.to_string().contains("exceeds"), "{error}");
     }
 
     #[test]

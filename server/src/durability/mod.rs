@@ -8,6 +8,7 @@ mod bound_file;
 mod data_dir;
 mod identity;
 mod ledger_file;
+mod ledger_text;
 mod start;
 
 #[cfg(test)]
@@ -19,7 +20,7 @@ pub(crate) use self::start::FoundOnDisk;
 pub(crate) use self::{
     data_dir::create_dir,
     identity::random_node,
-    ledger_file::{restore_text, write_text},
+    ledger_text::{LedgerReader, LedgerTextError, write_text},
     start::{DataDir, DataDirLock, log_outstanding},
 };
 

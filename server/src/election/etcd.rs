@@ -49,8 +49,6 @@ const MASTER_POLL_INTERVAL: f64 = 1.0;
 const RETRY_DELAY: f64 = 0.2;
 /// The most pauses that are added after campaigns without a result.
 const MAX_PAUSES: u32 = 10;
-/// Seconds for which the ledger of the last master is waited for.
-const FETCH_TIME: f64 = 2.0;
 /// etcd rounds what is left of a lease down to seconds.
 const ROUNDING: f64 = 1.0;
 /// A lease of the bound is renewed while it lives at most this much longer than is needed.
@@ -655,17 +653,17 @@ impl EtcdElection {
             fetch = Fetch::Until(now.after_seconds(lease.ttl.into()));
         } else if let Some(stored) = self.stored_ledger(last.epoch) {
             ledger = Some(LedgerSource::DataDir { epoch: stored });
-            // However long it takes, it is better than learning.
-            fetch = Fetch::Until(Moment::NEVER);
         } else if let Some(last) = last.epoch {
             // A server that has earlier leases of its own learns instead.
             ledger = self
                 .handover(last, handovers)
                 .filter(|_| earlier_leases.is_none())
                 .map(LedgerSource::Peer);
-            if ledger.is_some() {
-                fetch = Fetch::Until(now.after_seconds(FETCH_TIME));
-            }
+        }
+        if ledger.is_some() {
+            // However long it takes, it is better than learning. The driver ends a transfer without
+            // progress.
+            fetch = Fetch::Until(Moment::NEVER);
         }
         self.state = State::Elected(Elected {
             lease,

@@ -11,8 +11,8 @@ use axum::{
 };
 use doorman_openapi::{Epoch, ProblemType, paths};
 
-use super::{error::ApiError, extract::query, response::buffer::StaticBody, state::AppState};
-use crate::mastership::HandoverOffer;
+use super::{error::ApiError, extract::query, state::AppState};
+use crate::{mastership::HandoverOffer, net::NoTimeout};
 
 pub(super) fn routes() -> Router<AppState> {
     Router::new().route(paths::HANDOVER, post(hand_over))
@@ -33,26 +33,20 @@ async fn hand_over(
     let secret = headers.get(header::AUTHORIZATION);
     let secret = secret
         .and_then(|it| it.as_bytes().strip_prefix(b"Bearer "))
-        .unwrap_or_default()
-        .to_owned();
-    let text = tokio::task::spawn_blocking(move || offer.take(epoch, &secret)).await;
-    let text = text.map_err(|error| {
-        tracing::error!(%error, "hand-over of the ledger panicked");
-        ApiError::internal()
-    })?;
-    let text = text.ok_or_else(|| {
+        .unwrap_or_default();
+    let text = offer.take(epoch, secret).ok_or_else(|| {
         ApiError::new(
             ProblemType::Forbidden,
             "no ledger is offered to the bearer of this secret",
         )
     })?;
-    let mut response = Response::new(Body::from(text));
+    let mut response = Response::new(Body::from_stream(text));
     let headers = response.headers_mut();
     let media_type = HeaderValue::from_static("application/x-ndjson");
     headers.insert(header::CONTENT_TYPE, media_type);
     let no_store = HeaderValue::from_static("no-store");
     headers.insert(header::CACHE_CONTROL, no_store);
-    // It is sent once, and frees more than it takes.
-    response.extensions_mut().insert(StaticBody);
+    // A million leases take seconds. The server, which stops, ends a transfer without progress.
+    response.extensions_mut().insert(NoTimeout);
     Ok(response)
 }

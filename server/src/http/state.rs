@@ -18,7 +18,7 @@ use crate::{
     election::View,
     http::{AllowedHosts, BodyBuffer, CursorKey},
     leasing::SharedLedger,
-    mastership::HandoverOffer,
+    mastership::{HandoverCounts, HandoverOffer},
     net::{ConnectionMetrics, tls::Tls},
     observe::metrics::RequestMetrics,
     quota::Quotas,
@@ -53,6 +53,7 @@ pub(crate) struct AppParts {
     /// The master of the node, as far as this server knows.
     pub(crate) master: watch::Receiver<View>,
     pub(crate) offer: Arc<HandoverOffer>,
+    pub(crate) handovers: Arc<HandoverCounts>,
     pub(crate) draining: Arc<Draining>,
     pub(crate) cursor_key: Arc<CursorKey>,
     /// Memory for bodies that are still arriving.

@@ -15,10 +15,14 @@ use tokio::{
     time::sleep,
 };
 
-use super::handover::{HandoverOffer, Peers};
+use super::{
+    fetch::{self, HandoverCounts},
+    handover::HandoverOffer,
+    peers::Peers,
+};
 use crate::{
     document::ActiveDocument,
-    durability::{self, DataDir, DataDirError},
+    durability::{DataDir, DataDirError},
     election::{CallId, Effect, Election, EndReason, Event, Learn, LedgerSource, Term, Time, View},
     leasing::SharedLedger,
     ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
@@ -54,6 +58,7 @@ pub(crate) struct Parts {
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) offer: Arc<HandoverOffer>,
     pub(crate) peers: Peers,
+    pub(crate) handovers: Arc<HandoverCounts>,
     pub(crate) view: watch::Sender<View>,
 }
 
@@ -207,7 +212,7 @@ where
                     self.fetched = fetched;
                     self.handle(Event::LedgerFetched { epoch, is_fetched });
                     // It came too late, unless the reign has begun with it.
-                    self.fetched = None;
+                    drop_elsewhere(self.fetched.take());
                 }
                 Some(recorded) = OptionFuture::from(self.recording.as_mut()) => {
                     self.recording = None;
@@ -288,7 +293,7 @@ where
             }
             Effect::FetchLedger { source, epoch } => {
                 let parts = Arc::clone(&self.parts);
-                let fetch = async move { (epoch, fetch(parts, source, epoch).await) };
+                let fetch = async move { (epoch, fetch_ledger(parts, source, epoch).await) };
                 self.fetching = Some(Box::pin(fetch) as BoxFuture<'_, _>).into();
             }
             Effect::Begin(term) => self.begin(term, now),
@@ -384,14 +389,14 @@ where
 }
 
 /// Frees a large ledger without holding up the election.
-fn drop_elsewhere(reign: Option<Reign>) {
-    if reign.is_some() {
-        spawn_blocking(|| drop(reign));
+pub(super) fn drop_elsewhere<T: Send + 'static>(ledger: Option<T>) {
+    if ledger.is_some() {
+        spawn_blocking(|| drop(ledger));
     }
 }
 
 /// Fetches the ledger of the last master, and restores it.
-async fn fetch(parts: Arc<Parts>, source: LedgerSource, epoch: Epoch) -> Option<Ledger> {
+async fn fetch_ledger(parts: Arc<Parts>, source: LedgerSource, epoch: Epoch) -> Option<Ledger> {
     let document = parts.document.get();
     match source {
         LedgerSource::DataDir { epoch: last } => {
@@ -404,27 +409,9 @@ async fn fetch(parts: Arc<Parts>, source: LedgerSource, epoch: Epoch) -> Option<
             restored.await.ok().flatten()
         }
         LedgerSource::Peer(handover) => {
-            let requested = clock::now();
-            let text = parts.peers.fetch(&handover).await;
-            let text = text
-                .inspect_err(|error| {
-                    tracing::warn!(
-                        error = &**error,
-                        address = handover.address,
-                        "cannot fetch the ledger of the last master; its leases are learned from \
-                         their holders"
-                    );
-                })
-                .ok()?;
-            let received = clock::now();
-            let restored = spawn_blocking(move || {
-                let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, received);
-                durability::restore_text(&text, &mut ledger, handover.epoch, requested, received)
-                    .inspect_err(|error| tracing::warn!(%error, "cannot use the fetched ledger"))
-                    .ok()?;
-                Some(ledger)
-            });
-            restored.await.ok().flatten()
+            let now = clock::now();
+            let ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
+            fetch::fetch(&parts.peers, &handover, ledger, &parts.handovers).await
         }
     }
 }

@@ -1,25 +1,40 @@
-//! Hand-over of the ledger to the next master, by a secret that is valid once.
+//! Hand-over of the ledger by a server that has resigned, to the bearer of a secret that is valid
+//! once.
+//!
+//! The ledger is written while the next master reads it, in parts, so that its text is never whole
+//! in memory. Once it was asked for, nobody else gets it: if the transfer breaks off, the next
+//! master learns the leases from their holders.
 
 use std::{
-    error::Error,
-    path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    convert::Infallible,
+    io::{self, Write},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
-use doorman_openapi::{Epoch, paths};
-use tokio::sync::watch;
+use doorman_openapi::Epoch;
+use futures_util::Stream;
+use tokio::{
+    sync::{mpsc, watch},
+    task::spawn_blocking,
+    time::timeout,
+};
 
-use crate::{durability, election::Handover, ledger::Ledger, reign::Reign, util::clock};
+use crate::{durability, ledger::Ledger, reign::Reign, util::clock};
 
-/// The longest wait for a ledger.
-const FETCH_TIME: Duration = Duration::from_secs(2);
-/// The largest ledger that is fetched, in bytes.
-const MAX_BYTES: usize = 1 << 28;
+/// How long a server that has resigned waits for the next master to ask for the ledger.
+const ASK_TIME: Duration = Duration::from_secs(3);
+/// The longest time without progress of a transfer, on either side.
+pub(super) const STALL: Duration = Duration::from_secs(2);
 const SECRET_BYTES: usize = 32;
+/// The size of a part of the text, and how many may wait for the connection.
+const PART_BYTES: usize = 64 * 1024;
+const PARTS: usize = 2;
 
 /// The ledger that a server offers after its resignation.
 #[derive(Debug)]
@@ -27,7 +42,15 @@ pub(crate) struct HandoverOffer {
     secret: String,
     /// `None`: the server has not resigned, or the ledger was taken.
     offered: Mutex<Option<Box<Reign>>>,
-    taken: watch::Sender<bool>,
+    transfer: watch::Sender<Transfer>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transfer {
+    NotBegun,
+    /// The connection has taken so many parts.
+    Sending(u64),
+    Ended,
 }
 
 impl Default for HandoverOffer {
@@ -42,7 +65,7 @@ impl Default for HandoverOffer {
                 String::new()
             },
             offered: Mutex::default(),
-            taken: watch::Sender::new(false),
+            transfer: watch::Sender::new(Transfer::NotBegun),
         }
     }
 }
@@ -63,24 +86,47 @@ impl HandoverOffer {
         Some((reign.into_ledger(), epoch))
     }
 
-    /// The text of the ledger of this epoch, to the bearer of the secret, once. Blocks for as long
-    /// as it takes to write it.
-    pub(crate) fn take(&self, asked: Epoch, secret: &[u8]) -> Option<Vec<u8>> {
+    /// The text of the ledger of this epoch, to the bearer of the secret, once. A blocking thread
+    /// writes it as it is read.
+    pub(crate) fn take(self: &Arc<Self>, asked: Epoch, secret: &[u8]) -> Option<LedgerText> {
         let is_valid = !self.secret.is_empty()
             && verify_slices_are_equal(self.secret.as_bytes(), secret).is_ok();
         let is_this = |reign: &mut Box<Reign>| is_valid && reign.epoch() == asked;
         let reign = self.offered().take_if(is_this)?;
-        let (epoch, ledger) = (reign.epoch(), reign.into_ledger());
-        let mut text = Vec::new();
-        let written = durability::write_text(&ledger, epoch, clock::now(), &mut text);
-        self.taken.send_replace(true);
-        written.is_ok().then_some(text)
+        // Safety rule: all lengths count from one time, before the first byte is sent.
+        let now = clock::now();
+        let (sender, parts) = mpsc::channel(PARTS);
+        self.transfer.send_replace(Transfer::Sending(0));
+        spawn_blocking(move || {
+            let (epoch, ledger) = (reign.epoch(), reign.into_ledger());
+            // It fails if nobody reads on.
+            durability::write_text(&ledger, epoch, now, PartWriter::new(sender)).ok();
+        });
+        Some(LedgerText {
+            parts,
+            is_sent: false,
+            offer: Arc::clone(self),
+        })
     }
 
-    /// Waits until the ledger was taken.
-    pub(crate) async fn taken(&self) {
-        // The sender is this value.
-        drop(self.taken.subscribe().wait_for(|taken| *taken).await);
+    /// Waits until the ledger was sent; at most 3 s until it is asked for, then as long as the
+    /// next master reads some of it every 2 s.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(crate) async fn sent(&self) {
+        let mut transfer = self.transfer.subscribe();
+        loop {
+            let limit = match *transfer.borrow_and_update() {
+                Transfer::NotBegun => ASK_TIME,
+                Transfer::Sending(_) => STALL,
+                Transfer::Ended => return,
+            };
+            // The sender is this value, so it does not end.
+            if timeout(limit, transfer.changed()).await.is_err() {
+                return;
+            }
+        }
     }
 
     fn offered(&self) -> MutexGuard<'_, Option<Box<Reign>>> {
@@ -89,106 +135,187 @@ impl HandoverOffer {
     }
 }
 
-/// The TLS files for the other servers of the node cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{flag}{}: {reason}", path.display())]
-pub struct PeersError {
-    flag: &'static str,
-    path: PathBuf,
-    reason: String,
+/// The text of a ledger that is handed over, in parts. The writer waits for the reader; it gives up
+/// when this is dropped.
+#[derive(Debug)]
+pub(crate) struct LedgerText {
+    parts: mpsc::Receiver<Bytes>,
+    is_sent: bool,
+    offer: Arc<HandoverOffer>,
 }
 
-impl PeersError {
-    fn new(flag: &'static str, path: &Path, reason: String) -> Self {
-        Self {
-            flag,
-            path: path.to_owned(),
-            reason,
+impl Stream for LedgerText {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let part = ready!(self.parts.poll_recv(cx));
+        self.is_sent = part.is_none();
+        if part.is_some() {
+            self.offer.transfer.send_modify(|transfer| {
+                if let Transfer::Sending(parts) = transfer {
+                    *parts = parts.saturating_add(1);
+                }
+            });
+        }
+        Poll::Ready(part.map(Ok))
+    }
+}
+
+impl Drop for LedgerText {
+    fn drop(&mut self) {
+        self.offer.transfer.send_replace(Transfer::Ended);
+        if !self.is_sent {
+            tracing::warn!(
+                "hand-over of the ledger broke off; the next master learns the leases from their \
+                 holders"
+            );
         }
     }
 }
 
-fn read(path: &Path, invalid: impl FnOnce(String) -> PeersError) -> Result<Vec<u8>, PeersError> {
-    std::fs::read(path).map_err(|error| invalid(error.to_string()))
+/// Sends parts of what is written to it. Blocks while too many wait.
+#[derive(Debug)]
+struct PartWriter {
+    sender: mpsc::Sender<Bytes>,
+    part: BytesMut,
 }
 
-/// Client of the other servers of the node. It reads its files for each call: they may be renewed.
-#[derive(Debug, Clone)]
-pub(crate) struct Peers {
-    /// Authorities that issue the certificates of the servers; those of the system if absent.
-    authorities: Option<PathBuf>,
-    /// Certificate and key of this server, for servers that ask for one.
-    identity: Option<(PathBuf, PathBuf)>,
+impl PartWriter {
+    fn new(sender: mpsc::Sender<Bytes>) -> Self {
+        let part = BytesMut::with_capacity(PART_BYTES);
+        Self { sender, part }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let next = BytesMut::with_capacity(PART_BYTES);
+        let part = std::mem::replace(&mut self.part, next).freeze();
+        let closed = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the connection was closed");
+        self.sender.blocking_send(part).map_err(closed)
+    }
 }
 
-impl Peers {
-    pub(crate) fn new(authorities: Option<PathBuf>, identity: Option<(PathBuf, PathBuf)>) -> Self {
-        Self {
-            authorities,
-            identity,
+impl Write for PartWriter {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let room = PART_BYTES.saturating_sub(self.part.len());
+        let taken = text.get(..room).unwrap_or(text);
+        self.part.extend_from_slice(taken);
+        if self.part.len() >= PART_BYTES {
+            self.send()?;
         }
+        Ok(taken.len())
     }
 
-    /// # Errors
-    /// A file cannot be read, or is invalid.
-    pub(crate) fn check(&self) -> Result<(), PeersError> {
-        self.client(self.identity.is_some()).map(drop)
+    fn flush(&mut self) -> io::Result<()> {
+        if self.part.is_empty() {
+            Ok(())
+        } else {
+            self.send()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doorman_config::Document;
+    use doorman_openapi::{CapacityRequest, Moment};
+    use futures_util::StreamExt;
+    use tokio::{task::yield_now, time::advance};
+
+    use super::*;
+    use crate::{
+        ledger::{Predecessor, Settings, UnmatchedPolicy},
+        reign::DurableBound,
+        util::testing::Log,
+    };
+
+    const EPOCH: u64 = 7;
+
+    /// An offer of a ledger whose text has several parts.
+    fn offer() -> Arc<HandoverOffer> {
+        let settings = Settings {
+            max_leases: 10_000,
+            unmatched: UnmatchedPolicy::Grant,
+            predecessor: Predecessor::None,
+            epoch: Epoch::ZERO,
+        };
+        let mut ledger = Ledger::new(Arc::new(Document::built_in()), settings, clock::now());
+        for client in 0..3000 {
+            let request = format!(
+                r#"{{"client_id":"c{client}","seq":1,"resources":[{{"resource_id":"db","wants":4}}]}}"#
+            );
+            let request: CapacityRequest = serde_json::from_str(&request).unwrap();
+            ledger.refresh_client(&request, clock::now());
+        }
+        let bound = Arc::new(DurableBound::new(Moment::NEVER, 0));
+        let epoch = Epoch::new(EPOCH).unwrap();
+        let offer = Arc::<HandoverOffer>::default();
+        offer.set(Reign::new(epoch, Moment::NEVER, ledger, bound));
+        offer
     }
 
-    /// `encrypted`: whether the server speaks TLS. Otherwise no authorities are needed.
-    fn client(&self, encrypted: bool) -> Result<reqwest::Client, PeersError> {
-        let mut builder = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .timeout(FETCH_TIME);
-        if let Some(path) = &self.authorities {
-            let invalid = |reason| PeersError::new("--peer-ca-file ", path, reason);
-            let certificates = reqwest::Certificate::from_pem_bundle(&read(path, invalid)?)
-                .map_err(|error| invalid(error.to_string()))?;
-            if certificates.is_empty() {
-                return Err(invalid("contains no PEM certificate".to_owned()));
-            }
-            builder = builder.tls_certs_only(certificates);
-        } else if !encrypted {
-            builder = builder.tls_certs_only([]);
-        }
-        let mut flag_and_path = ("cannot set up TLS for the other servers", Path::new(""));
-        if let Some((certificate, key)) = &self.identity {
-            flag_and_path = ("--tls-cert ", certificate);
-            let invalid = |reason| PeersError::new("--tls-cert ", certificate, reason);
-            let mut pem = read(certificate, invalid)?;
-            pem.push(b'\n');
-            pem.append(&mut read(key, |it| PeersError::new("--tls-key ", key, it))?);
-            let identity = reqwest::Identity::from_pem(&pem);
-            builder = builder.identity(identity.map_err(|error| invalid(error.to_string()))?);
-        }
-        let (flag, path) = flag_and_path;
-        let invalid = |error: reqwest::Error| PeersError::new(flag, path, error.to_string());
-        builder.build().map_err(invalid)
+    fn take(offer: &Arc<HandoverOffer>) -> Option<LedgerText> {
+        let secret = offer.secret().to_owned();
+        offer.take(Epoch::new(EPOCH).unwrap(), secret.as_bytes())
     }
 
-    /// Fetches the ledger of the last master. Resolves within two seconds.
-    pub(super) async fn fetch(
-        &self,
-        handover: &Handover,
-    ) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
-        let (path, epoch) = (paths::HANDOVER, handover.epoch);
-        let url = format!("{}{path}?epoch={epoch}", handover.address);
-        let (peers, encrypted) = (self.clone(), url.starts_with("https:"));
-        let client = tokio::task::spawn_blocking(move || peers.client(encrypted)).await??;
-        let request = client.post(url).bearer_auth(&handover.secret);
-        let sent = request.send().await;
-        let mut response = sent.map_err(reqwest::Error::without_url)?;
-        if !response.status().is_success() {
-            return Err(format!("it responded {}", response.status()).into());
+    /// Whether the server has stopped waiting for the next master.
+    async fn has_stopped(waiting: &tokio::task::JoinHandle<()>) -> bool {
+        for _ in 0..10 {
+            yield_now().await;
         }
-        let mut text = BytesMut::new();
-        while let Some(chunk) = response.chunk().await? {
-            if text.len().saturating_add(chunk.len()) > MAX_BYTES {
-                return Err(format!("the ledger exceeds {MAX_BYTES} bytes").into());
-            }
-            text.extend_from_slice(&chunk);
+        waiting.is_finished()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn server_waits_three_seconds_for_the_next_master() {
+        let offer = offer();
+        let began = clock::now();
+        offer.sent().await;
+        assert_eq!(clock::now(), began.after(ASK_TIME));
+        assert!(offer.take_rest().is_some());
+        assert!(take(&offer).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn server_waits_as_long_as_the_next_master_reads() {
+        let offer = offer();
+        let waiting = tokio::spawn({
+            let offer = Arc::clone(&offer);
+            async move { offer.sent().await }
+        });
+        let mut text = take(&offer).unwrap();
+        assert!(take(&offer).is_none(), "once");
+        let mut parts: u64 = 0;
+        while let Some(part) = text.next().await {
+            assert!(part.unwrap().len() <= PART_BYTES);
+            parts += 1;
+            advance(Duration::from_millis(1900)).await;
+            assert!(!has_stopped(&waiting).await, "after {parts} parts");
         }
-        Ok(text.freeze())
+        assert!(parts > 5, "{parts}");
+        drop(text);
+        waiting.await.unwrap();
+        assert!(offer.take_rest().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn server_stops_two_seconds_after_the_last_progress() {
+        let (log, _guard) = Log::capture();
+        let offer = offer();
+        let waiting = tokio::spawn({
+            let offer = Arc::clone(&offer);
+            async move { offer.sent().await }
+        });
+        let mut text = take(&offer).unwrap();
+        text.next().await.unwrap().unwrap();
+        assert!(!has_stopped(&waiting).await);
+        advance(Duration::from_millis(1999)).await;
+        assert!(!has_stopped(&waiting).await);
+        advance(Duration::from_millis(2)).await;
+        assert!(has_stopped(&waiting).await);
+        // Its connection is closed. Nobody gets the ledger any more.
+        drop(text);
+        assert_eq!(log.count("hand-over of the ledger broke off"), 1);
+        assert!(take(&offer).is_none() && offer.take_rest().is_none());
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! The driver feeds events and the time to the state machine, begins and ends the reign in the
 //! [`SharedLedger`](crate::leasing::SharedLedger), and keeps the durable bound ahead of the leases.
-//! `start` chooses the election, `disk` and `etcd` execute its calls. `handover` passes the ledger
-//! on.
+//! `start` chooses the election, `disk` and `etcd` execute its calls. `handover` sends the ledger
+//! to the next master, `fetch` receives it, and `peers` is the client.
 
 mod disk;
 mod driver;
 mod etcd;
+mod fetch;
 mod handover;
+mod peers;
 mod start;
 
 #[cfg(test)]
@@ -18,7 +20,9 @@ pub(crate) use self::{
     disk::Disk,
     driver::{Driver, Executor, Parts, Resignation},
     etcd::Etcd,
-    handover::{HandoverOffer, Peers},
+    fetch::HandoverCounts,
+    handover::HandoverOffer,
+    peers::Peers,
     start::{Candidate, Mastership, node_name},
 };
-pub use self::{handover::PeersError, start::OtherNode};
+pub use self::{peers::PeersError, start::OtherNode};

@@ -52,6 +52,7 @@ fn start(home: &Path) -> Running {
         data_dir: Arc::clone(&data_dir),
         offer: Arc::default(),
         peers: Peers::new(None, None),
+        handovers: Arc::default(),
         view: watch::channel(View::default()).0,
     };
     let candidate = Candidate {

@@ -36,6 +36,11 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request body or a response may take when the connection limit is reached.
 const SLOW: Duration = Duration::from_secs(2);
 
+/// Response extension: the peer may take the body for as long as it likes, and its connection is
+/// not evicted meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoTimeout;
+
 /// State of a connection. Shared by the connection's task, its requests, and eviction.
 #[derive(Debug)]
 pub(super) struct Activity {
@@ -333,8 +338,12 @@ pub(super) struct ResponseGuard {
 }
 
 impl ResponseGuard {
-    pub(super) fn new(activity: Arc<Activity>) -> Self {
-        let since = clock::now();
+    /// `no_timeout`: that extension, if the response has it.
+    pub(super) fn new(activity: Arc<Activity>, no_timeout: Option<&NoTimeout>) -> Self {
+        let since = match no_timeout {
+            Some(NoTimeout) => Moment::NEVER,
+            None => clock::now(),
+        };
         activity.begin_response(since);
         Self { since, activity }
     }
@@ -408,6 +417,18 @@ mod tests {
         // Another frame begins no head.
         activity.on_read();
         assert_eq!(activity.deadline(second(105)), second(112));
+    }
+
+    #[test]
+    fn response_without_timeout_may_take_any_time() {
+        let activity = Arc::new(Activity::new(None));
+        let _request = activity.begin_request(false);
+        let response = ResponseGuard::new(Arc::clone(&activity), Some(&NoTimeout));
+        assert_eq!(activity.deadline(second(1000)), Moment::NEVER);
+        assert_eq!(activity.slow_since(second(1000)), Moment::NEVER);
+        assert!(!activity.is_quiet());
+        drop(response);
+        assert!(activity.state().responses.is_empty());
     }
 
     #[test]

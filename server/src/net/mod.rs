@@ -20,4 +20,6 @@ pub(crate) mod tls;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::{connections::ConnectionMetrics, listener::Listener, socket::UnixSocket};
+pub(crate) use self::{
+    activity::NoTimeout, connections::ConnectionMetrics, listener::Listener, socket::UnixSocket,
+};

@@ -144,7 +144,8 @@ impl HttpServer {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
-                let guard = ResponseGuard::new(activity);
+                let no_timeout = response.extensions().get();
+                let guard = ResponseGuard::new(activity, no_timeout);
                 let response = response.map(|body| GuardedBody::new(body, guard));
                 drop(in_progress);
                 response

@@ -119,7 +119,14 @@ pub(super) enum Message {
         epoch: Epoch,
         offer: Handover,
     },
+    /// The first byte of a ledger, or a refusal.
     Ledger {
+        candidate: Candidate,
+        epoch: Epoch,
+        ledger: Option<Box<Transfer>>,
+    },
+    /// The transfer of a ledger ends; without one it has broken off.
+    LedgerEnd {
         candidate: Candidate,
         epoch: Epoch,
         ledger: Option<Box<Snapshot>>,
@@ -137,6 +144,15 @@ pub(super) enum Message {
         id: CallId,
         due: DueBound,
     },
+}
+
+/// A ledger on its way to the next master.
+#[derive(Debug, Clone)]
+pub(super) struct Transfer {
+    /// `None`: the transfer breaks off at its end.
+    pub(super) ledger: Option<Box<Snapshot>>,
+    /// The time from the first byte to the end.
+    pub(super) seconds: f64,
 }
 
 /// A one-way partition, from one process to another or to all.

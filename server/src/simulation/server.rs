@@ -25,7 +25,7 @@ use tower_doorman::lease::Failure;
 
 use self::{
     data_dir::DataDir,
-    driver::Candidacy,
+    driver::{Candidacy, Fetching},
     node::{NodeState, PendingRequest},
 };
 pub(super) use self::{
@@ -156,8 +156,7 @@ pub(super) struct Server {
     /// Requests that wait for the parent.
     pending: Vec<PendingRequest>,
     actions: Vec<Action>,
-    /// The epoch for which it fetches a ledger, and since when.
-    fetching: Option<(Epoch, Moment)>,
+    fetching: Option<Fetching>,
     /// For the next reign.
     fetched: Option<Ledger>,
     /// The reign that it offers to the next master after a resignation.

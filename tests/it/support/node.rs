@@ -175,6 +175,11 @@ impl Node {
         process.expect("it runs").output().join("\n")
     }
 
+    /// Peak resident memory of a server in bytes.
+    pub(crate) fn peak_memory(&self, server: usize) -> usize {
+        self.running(server).peak_memory()
+    }
+
     /// Waits for a master of a later epoch.
     ///
     /// # Panics

@@ -545,12 +545,27 @@ fn offered_ledger_is_fetched_and_replaces_learning() {
 }
 
 #[test]
-fn unanswered_offer_and_offer_of_an_older_epoch_are_learned() {
+fn long_transfer_is_awaited() {
+    let mut script = Script::new(options());
+    script.win(Some(4), &[7], Some(offer(4)));
+    script.reply(is_time_to_live, EtcdReply::TimeLeft(Some(30)));
+    for _ in 0..3 {
+        script.outwait_forgotten_master();
+    }
+    script.fetch_ledger();
+    assert!(script.begun().unwrap().inherits);
+}
+
+#[test]
+fn failed_transfer_and_offer_of_an_older_epoch_are_learned() {
     let mut script = Script::new(options());
     script.win(Some(4), &[7], Some(offer(4)));
     script.reply(is_time_to_live, EtcdReply::TimeLeft(Some(30)));
     assert_eq!(script.begun(), None);
-    script.pass(2.0);
+    script.handle(Event::LedgerFetched {
+        epoch: epoch(UNIX),
+        is_fetched: false,
+    });
     let term = script.begun().unwrap();
     assert!(!term.inherits && matches!(term.learn, Learn::Until(_)));
 

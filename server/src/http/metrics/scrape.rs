@@ -57,6 +57,7 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
         register_tls(&mut registry, tls);
     }
     register_bound(&mut registry, &app.ledger);
+    app.handovers.register(&mut registry);
     app.quotas.register(&mut registry);
     if let Some(parent) = &app.server.parent {
         parent.register(&mut registry, clock::now());

@@ -11,12 +11,14 @@ use super::Simulation;
 use crate::simulation::{
     client::Reply,
     event_queue::Event,
-    network::{Candidate, ClientCall, Message, NodeOutcome, Outcome, Process},
-    server::{Action, Call, CallReply, Decided, LeaseRequest},
+    network::{Candidate, ClientCall, Message, NodeOutcome, Outcome, Process, Transfer},
+    server::{Action, Call, CallReply, Decided, LeaseRequest, Snapshot},
 };
 
 /// Seconds for which a server offers its ledger to the next master.
 const HANDOVER_TIME: f64 = 3.0;
+/// The most seconds that a transfer takes.
+const LONGEST_TRANSFER: f64 = 10.0;
 
 impl Simulation {
     pub(super) fn send(&mut self, from: Process, to: Process, message: Message) {
@@ -118,15 +120,18 @@ impl Simulation {
                 epoch,
                 offer,
             } => {
-                let ledger = server.take_offer(&offer, self.time).map(Box::new);
+                let taken = server.take_offer(&offer, self.time);
+                let has_handed_over = server.has_handed_over();
+                let ledger = taken.map(|it| Box::new(self.transfer(it)));
+                let seconds = ledger.as_ref().map_or(0.0, |it| it.seconds);
+                if has_handed_over {
+                    self.shut_down_after(index, seconds + 1.0);
+                }
                 let message = Message::Ledger {
                     candidate,
                     epoch,
                     ledger,
                 };
-                if server.has_handed_over() {
-                    self.shut_down_after(index, 1.0);
-                }
                 self.send(Process::Server(index), from, message);
             }
             message => self.deliver_to_driver(index, message),
@@ -151,13 +156,27 @@ impl Simulation {
         }
     }
 
+    /// A ledger that is handed over. While there are faults, this takes time, or fails in the end.
+    fn transfer(&mut self, ledger: Snapshot) -> Transfer {
+        if !self.network.is_hostile() {
+            return Transfer {
+                ledger: Some(Box::new(ledger)),
+                seconds: 0.0,
+            };
+        }
+        let breaks = self.rng.u8(..8) == 0;
+        let seconds = LONGEST_TRANSFER * self.rng.f64() * self.rng.f64();
+        let ledger = Some(Box::new(ledger)).filter(|_| !breaks);
+        Transfer { ledger, seconds }
+    }
+
     /// Delivers what the election waits for.
     fn deliver_to_driver(&mut self, index: usize, message: Message) {
         self.record(|| format!("server {index} receives {message:?}"));
         let server = &mut self.servers[index];
-        let is_current = |it: Candidate| {
-            server.is_up && (it.server, it.incarnation) == (index, server.incarnation)
-        };
+        let (is_up, incarnation) = (server.is_up, server.incarnation);
+        let is_current =
+            |it: Candidate| is_up && (it.server, it.incarnation) == (index, incarnation);
         match message {
             Message::EtcdReply {
                 candidate,
@@ -179,6 +198,23 @@ impl Simulation {
                 server.on_ledger(epoch, ledger.as_ref(), self.time);
             }
             Message::Ledger {
+                candidate,
+                epoch,
+                ledger,
+            } if is_current(candidate) && server.begin_transfer(epoch, self.time) => match ledger {
+                Some(transfer) => {
+                    let Transfer { ledger, seconds } = *transfer;
+                    let message = Message::LedgerEnd {
+                        candidate,
+                        epoch,
+                        ledger,
+                    };
+                    let server = index;
+                    self.after(seconds, Event::Local { server, message });
+                }
+                None => server.on_ledger(epoch, None, self.time),
+            },
+            Message::LedgerEnd {
                 candidate,
                 epoch,
                 ledger,

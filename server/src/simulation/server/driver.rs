@@ -26,6 +26,20 @@ use crate::simulation::{
 const PREFIX: &str = "node";
 /// Seconds until a bound that is still due is asked for again.
 const BOUND_PERIOD: f64 = 0.25;
+/// Seconds for which the first byte of a ledger is awaited.
+const STALL: f64 = 2.0;
+
+/// A ledger of the last master that is being fetched.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    /// The epoch in which it will be used.
+    epoch: Epoch,
+    requested: Moment,
+    /// When its first byte arrived.
+    received: Option<Moment>,
+    /// When the fetch fails without one.
+    until: Moment,
+}
 
 #[derive(Debug)]
 pub(super) enum Candidacy {
@@ -189,7 +203,15 @@ impl Server {
                     self.actions.push(action);
                 }
                 Effect::FetchLedger { source, epoch } => {
-                    self.fetching = Some((epoch, now));
+                    self.fetching = Some(Fetching {
+                        epoch,
+                        requested: now,
+                        received: None,
+                        until: match source {
+                            LedgerSource::DataDir { .. } => Moment::NEVER,
+                            LedgerSource::Peer(_) => now.after_seconds(STALL),
+                        },
+                    });
                     self.actions.push(Action::FetchLedger { source, epoch });
                 }
                 Effect::Begin(term) => self.begin(term, now),
@@ -272,6 +294,21 @@ impl Server {
         });
     }
 
+    /// The first byte of a ledger has arrived. Returns whether it was awaited.
+    pub(in crate::simulation) fn begin_transfer(&mut self, epoch: Epoch, time: Moment) -> bool {
+        let now = self.clock.local(time);
+        let Some(fetching) = &mut self.fetching else {
+            return false;
+        };
+        // The first answer counts.
+        let is_awaited = fetching.epoch == epoch && fetching.received.is_none();
+        if is_awaited {
+            fetching.received = Some(now);
+            fetching.until = Moment::NEVER;
+        }
+        is_awaited
+    }
+
     /// Handles a fetched ledger, unless a later one was asked for.
     pub(in crate::simulation) fn on_ledger(
         &mut self,
@@ -279,14 +316,14 @@ impl Server {
         snapshot: Option<&Snapshot>,
         time: Moment,
     ) {
-        // The first answer counts.
-        let Some((_, requested)) = self.fetching.take_if(|(fetching, _)| *fetching == epoch) else {
+        let Some(fetching) = self.fetching.take_if(|it| it.epoch == epoch) else {
             return;
         };
         let now = self.clock.local(time);
         self.fetched = snapshot.map(|snapshot| {
             let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
-            snapshot.restore(&mut ledger, requested, now);
+            let received = fetching.received.unwrap_or(now);
+            snapshot.restore(&mut ledger, fetching.requested, received);
             ledger
         });
         let is_fetched = self.fetched.is_some();
@@ -327,6 +364,9 @@ impl Server {
     /// Handles what is due, as the product's driver does after each event.
     pub(in crate::simulation) fn drive(&mut self, limits: &[Limit], time: Moment) -> Vec<Action> {
         let now = self.clock.local(time);
+        if let Some(stalled) = self.fetching.as_ref().filter(|it| it.until <= now) {
+            self.on_ledger(stalled.epoch, None, time);
+        }
         if self.election_wakes_at() <= now {
             self.handle(Event::Wake, time);
         }
@@ -343,7 +383,8 @@ impl Server {
         let now = self.clock.local(time);
         let bound = self.due_bound().map(|_| now.after_seconds(BOUND_PERIOD));
         let waiting = self.waiting.iter().map(|it| it.until);
-        let others = [self.election_wakes_at(), self.lower_wakes_at(now)];
+        let fetch = self.fetching.as_ref().map_or(Moment::NEVER, |it| it.until);
+        let others = [self.election_wakes_at(), self.lower_wakes_at(now), fetch];
         let wake = waiting.chain(bound).chain(others).min();
         self.clock.time(wake.unwrap_or(Moment::NEVER))
     }
