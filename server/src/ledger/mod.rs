@@ -22,6 +22,7 @@ mod booking;
 mod client_leases;
 mod decision;
 mod demands;
+mod earlier_terms;
 mod entry;
 mod expiry_heap;
 mod explain;
@@ -55,6 +56,7 @@ mod sum_tree;
 mod survey;
 mod terms;
 mod tuning;
+mod units;
 
 #[cfg(test)]
 mod tests;
@@ -62,6 +64,7 @@ mod tests;
 pub use self::{
     client_leases::{ClientCursor, ClientListing},
     decision::Grant,
+    earlier_terms::{EarlierTemplate, EarlierTerms},
     explain::HolderStatus,
     feedback::Feedback,
     hints::{HintBatch, PollHolder},
@@ -115,6 +118,7 @@ pub struct Ledger {
     /// turn comes if its holders poll.
     generation: u64,
     settings: Settings,
+    earlier_terms: EarlierTerms,
     tuning: &'static Tuning,
     started: Moment,
     /// Live resources in listing order.
@@ -213,6 +217,7 @@ impl Ledger {
             document,
             generation: 0,
             settings,
+            earlier_terms: EarlierTerms::default(),
             tuning: &Tuning::DEFAULT,
             started: now,
             by_id: BTreeMap::new(),
@@ -235,6 +240,16 @@ impl Ledger {
     #[must_use]
     pub fn with_tuning(self, tuning: &'static Tuning) -> Self {
         Self { tuning, ..self }
+    }
+
+    /// With the terms under which predecessors may have granted leases that last. Before the first
+    /// request, and before [`restore`](Self::restore). Without it those of the document count.
+    #[must_use]
+    pub fn with_earlier_terms(self, earlier_terms: EarlierTerms) -> Self {
+        Self {
+            earlier_terms,
+            ..self
+        }
     }
 
     /// Frees expired leases and works on hints, in at most `budget` steps, so that no request waits

@@ -37,18 +37,23 @@ pub(super) struct ShareRule {
     pub(super) equal_share: f64,
 }
 
+/// Whether all shares of an algorithm add up to at most the capacity.
+pub(super) fn divides(kind: AlgorithmKind) -> bool {
+    match kind {
+        AlgorithmKind::NoAlgorithm
+        | AlgorithmKind::Static
+        | AlgorithmKind::Suppression
+        | AlgorithmKind::SharedBucket => false,
+        AlgorithmKind::ProportionalShare
+        | AlgorithmKind::FairShare
+        | AlgorithmKind::PriorityShare => true,
+    }
+}
+
 impl ShareRule {
     /// Whether the shares add up to at most the capacity, so that a grant depends on the others.
     pub(super) fn divides(&self) -> bool {
-        match self.kind {
-            AlgorithmKind::NoAlgorithm
-            | AlgorithmKind::Static
-            | AlgorithmKind::Suppression
-            | AlgorithmKind::SharedBucket => false,
-            AlgorithmKind::ProportionalShare
-            | AlgorithmKind::FairShare
-            | AlgorithmKind::PriorityShare => true,
-        }
+        divides(self.kind)
     }
 
     /// Whether the demands must be ordered by priority.

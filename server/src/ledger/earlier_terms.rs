@@ -1,0 +1,241 @@
+//! Terms under which earlier servers granted leases that may still last.
+//!
+//! A holder that states no unit counts in the unit that it was last told. A server that does not
+//! know the holder takes that unit from these terms. They also say how much a predecessor may have
+//! granted at most, which proves that some claims are false.
+
+use std::{collections::HashMap, sync::Arc};
+
+use doorman_config::{Document, Template};
+use doorman_openapi::{Capacity, Glob, ResourceId, Seconds, Unit};
+use serde::{Deserialize, Serialize};
+
+use super::{algorithm::divides, units::AmountUnit};
+
+/// The part of a template that its leases depend on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EarlierTemplate {
+    /// Its glob.
+    pub identifier_glob: String,
+    /// The capacity of each matching resource.
+    pub capacity: Capacity,
+    /// The unit of the capacity.
+    pub unit: Unit,
+    /// The period of a rate, from a millisecond to a year.
+    pub per: Seconds,
+    /// Whether all leases together were at most the capacity.
+    pub is_divided: bool,
+}
+
+impl EarlierTemplate {
+    /// The terms of a template.
+    #[must_use]
+    pub fn of(template: &Template) -> Self {
+        Self {
+            identifier_glob: template.identifier_glob().to_owned(),
+            capacity: template.capacity(),
+            unit: template.unit(),
+            per: template.per(),
+            is_divided: divides(template.algorithm().kind),
+        }
+    }
+
+    /// The terms of all templates of a document, in order: one generation of [`EarlierTerms`].
+    #[must_use]
+    pub fn all_of(document: &Document) -> Vec<Self> {
+        let templates = document.templates().iter();
+        templates.map(|template| Self::of(template)).collect()
+    }
+}
+
+/// The templates behind all leases of predecessors that may last, one generation per document.
+///
+/// Cheap to clone. Serializes as a list of generations, each a list of templates in the order of
+/// its document. Without generations the terms of the current document count.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Vec<Vec<EarlierTemplate>>", into = "Vec<Vec<EarlierTemplate>>")]
+pub struct EarlierTerms(Arc<[Generation]>);
+
+/// The templates of one document.
+#[derive(Debug)]
+struct Generation {
+    templates: Vec<EarlierTemplate>,
+    /// Of each template; `None` if it is invalid.
+    globs: Vec<Option<Glob>>,
+    /// Positions by the text of the glob, of the first template that has it.
+    by_glob: HashMap<String, usize>,
+}
+
+/// The earlier terms of one resource.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct EarlierResource {
+    /// The unit and the capacity in each generation, without repetitions; the capacity is infinite
+    /// if leases of the resource did not divide it.
+    terms: Vec<(AmountUnit, f64)>,
+}
+
+impl EarlierTerms {
+    /// Takes the templates of each document, in the order of the document. Equal generations count
+    /// once.
+    #[must_use]
+    pub fn new(generations: impl IntoIterator<Item = Vec<EarlierTemplate>>) -> Self {
+        let mut unique: Vec<Vec<EarlierTemplate>> = Vec::new();
+        for generation in generations {
+            if !unique.contains(&generation) {
+                unique.push(generation);
+            }
+        }
+        Self(unique.into_iter().map(Generation::new).collect())
+    }
+
+    /// The templates of each document.
+    pub fn generations(&self) -> impl Iterator<Item = &[EarlierTemplate]> {
+        self.0.iter().map(|it| &*it.templates)
+    }
+
+    /// Whether nothing is known of earlier terms.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The earlier terms of a resource; `None` if nothing is known of them. Takes time in
+    /// proportion to the number of templates.
+    pub(super) fn lookup(&self, id: &ResourceId) -> Option<EarlierResource> {
+        let mut terms: Vec<(AmountUnit, f64)> = Vec::new();
+        for generation in &*self.0 {
+            // Resources without a template are granted as asked.
+            let mut found = (AmountUnit::Unstated, f64::INFINITY);
+            if let Some(template) = generation.lookup(id) {
+                found.0 = AmountUnit::new(template.unit, template.per);
+                if template.is_divided {
+                    found.1 = template.capacity.get();
+                }
+            }
+            if !terms.contains(&found) {
+                terms.push(found);
+            }
+        }
+        (!terms.is_empty()).then_some(EarlierResource { terms })
+    }
+}
+
+impl EarlierResource {
+    /// The units in which leases may have been granted.
+    pub(super) fn units(&self) -> impl Iterator<Item = AmountUnit> {
+        self.terms.iter().map(|(unit, _)| *unit)
+    }
+
+    /// The most that all leases together may be, in this unit: 0 if all were of another kind,
+    /// infinite if they did not divide the capacity.
+    pub(super) fn capacity(&self, unit: AmountUnit) -> f64 {
+        let amounts = self.terms.iter().map(|(of, amount)| match amount {
+            amount if amount.is_infinite() => f64::INFINITY,
+            amount => amount * unit.factor_from(*of),
+        });
+        amounts.fold(0.0, f64::max)
+    }
+}
+
+impl Generation {
+    fn new(templates: Vec<EarlierTemplate>) -> Self {
+        let mut by_glob = HashMap::new();
+        for (position, template) in templates.iter().enumerate() {
+            let glob = template.identifier_glob.clone();
+            by_glob.entry(glob).or_insert(position);
+        }
+        Self {
+            globs: templates
+                .iter()
+                .map(|template| Glob::new(&template.identifier_glob).ok())
+                .collect(),
+            by_glob,
+            templates,
+        }
+    }
+
+    /// As [`Document::lookup`].
+    fn lookup(&self, id: &ResourceId) -> Option<&EarlierTemplate> {
+        let exact = self.by_glob.get(id.as_str()).copied();
+        let matches = |glob: &Option<Glob>| glob.as_ref().is_some_and(|it| it.matches(id.as_str()));
+        let position = exact.or_else(|| self.globs.iter().position(matches))?;
+        self.templates.get(position)
+    }
+}
+
+impl PartialEq for Generation {
+    fn eq(&self, other: &Self) -> bool {
+        self.templates == other.templates
+    }
+}
+
+impl From<Vec<Vec<EarlierTemplate>>> for EarlierTerms {
+    fn from(generations: Vec<Vec<EarlierTemplate>>) -> Self {
+        Self::new(generations)
+    }
+}
+
+impl From<EarlierTerms> for Vec<Vec<EarlierTemplate>> {
+    fn from(terms: EarlierTerms) -> Self {
+        terms.generations().map(<[_]>::to_vec).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms_of(documents: &[&str]) -> EarlierTerms {
+        let documents = documents.iter().map(|it| Document::parse(it).unwrap());
+        EarlierTerms::new(documents.map(|it| EarlierTemplate::all_of(&it)))
+    }
+
+    fn id(name: &str) -> ResourceId {
+        ResourceId::new(name).unwrap()
+    }
+
+    const PER_SECOND: &str = "resources: [\
+        {identifier_glob: 'd*', capacity: 10, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}},\
+        {identifier_glob: db, capacity: 20, per: 1}]";
+    const PER_MINUTE: &str = "resources: [\
+        {identifier_glob: db, capacity: 600, per: 60, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}},\
+        {identifier_glob: conns, capacity: 5, unit: gauge}]";
+
+    #[test]
+    fn exact_glob_precedes_first_match() {
+        let terms = terms_of(&[PER_SECOND]);
+        let per_second = AmountUnit::Rate(1.0);
+        let capacity = |name| terms.lookup(&id(name)).unwrap().capacity(per_second);
+        assert_eq!(capacity("db"), 20.0);
+        assert_eq!(capacity("dc"), 10.0);
+    }
+
+    #[test]
+    fn every_generation_counts_once() {
+        let terms = terms_of(&[PER_SECOND, PER_MINUTE, PER_SECOND]);
+        assert_eq!(terms.generations().count(), 2);
+        let db = terms.lookup(&id("db")).unwrap();
+        let units: Vec<_> = db.units().collect();
+        assert_eq!(units, [AmountUnit::Rate(1.0), AmountUnit::Rate(60.0)]);
+        assert_eq!(db.capacity(AmountUnit::Rate(60.0)), 1200.0);
+    }
+
+    #[test]
+    fn unmatched_resource_has_no_capacity_limit() {
+        let terms = terms_of(&[PER_SECOND, PER_MINUTE]);
+        let conns = terms.lookup(&id("conns")).unwrap();
+        assert_eq!(conns.capacity(AmountUnit::Gauge), f64::INFINITY);
+    }
+
+    #[test]
+    fn nothing_is_known_without_generations() {
+        assert!(EarlierTerms::default().lookup(&id("db")).is_none());
+    }
+
+    #[test]
+    fn terms_survive_serialization() {
+        let terms = terms_of(&[PER_SECOND, PER_MINUTE]);
+        let text = serde_json::to_string(&terms).unwrap();
+        assert_eq!(serde_json::from_str::<EarlierTerms>(&text).unwrap(), terms);
+    }
+}
