@@ -1,6 +1,8 @@
 //! Algorithms, and units of capacity.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::Seconds;
 
@@ -49,4 +51,29 @@ pub enum Unit {
     Rate,
     /// An amount in use at any one time.
     Gauge,
+}
+
+/// Deserializes a unit. The error for any other value names the units.
+pub(crate) fn deserialize_unit<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Unit>, D::Error> {
+    deserializer.deserialize_str(UnitName).map(Some)
+}
+
+struct UnitName;
+
+impl de::Visitor<'_> for UnitName {
+    type Value = Unit;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`rate` or `gauge`")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<Unit, E> {
+        match name {
+            "rate" => Ok(Unit::Rate),
+            "gauge" => Ok(Unit::Gauge),
+            _ => Err(E::custom("must be `rate` or `gauge`")),
+        }
+    }
 }

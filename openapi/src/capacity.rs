@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId,
-    SafeCapacity, Seconds, Seq, Unit, deserialize_priority,
+    SafeCapacity, Seconds, Seq, Unit, algorithm::deserialize_unit, deserialize_priority,
+    number::deserialize_period,
 };
 
 /// Requests leases of several resources. Unknown fields are ignored.
@@ -65,6 +66,27 @@ pub struct ResourceRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
+    /// The unit of all amounts of this entry but `used`, as in the last response. Default: a rate
+    /// if `per` is given; else the unit that the server last told the holder for this resource or,
+    /// if it does not know the holder, that of its predecessor or its own.
+    #[serde(
+        default,
+        deserialize_with = "deserialize_unit",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub unit: Option<Unit>,
+    /// The period of a rate, in seconds. Default: 1 if `unit` is given.
+    #[serde(
+        default,
+        deserialize_with = "deserialize_period",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(
+        feature = "schema",
+        schema(value_type = f64, required = false, minimum = 0.001, maximum = 31_536_000)
+    )]
+    pub per: Option<Seconds>,
 }
 
 /// The demand of a client at one priority.

@@ -237,6 +237,9 @@ impl Seq {
     }
 }
 
+/// The shortest period of a rate, in seconds.
+const MIN_PERIOD: f64 = 0.001;
+
 /// 2⁴⁹: up to here `serde_json` parses an integer written with a decimal point exactly.
 const EXACT: f64 = 562_949_953_421_312.0;
 
@@ -256,6 +259,18 @@ pub fn deserialize_priority<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
         .deserialize_i64(Integer)?
         .try_into()
         .map_err(|_| de::Error::custom("must be an integer from -2147483648 to 2147483647"))
+}
+
+/// Deserializes the period of a rate: from a millisecond to a year.
+pub(crate) fn deserialize_period<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Seconds>, D::Error> {
+    let period = f64::deserialize(deserializer)?;
+    let period = Seconds::new(period)
+        .ok()
+        .filter(|it| it.get() >= MIN_PERIOD);
+    let out_of_range = || de::Error::custom("must be a number of seconds from 0.001 to 31536000");
+    period.map(Some).ok_or_else(out_of_range)
 }
 
 /// An integer. JSON Schema counts `1.0` as one (2020-12, section 4.2.2), and many languages write

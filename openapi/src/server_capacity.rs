@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Algorithm, Capacity, ClientCount, Epoch, HeldLease, NodeId, Parameter, ResourceId,
-    ResourceResponse, Seq, ServerUrl, capacity::is_default, deserialize_priority,
+    ResourceResponse, Seconds, Seq, ServerUrl, Unit, algorithm::deserialize_unit,
+    capacity::is_default, deserialize_priority, number::deserialize_period,
 };
 
 /// The most entries of one priority in [`ServerResourceRequest::wants`].
@@ -71,6 +72,27 @@ pub struct ServerResourceRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
+    /// The unit of all amounts of this entry but `used`, as in the last response. Default: a rate
+    /// if `per` is given; else the unit that the server last told the holder for this resource or,
+    /// if it does not know the holder, that of its predecessor or its own.
+    #[serde(
+        default,
+        deserialize_with = "deserialize_unit",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "schema", schema(nullable = false))]
+    pub unit: Option<Unit>,
+    /// The period of a rate, in seconds. Default: 1 if `unit` is given.
+    #[serde(
+        default,
+        deserialize_with = "deserialize_period",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(
+        feature = "schema",
+        schema(value_type = f64, required = false, minimum = 0.001, maximum = 31_536_000)
+    )]
+    pub per: Option<Seconds>,
 }
 
 /// The demand of clients of one priority.

@@ -66,6 +66,28 @@ fn clean_restart_keeps_leases_and_skips_learning_mode() {
     assert_eq!(lease(&server, "c", "db", 10.0, None)["reason"], "pending");
 }
 
+/// A document with so much in so many seconds.
+fn periodic(capacity: u32, per: u32) -> String {
+    format!(
+        "resources: [{{identifier_glob: db, capacity: {capacity}, per: {per}, \
+         algorithm: {{kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}}}]"
+    )
+}
+
+#[test]
+fn period_edited_while_stopped_keeps_the_rate() {
+    let server = ControlPlane::start(&periodic(10, 1));
+    assert_eq!(lease(&server, "a", "db", 10.0, None)["per"], 1.0);
+    let home = server.stop().into_home();
+    let server = ControlPlane::start_in(home, &periodic(600, 60));
+    let newcomer = lease(&server, "b", "db", 600.0, None);
+    assert_eq!(newcomer["gets"]["capacity"], 0.0, "{newcomer}");
+    // The holder states no unit, and counts in the one that the last server told.
+    let holder = lease(&server, "a", "db", 10.0, Some(10.0));
+    assert_eq!(holder["gets"]["capacity"], 300.0, "{holder}");
+    assert_eq!(server.get("/v1/resources/db")["sum_has"], 600.0);
+}
+
 #[test]
 fn learning_mode_after_crash_ends_with_last_lease() {
     let server = ControlPlane::start(DOCUMENT);

@@ -71,6 +71,8 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
             has: None,
             outstanding: Capacity::ZERO,
             used: None,
+            unit: None,
+            per: None,
         }],
     };
     let response: serde_json::Value = client.post(paths::CAPACITY, &request).await?;

@@ -95,6 +95,24 @@ impl Booking {
         self.claim.amount *= factor;
     }
 
+    /// Adds another booking of the holder, whose unit is converted by this factor.
+    pub(super) fn add(&mut self, other: Self, factor: f64) {
+        let mut other = other;
+        other.scale(factor);
+        if self.last_end() == Moment::ORIGIN {
+            *self = other;
+            return;
+        }
+        self.claim = Hold {
+            amount: self
+                .claim
+                .amount
+                .max(other.lease.amount)
+                .max(other.claim.amount),
+            end: self.claim.end.max(other.last_end()),
+        };
+    }
+
     /// When the booked amount may change next.
     pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
         self.active(now).map(|hold| hold.end).min()

@@ -61,6 +61,8 @@ impl Decision {
 pub(super) struct Anomalies {
     /// The holder claimed more than it can have. The excess was ignored.
     pub(super) excess_claim: bool,
+    /// The first confirmed claims are together more than a predecessor can have granted.
+    pub(super) claims_exceed: bool,
     /// The holder uses more than is booked for it.
     pub(super) overused: bool,
     /// More than the capacity is booked, after an operator lowered it.

@@ -99,6 +99,13 @@ impl EarlierTerms {
         self.0.is_empty()
     }
 
+    /// The units in which leases of a resource may have been granted; none if nothing is known of
+    /// earlier terms.
+    pub(super) fn units(&self, id: &ResourceId) -> Vec<AmountUnit> {
+        let terms = self.lookup(id).map(|it| it.terms).unwrap_or_default();
+        terms.into_iter().map(|(unit, _)| unit).collect()
+    }
+
     /// The earlier terms of a resource; `None` if nothing is known of them. Takes time in
     /// proportion to the number of templates.
     pub(super) fn lookup(&self, id: &ResourceId) -> Option<EarlierResource> {
@@ -121,11 +128,6 @@ impl EarlierTerms {
 }
 
 impl EarlierResource {
-    /// The units in which leases may have been granted.
-    pub(super) fn units(&self) -> impl Iterator<Item = AmountUnit> {
-        self.terms.iter().map(|(unit, _)| *unit)
-    }
-
     /// The most that all leases together may be, in this unit: 0 if all were of another kind,
     /// infinite if they did not divide the capacity.
     pub(super) fn capacity(&self, unit: AmountUnit) -> f64 {
@@ -185,44 +187,56 @@ impl From<EarlierTerms> for Vec<Vec<EarlierTemplate>> {
 mod tests {
     use super::*;
 
-    fn terms_of(documents: &[&str]) -> EarlierTerms {
-        let documents = documents.iter().map(|it| Document::parse(it).unwrap());
-        EarlierTerms::new(documents.map(|it| EarlierTemplate::all_of(&it)))
+    /// A document with these templates, which have the same algorithm.
+    fn document(templates: &[&str]) -> Vec<EarlierTemplate> {
+        let algorithm = "algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}";
+        let templates = templates.iter().map(|it| format!("{{{it}, {algorithm}}}"));
+        let text = format!("resources: [{}]", templates.collect::<Vec<_>>().join(", "));
+        EarlierTemplate::all_of(&Document::parse(&text).unwrap())
+    }
+
+    fn per_second() -> Vec<EarlierTemplate> {
+        document(&[
+            "identifier_glob: 'd*', capacity: 10",
+            "identifier_glob: db, capacity: 20",
+        ])
+    }
+
+    fn per_minute() -> Vec<EarlierTemplate> {
+        document(&[
+            "identifier_glob: db, capacity: 600, per: 60",
+            "identifier_glob: conns, capacity: 5, unit: gauge",
+        ])
     }
 
     fn id(name: &str) -> ResourceId {
         ResourceId::new(name).unwrap()
     }
 
-    const PER_SECOND: &str = "resources: [\
-        {identifier_glob: 'd*', capacity: 10, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}},\
-        {identifier_glob: db, capacity: 20, per: 1}]";
-    const PER_MINUTE: &str = "resources: [\
-        {identifier_glob: db, capacity: 600, per: 60, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}},\
-        {identifier_glob: conns, capacity: 5, unit: gauge}]";
-
     #[test]
     fn exact_glob_precedes_first_match() {
-        let terms = terms_of(&[PER_SECOND]);
-        let per_second = AmountUnit::Rate(1.0);
-        let capacity = |name| terms.lookup(&id(name)).unwrap().capacity(per_second);
+        let terms = EarlierTerms::new([per_second()]);
+        let unit = AmountUnit::Rate(1.0);
+        let capacity = |name| terms.lookup(&id(name)).unwrap().capacity(unit);
         assert_eq!(capacity("db"), 20.0);
         assert_eq!(capacity("dc"), 10.0);
     }
 
     #[test]
     fn every_generation_counts_once() {
-        let terms = terms_of(&[PER_SECOND, PER_MINUTE, PER_SECOND]);
+        let terms = EarlierTerms::new([per_second(), per_minute(), per_second()]);
         assert_eq!(terms.generations().count(), 2);
         let db = terms.lookup(&id("db")).unwrap();
-        let units: Vec<_> = db.units().collect();
-        assert_eq!(units, [AmountUnit::Rate(1.0), AmountUnit::Rate(60.0)]);
+        assert_eq!(
+            terms.units(&id("db")),
+            [AmountUnit::Rate(1.0), AmountUnit::Rate(60.0)]
+        );
         assert_eq!(db.capacity(AmountUnit::Rate(60.0)), 1200.0);
     }
 
     #[test]
     fn unmatched_resource_has_no_capacity_limit() {
-        let terms = terms_of(&[PER_SECOND, PER_MINUTE]);
+        let terms = EarlierTerms::new([per_second(), per_minute()]);
         let conns = terms.lookup(&id("conns")).unwrap();
         assert_eq!(conns.capacity(AmountUnit::Gauge), f64::INFINITY);
     }
@@ -234,7 +248,7 @@ mod tests {
 
     #[test]
     fn terms_survive_serialization() {
-        let terms = terms_of(&[PER_SECOND, PER_MINUTE]);
+        let terms = EarlierTerms::new([per_second(), per_minute()]);
         let text = serde_json::to_string(&terms).unwrap();
         assert_eq!(serde_json::from_str::<EarlierTerms>(&text).unwrap(), terms);
     }

@@ -17,6 +17,7 @@ use super::{
     linear_hash_map::LinearHashMap,
     order::RequestOrder,
     packed::OptionalCapacity,
+    units::UnitChange,
 };
 
 #[derive(Debug)]
@@ -36,6 +37,10 @@ pub(super) struct Entry {
     /// The lease was granted in learning mode on a claim that was not confirmed. A late copy may
     /// have made it: others may have the capacity, and the holder less.
     pub(super) is_unconfirmed: bool,
+    /// Whether the holder was told the unit in a response.
+    pub(super) is_told: bool,
+    /// Present after a change of the unit, until the holder has heard of it.
+    pub(super) unit_change: Option<Box<UnitChange>>,
     /// Whether the holder counts as polling for hints.
     pub(super) polls: bool,
     /// Its hint that it has not yet acted on.
@@ -104,6 +109,8 @@ impl Entry {
             retained_until: Moment::ORIGIN,
             predecessor_until: Moment::ORIGIN,
             is_unconfirmed: false,
+            is_told: false,
+            unit_change: None,
             polls: false,
             call: None,
             kind,
@@ -148,18 +155,6 @@ impl Entry {
             placed: demands.insert(band.priority, demand_of(band)),
         }));
         demands.add_further_bands(self.further_bands());
-    }
-
-    /// Converts all amounts to another unit.
-    pub(super) fn scale(&mut self, factor: f64, demands: &mut DemandTree) {
-        self.booking.scale(factor);
-        self.outstanding = Capacity::saturating(self.outstanding.get() * factor);
-        let bands: Vec<Band> = self
-            .bands()
-            .into_iter()
-            .map(|band| scaled(&band, factor))
-            .collect();
-        self.set_demand(&bands, demands);
     }
 
     /// Withdraws the demand and frees the leases. The order stays.
@@ -276,7 +271,9 @@ impl Entry {
     /// When the entry changes next: the end of a hold, or of its retention.
     pub(super) fn next_end(&self, now: Moment) -> Option<Moment> {
         let retained = Some(self.retained_until).filter(|end| *end > now);
-        self.booking.next_end(now).into_iter().chain(retained).min()
+        let set_aside = self.unit_change.as_ref().and_then(|it| it.end(now));
+        let booked = self.booking.next_end(now);
+        booked.into_iter().chain(retained).chain(set_aside).min()
     }
 
     /// Whether it is retained only for its order.

@@ -40,12 +40,24 @@ impl Feedback {
 }
 
 /// A previous server that left no snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LostPredecessor {
     /// When this server started.
     pub(super) replaced_at: Moment,
     /// When the last of its leases has ended.
     pub(super) leases_end: Moment,
+    /// The most that its leases were together; infinite if that is not known.
+    pub(super) capacity: f64,
+}
+
+impl LostPredecessor {
+    /// Converts the capacity to another unit; by 0 if that is of another kind.
+    pub(super) fn change_unit(&mut self, factor: f64) {
+        self.capacity = match factor > 0.0 {
+            true => self.capacity * factor,
+            false => f64::INFINITY,
+        };
+    }
 }
 
 /// The state behind [`Feedback`], per algorithm.
@@ -98,14 +110,21 @@ impl SharedFeedback {
         }
     }
 
-    pub(super) fn set_terms(&mut self, old: &ResourceTerms, new: &ResourceTerms, now: Moment) {
+    /// `factor` converts amounts on the old terms.
+    pub(super) fn set_terms(
+        &mut self,
+        old: &ResourceTerms,
+        new: &ResourceTerms,
+        factor: f64,
+        now: Moment,
+    ) {
         match (&mut *self, new.rule().kind) {
             (Self::Bucket(bucket), AlgorithmKind::SharedBucket) => {
                 let balance = bucket.balance(old.rate(), now);
                 *bucket = SharedBucket::with_balance(balance, new.rate(), now);
             }
             (Self::Demand(demand), AlgorithmKind::Suppression) => {
-                demand.scale(new.per() / old.per(), now);
+                demand.scale(factor, now);
             }
             _ => *self = Self::new(new, None, now),
         }

@@ -1,6 +1,6 @@
 //! Division of the capacity of one resource in learning mode.
 
-use super::{keys::EntrySlot, sum_tree::SumTree};
+use super::{decision::TOLERANCE, keys::EntrySlot, sum_tree::SumTree};
 
 /// The claims that are confirmed, and what is booked for their holders.
 ///
@@ -25,8 +25,9 @@ impl Learning {
         self.confirmed.get(slot.index()).is_some_and(|it| *it)
     }
 
-    /// Adds the first confirmed claim of a holder to the pool; 0 for a new holder.
-    pub(super) fn confirm(&mut self, slot: EntrySlot, claim: f64) {
+    /// Adds the first confirmed claim of a holder to the pool; 0 for a new holder. Returns the
+    /// pool, less a relative tolerance, if the claim is one; else 0.
+    pub(super) fn confirm(&mut self, slot: EntrySlot, claim: f64) -> f64 {
         let index = slot.index();
         if index >= self.confirmed.len() {
             self.confirmed.resize(index.saturating_add(1), false);
@@ -35,7 +36,11 @@ impl Learning {
             && !std::mem::replace(confirmed, true)
         {
             self.pool += claim;
+            if claim > 0.0 {
+                return self.pool * (1.0 - TOLERANCE);
+            }
         }
+        0.0
     }
 
     /// Converts the pool to another unit. The caller sets the booked amount of each entry anew.

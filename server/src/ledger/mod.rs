@@ -77,7 +77,7 @@ pub use self::{
     settings::{Predecessor, Settings, UnmatchedPolicy},
     snapshot::{
         DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ParentRecord,
-        ResourceRecord,
+        RecordedUnit, ResourceRecord, SetAsideRecord, UnitChangeRecord,
     },
     stats::{LedgerEvent, LedgerEvents, LedgerStats},
     survey::Survey,
@@ -162,6 +162,7 @@ struct LiveResource {
 struct ReportedEvents {
     unmatched: bool,
     excess_claim: bool,
+    claims_exceed: bool,
     overused: bool,
     shares_below_one: bool,
 }
@@ -192,6 +193,9 @@ impl LiveResource {
         }
         if is_first(anomalies.overused, &mut reported.overused) {
             events.push(LedgerEvent::Overused(id.clone()));
+        }
+        if is_first(anomalies.claims_exceed, &mut reported.claims_exceed) {
+            events.push(LedgerEvent::ClaimsAboveCapacity(id.clone()));
         }
         if is_first(anomalies.excess_claim, &mut reported.excess_claim)
             && let Some(holder) = holder()
@@ -376,7 +380,14 @@ impl Ledger {
             return self.reject_as_full(id, 0.0);
         };
         let polls = self.holders.polls(holder);
+        let earlier = || self.earlier_terms.units(id);
+        let converted = live.resource.convert(holder, ask, earlier, now);
+        let converted_ask = converted.as_ref().map(|it| it.ask(ask));
+        let ask = converted_ask.as_ref().unwrap_or(ask);
         let decision = live.resource.refresh(holder, polls, ask, now);
+        if let Some(until) = converted.as_ref().and_then(|it| it.missed_until) {
+            live.resource.note_told(holder, until);
+        }
         let clients = live.resource.clients();
         let feedback = live.resource.current_feedback(now);
         let levels = match ask.kind {
@@ -450,6 +461,7 @@ impl Ledger {
         let predecessor = lost.map(|leases_end| LostPredecessor {
             replaced_at: self.started,
             leases_end,
+            capacity: self.capacity_before(id, &terms),
         });
         self.learning_count.add(learning_until);
         self.next_incarnation += 1;
@@ -544,6 +556,12 @@ impl Ledger {
                 terms.learning_until(self.started, outstanding)
             });
         (terms, learning_until)
+    }
+
+    /// The most that a predecessor's leases of a resource are together.
+    fn capacity_before(&self, id: &ResourceId, terms: &ResourceTerms) -> f64 {
+        let earlier = terms.unit().zip(self.earlier_terms.lookup(id));
+        earlier.map_or(terms.capacity(), |(unit, earlier)| earlier.capacity(unit))
     }
 
     /// The new terms of a resource that has not adopted the current document.

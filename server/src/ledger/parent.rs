@@ -18,6 +18,7 @@ use super::{
     learning::Learning,
     resource::Resource,
     snapshot::{HoldRecord, ParentRecord},
+    units::AmountUnit,
 };
 
 /// Seconds after a hint in which a lower demand is reported at once.
@@ -265,7 +266,12 @@ impl ParentLease {
 
     /// The record for the next master, with the nanoseconds for which this one would learn; `None`
     /// before the parent has answered.
-    pub(super) fn snapshot(&self, learning_left: u64, now: Moment) -> Option<ParentRecord> {
+    pub(super) fn snapshot(
+        &self,
+        unit: Option<AmountUnit>,
+        learning_left: u64,
+        now: Moment,
+    ) -> Option<ParentRecord> {
         let record = |hold: Hold| HoldRecord {
             amount: Capacity::saturating(hold.amount),
             left: hold.end.as_nanos().saturating_sub(now.as_nanos()),
@@ -274,6 +280,7 @@ impl ParentLease {
             return None;
         }
         let response = self.last.as_ref()?;
+        let (unit, per) = unit.map_or((None, None), AmountUnit::to_record);
         Some(ParentRecord {
             response: ServerResourceResponse::clone(response),
             newest: record(self.newest),
@@ -282,6 +289,8 @@ impl ParentLease {
             is_claimed: false,
             stated: Capacity::saturating(self.stated),
             learning_left,
+            unit,
+            per,
         })
     }
 
@@ -390,6 +399,7 @@ impl Resource {
         let outstanding = self.outstanding_of_parent(now);
         let unheard = self.unheard(now);
         let wants = self.sum_wants() + unheard;
+        let (unit, per) = self.unit.map_or((None, None), AmountUnit::to_request);
         let parent = self.parent.as_mut()?;
         // The parent frees what the request does not name.
         let current = parent.current(now);
@@ -421,6 +431,8 @@ impl Resource {
             }),
             outstanding: Capacity::saturating(outstanding),
             used: Some(Capacity::saturating(parent.used)),
+            unit,
+            per,
         })
     }
 

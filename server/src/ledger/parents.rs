@@ -26,6 +26,7 @@ use super::{
     resource::{Ask, Resource},
     snapshot::ParentRecord,
     terms::ResourceTerms,
+    units::AmountUnit,
 };
 
 /// Templates beyond this many are built anew for each response.
@@ -140,6 +141,10 @@ impl Ledger {
         let Some(live) = self.live.get_mut(key.index()) else {
             return false;
         };
+        let earlier = || self.earlier_terms.units(id);
+        let converted = live.resource.convert(holder, ask, earlier, now);
+        let converted_ask = converted.as_ref().map(|it| it.ask(ask));
+        let ask = converted_ask.as_ref().unwrap_or(ask);
         if !live.resource.awaits_parent(now) {
             return false;
         }
@@ -244,7 +249,7 @@ impl Ledger {
         let knows_terms = ResourceTerms::are_in(template.as_ref(), response);
         // Amounts in another unit cannot be compared with those of the response.
         let unit = ResourceTerms::of_parent(template.as_ref(), response, 0.0, false);
-        let factor = unit.scale_from(&resource.terms);
+        let factor = resource.factor_to(&unit);
         if knows_terms
             && factor != 1.0
             && let Some(parent) = &mut resource.parent
@@ -306,7 +311,15 @@ impl Ledger {
         };
         let template = parents.template(&record.response);
         if let Some(live) = self.live.get_mut(key.index()) {
-            let parent = ParentLease::restore(record, stopped);
+            let mut parent = ParentLease::restore(record, stopped);
+            let unit = AmountUnit::of_record(record.unit, record.per);
+            let told = template.as_ref().map(ResourceTerms::of);
+            let told = told.and_then(|terms| terms.unit());
+            // The unit before the parent told of none.
+            live.resource.unit = told.or(unit);
+            if let Some((from, to)) = unit.zip(told) {
+                parent.scale(to.factor_from(from));
+            }
             let capacity = parent.capacity(stopped);
             // The demand behind this lease is unknown, so no surplus is assumed.
             let response = &record.response;

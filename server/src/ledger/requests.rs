@@ -16,6 +16,7 @@ use super::{
     keys::{HolderKey, ResourceKey},
     order::{RequestOrder, RequestStamp},
     resource::{Ask, Has},
+    units::AmountUnit,
 };
 
 /// The most bands per part; a resource has at least one.
@@ -297,6 +298,9 @@ pub(super) fn ask_of_client<'a>(
         has: Has::Amount(asked.has.map_or(Capacity::ZERO, |held| held.capacity)),
         outstanding: asked.outstanding,
         used: asked.used,
+        unit: AmountUnit::of_request(asked.unit, asked.per),
+        may_have: 0.0,
+        is_converted: false,
     }
 }
 
@@ -309,6 +313,9 @@ pub(super) fn ask_of_node(stamp: RequestStamp, asked: &ServerResourceRequest) ->
         has: has.unwrap_or(Has::Unknown),
         outstanding: asked.outstanding,
         used: asked.used,
+        unit: AmountUnit::of_request(asked.unit, asked.per),
+        may_have: 0.0,
+        is_converted: false,
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
         report_to_new_master, restate_lease,
     },
     demands::DemandTree,
-    entry::{Entries, Entry, LastDecision, UsageBaseline, scaled},
+    entry::{Entries, Entry, LastDecision, UsageBaseline},
     expiry_heap::ExpiryHeap,
     feedback::{Feedback, LostPredecessor, SharedFeedback},
     hint_state::{HintState, is_worth_a_hint},
@@ -21,6 +21,7 @@ use super::{
     parent::ParentLease,
     sum_tree::SumTree,
     terms::ResourceTerms,
+    units::{AmountUnit, UnitChange},
 };
 
 /// Holders need not report at once that they gave up less than this part of the limit, unless they
@@ -48,24 +49,12 @@ pub(super) struct Ask<'a> {
     pub(super) has: Has,
     pub(super) outstanding: Capacity,
     pub(super) used: Option<Capacity>,
-}
-
-impl Ask<'_> {
-    /// The same in another unit, with these demands.
-    fn scaled<'b>(&self, bands: &'b [Band], factor: f64) -> Ask<'b> {
-        let scale = |amount: Capacity| Capacity::saturating(amount.get() * factor);
-        Ask {
-            stamp: self.stamp,
-            kind: self.kind,
-            bands,
-            has: match self.has {
-                Has::Amount(amount) => Has::Amount(scale(amount)),
-                Has::Unknown => Has::Unknown,
-            },
-            outstanding: scale(self.outstanding),
-            used: self.used,
-        }
-    }
+    /// The unit of the amounts that the request states.
+    pub(super) unit: Option<AmountUnit>,
+    /// The most that the holder may have, if its claim can be read in several units; else 0.
+    pub(super) may_have: f64,
+    /// Whether the holder has not heard yet of the unit of the resource.
+    pub(super) is_converted: bool,
 }
 
 /// The amount that a holder claims to have.
@@ -88,10 +77,14 @@ impl Has {
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) terms: ResourceTerms,
+    /// The unit of all amounts; `None` before it is known.
+    pub(super) unit: Option<AmountUnit>,
+    /// Until then holders may have leases that they were told in another unit.
+    pub(super) unit_changed_until: Moment,
     pub(super) learning_until: Moment,
     /// Present in learning mode, unless its end was moved: then no claim is confirmed any more.
     pub(super) learning: Option<Box<Learning>>,
-    predecessor: Option<LostPredecessor>,
+    pub(super) predecessor: Option<LostPredecessor>,
     pub(super) entries: Entries,
     /// The booked amount per entry.
     pub(super) booked: SumTree,
@@ -100,22 +93,9 @@ pub(super) struct Resource {
     pub(super) expiries: ExpiryHeap<HolderKey>,
     /// Present once a holder has polled.
     pub(super) hints: Option<Box<HintState>>,
-    /// Changes of the period, newest last.
-    rescalings: Box<[Rescaling]>,
     /// Present if the capacity is leased from a parent node.
     pub(super) parent: Option<Box<ParentLease>>,
 }
-
-/// The period of the rate has changed, and all amounts with it. Holders that have not been answered
-/// since then ask in the unit before.
-#[derive(Debug, Clone, Copy)]
-struct Rescaling {
-    at: Moment,
-    factor: f64,
-}
-
-/// The changes of the period that are remembered.
-const MAX_RESCALINGS: usize = 8;
 
 impl Resource {
     pub(super) fn new(
@@ -127,6 +107,8 @@ impl Resource {
         Self {
             feedback: SharedFeedback::new(&terms, predecessor, now),
             demands: DemandTree::new(terms.rule().reads_priorities()),
+            unit: terms.unit(),
+            unit_changed_until: Moment::ORIGIN,
             terms,
             learning_until,
             learning: (now < learning_until).then(Box::default),
@@ -135,7 +117,6 @@ impl Resource {
             booked: SumTree::default(),
             expiries: ExpiryHeap::default(),
             hints: None,
-            rescalings: Box::default(),
             parent: None,
         }
     }
@@ -150,15 +131,15 @@ impl Resource {
     /// Existing leases stay until their next refresh or end. After a change of the period they are
     /// the same rates as before.
     pub(super) fn set_terms(&mut self, terms: ResourceTerms, learning_until: Moment, now: Moment) {
-        self.feedback.set_terms(&self.terms, &terms, now);
-        let factor = terms.scale_from(&self.terms);
+        let factor = self.factor_to(&terms);
+        self.feedback.set_terms(&self.terms, &terms, factor, now);
         self.terms = terms;
         let reads_priorities = self.terms.rule().reads_priorities();
         if reads_priorities != self.demands.is_by_priority() {
             self.reorder_demands(reads_priorities, now);
         }
-        if factor != 1.0 {
-            self.rescale(factor, now);
+        if let Some(unit) = self.terms.unit().filter(|unit| self.unit != Some(*unit)) {
+            self.change_unit(unit, now);
         }
         self.feedback
             .set_demand(self.demands.total().wants, &self.terms, now);
@@ -198,6 +179,10 @@ impl Resource {
         if ask.stamp.is_stale(entry.order, false) {
             return;
         }
+        if self.unit.is_none() {
+            let stated = ask.unit.map(UnitChange::new);
+            entry.unit_change = stated.map(Box::new);
+        }
         entry.set_demand(ask.bands, &mut self.demands);
         if entry.booking.next_end(now).is_none() {
             // Without a deadline the entry would stay forever.
@@ -222,27 +207,6 @@ impl Resource {
                 hints.track(entry, entry.booking.amount(now));
             }
         }
-    }
-
-    /// Converts all amounts to another unit. Takes time in proportion to the number of holders.
-    fn rescale(&mut self, factor: f64, now: Moment) {
-        if let Some(learning) = &mut self.learning {
-            learning.scale(factor);
-        }
-        for entry in self.entries.iter_mut() {
-            entry.scale(factor, &mut self.demands);
-            let amount = entry.booking.amount(now);
-            self.booked.set(entry.slot.index(), amount);
-            if let Some(learning) = &mut self.learning {
-                learning.set_booked(entry.slot, amount);
-            }
-            if let Some(hints) = &mut self.hints {
-                hints.report(entry, amount, 0.0);
-            }
-        }
-        let first = self.rescalings.len().saturating_sub(MAX_RESCALINGS - 1);
-        let known = self.rescalings.iter().skip(first).copied();
-        self.rescalings = known.chain([Rescaling { at: now, factor }]).collect();
     }
 
     pub(super) fn is_learning(&self, now: Moment) -> bool {
@@ -363,8 +327,8 @@ impl Resource {
             feedback,
             expiries,
             hints,
-            rescalings,
             parent,
+            ..
         } = self;
         let is_unleased = parent.as_ref().is_some_and(|it| !it.is_leased(now));
         let (entry, is_new) = match entries.get_mut(holder) {
@@ -404,34 +368,20 @@ impl Resource {
             return decision;
         }
 
-        // A holder learns of a new period by a response.
-        let unit_before = entry.last_decision.map_or(1.0, |last| {
-            let later = rescalings.iter().filter(|it| last.at < it.at);
-            later.fold(1.0, |factor, it| factor * it.factor)
-        });
-        let bands: Vec<Band>;
-        let scaled_ask;
-        let ask = if unit_before == 1.0 {
-            ask
-        } else {
-            bands = ask
-                .bands
-                .iter()
-                .map(|band| scaled(band, unit_before))
-                .collect();
-            scaled_ask = ask.scaled(&bands, unit_before);
-            &scaled_ask
-        };
-
-        // The most that a predecessor may have granted.
+        // The most that a predecessor may have granted, of which today's capacity counts.
         let granted = parent
             .as_ref()
             .map_or(terms.capacity(), |it| it.granted_before(now));
+        let granted_before = match (&*parent, &*predecessor) {
+            (None, Some(lost)) => lost.capacity,
+            (Some(_), _) | (None, None) => granted,
+        };
+        let mut claims_exceed = false;
         if let (Some(learning), Has::Amount(has), true) =
             (&mut *learning, ask.has, ask.stamp.echoes_epoch)
         {
             // Without `outstanding`: operations may outlive their lease.
-            learning.confirm(entry.slot, has.get().min(granted));
+            claims_exceed = learning.confirm(entry.slot, has.get().min(granted)) > granted_before;
         }
         let most_of_all = parent.as_ref().map_or(0.0, |parent| {
             parent.most_of_all(booked.total(), is_learning, learning.as_deref())
@@ -457,6 +407,7 @@ impl Resource {
         };
         entry.outstanding = ask.outstanding;
         entry.polls = polls;
+        entry.is_told = true;
         let baseline = if predecessor.is_some_and(|lost| now < lost.leases_end) {
             UsageBaseline::FirstReport
         } else {
@@ -501,7 +452,14 @@ impl Resource {
         };
         let exceeds = |amount: f64, limit: f64| amount > limit * (1.0 + TOLERANCE);
         let mut anomalies = Anomalies {
-            excess_claim: exceeds(ask.has.amount(), claim_limit.amount),
+            excess_claim: exceeds(
+                ask.has.amount(),
+                match is_first_claim {
+                    true => claim_limit.amount.max(granted_before),
+                    false => claim_limit.amount,
+                },
+            ),
+            claims_exceed,
             // The leases of a predecessor are unknown.
             overused: !is_learning && exceeds(ask.outstanding.get(), booked_before),
             over_capacity: false,
@@ -513,7 +471,7 @@ impl Resource {
             false if is_learning => ask.outstanding.get().min(booked_before),
             false => ask.outstanding.get(),
         };
-        let held = book_claim(entry, ask.has, outstanding, claim_limit, now);
+        let held = book_claim(entry, ask, outstanding, claim_limit, now);
 
         // Leases since the first request of this master of the node are its own, although it may not
         // have received the response.
@@ -523,7 +481,7 @@ impl Resource {
         // stem from a late request, so a holder has what it claims and not what was booked. A
         // hinted refresh is never early.
         let is_early = !is_first_claim
-            && unit_before == 1.0
+            && !ask.is_converted
             && entry.call.is_none()
             && entry.last_decision.is_some_and(|last| {
                 last.reason != Reason::Pending && now < terms.early_until(last.at)
@@ -737,6 +695,7 @@ impl Resource {
         }
         if retained_until > now {
             entry.retained_until = retained_until;
+            entry.unit_change = None;
             schedule_expiry(entry, &mut self.expiries, now);
         } else {
             self.remove(holder, now);
@@ -811,15 +770,16 @@ fn known_from(entry: &Entry, is_unknown: bool, learning_until: Moment) -> Moment
 }
 
 /// Books what a holder claims, up to a limit. Returns what it has.
-fn book_claim(entry: &mut Entry, has: Has, outstanding: f64, limit: Hold, now: Moment) -> f64 {
-    match has {
+fn book_claim(entry: &mut Entry, ask: &Ask<'_>, outstanding: f64, limit: Hold, now: Moment) -> f64 {
+    match ask.has {
         Has::Amount(has) => {
             let claim = has.get().max(outstanding).min(limit.amount);
+            let most = claim.max(ask.may_have.min(limit.amount));
             // Safety rule: the new master of a node may claim less than its predecessor has handed
             // out, until it echoes the epoch. Until then nothing is lowered.
             let booked = match now < entry.predecessor_until {
-                true => claim.max(entry.booking.amount(now)),
-                false => claim,
+                true => most.max(entry.booking.amount(now)),
+                false => most,
             };
             entry.booking.set_claim(booked, limit.end, now);
             entry.booking.claim(now).map_or(0.0, |_| claim)

@@ -3,7 +3,7 @@
 
 use doorman_openapi::{
     Balance, Band, Capacity, ClientId, HolderKind, InvalidId, Moment, NodeId, Reason, ResourceId,
-    Seq, ServerResourceResponse,
+    Seconds, Seq, ServerResourceResponse,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,7 @@ use super::{
     packed::OptionalCapacity,
     resource::{Resource, schedule_expiry},
     terms::ResourceTerms,
+    units::{AmountUnit, SetAside, UnitChange},
 };
 
 /// The most holders per record.
@@ -37,6 +38,25 @@ pub struct ResourceRecord {
     /// The leases from the parent node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Box<ParentRecord>>,
+    /// The unit of all amounts but `used` and those of `parent`. Absent in records of earlier
+    /// releases: the unit of the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<RecordedUnit>,
+    /// The period of a rate, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<Seconds>,
+}
+
+/// The unit of the amounts of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordedUnit {
+    /// An amount per period.
+    Rate,
+    /// An amount in use at any one time.
+    Gauge,
+    /// The resource had no template.
+    Unstated,
 }
 
 /// Leases that a node has from its parent.
@@ -58,6 +78,13 @@ pub struct ParentRecord {
     pub stated: Capacity,
     /// When the master stops to learn, in nanoseconds after the stop.
     pub learning_left: u64,
+    /// The unit of all amounts but `used`. Absent in records of earlier releases: that of
+    /// `response`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<RecordedUnit>,
+    /// The period of a rate, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<Seconds>,
 }
 
 impl ResourceRecord {
@@ -130,6 +157,38 @@ pub struct HolderRecord {
     /// How long the entry is retained without a lease, in nanoseconds.
     #[serde(rename = "kept")]
     pub retained: u64,
+    /// Present if the holder may not have heard of the unit of the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit_change: Option<Box<UnitChangeRecord>>,
+}
+
+/// A holder that may not have heard of a change of the unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnitChangeRecord {
+    /// The unit that it was last told.
+    pub told: RecordedUnit,
+    /// The period of a rate, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<Seconds>,
+    /// For how long it may have missed that, in nanoseconds.
+    pub missed_left: u64,
+    /// Its leases in a unit of another kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<SetAsideRecord>,
+}
+
+/// Leases in a unit of another kind than that of the record.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SetAsideRecord {
+    /// Their unit.
+    pub unit: RecordedUnit,
+    /// The period of a rate, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per: Option<Seconds>,
+    /// The last lease.
+    pub lease: Option<HoldRecord>,
+    /// The claim from an older lease.
+    pub claim: Option<HoldRecord>,
 }
 
 /// A lease or claim.
@@ -187,7 +246,8 @@ impl Ledger {
             let mut feedback = resource.feedback.snapshot(&resource.terms, now);
             let learning_left = nanos_between(now, resource.learning_until);
             let parent = resource.parent.as_ref();
-            let mut parent = parent.and_then(|it| it.snapshot(learning_left, now));
+            let mut parent = parent.and_then(|it| it.snapshot(resource.unit, learning_left, now));
+            let (unit, per) = resource.unit.map_or((None, None), AmountUnit::to_record);
             std::iter::from_fn(move || {
                 let holders: Vec<_> = holders.by_ref().take(MAX_HOLDERS).collect();
                 // A debt remains when there are no holders.
@@ -198,6 +258,8 @@ impl Ledger {
                     holders,
                     feedback,
                     parent,
+                    unit,
+                    per,
                 })
             })
         })
@@ -221,15 +283,13 @@ impl Ledger {
         if let Some(parent) = record.parent.as_ref().filter(|it| !it.is_claimed) {
             self.restore_parent(key, parent, stopped);
         }
-        if let Some(feedback) = &record.feedback
-            && let Some(live) = self.live.get_mut(key.index())
-        {
-            let Resource {
-                feedback: current,
-                terms,
-                ..
-            } = &mut live.resource;
-            current.restore(feedback, terms, stopped);
+        let unit = AmountUnit::of_record(record.unit, record.per);
+        if let Some(live) = self.live.get_mut(key.index()) {
+            // A node whose parent told no unit yet.
+            live.resource.unit = live.resource.unit.or(unit);
+            if let Some(feedback) = &record.feedback {
+                live.resource.restore_feedback(feedback, unit, stopped);
+            }
         }
         for holder in &record.holders {
             let id = match holder.kind {
@@ -240,7 +300,8 @@ impl Ledger {
             let Some(live) = self.live.get_mut(key.index()) else {
                 continue;
             };
-            if live.resource.restore_holder(holder_key, holder, stopped) {
+            let resource = &mut live.resource;
+            if resource.restore_holder(holder_key, holder, unit, stopped) {
                 self.holders.add_lease(holder_key, key);
                 self.stats.leases += 1;
             }
@@ -262,10 +323,7 @@ impl Ledger {
 
 impl Entry {
     fn snapshot(&self, holder: &HolderId, now: Moment) -> HolderRecord {
-        let record = |hold: Hold| HoldRecord {
-            amount: Capacity::saturating(hold.amount),
-            left: nanos_between(now, hold.end),
-        };
+        let record = |hold| HoldRecord::of(hold, now);
         HolderRecord {
             kind: holder.kind(),
             id: holder.as_str().to_owned(),
@@ -282,16 +340,86 @@ impl Entry {
                 due_after: nanos_between(last.at, last.due()),
             }),
             retained: nanos_between(now, self.retained_until),
+            unit_change: self.unit_change.as_ref().and_then(|it| it.snapshot(now)),
         }
     }
 }
 
+impl HoldRecord {
+    fn of(hold: Hold, now: Moment) -> Self {
+        Self {
+            amount: Capacity::saturating(hold.amount),
+            left: nanos_between(now, hold.end),
+        }
+    }
+
+    fn restore(self, stopped: Moment) -> Hold {
+        Hold {
+            amount: self.amount.get(),
+            end: after(stopped, self.left),
+        }
+    }
+}
+
+impl UnitChange {
+    fn snapshot(&self, now: Moment) -> Option<Box<UnitChangeRecord>> {
+        let (told, per) = self.told.to_record();
+        let set_aside = self.set_aside.and_then(|it| {
+            let (unit, per) = it.unit.to_record();
+            Some(SetAsideRecord {
+                unit: unit?,
+                per,
+                lease: it.booking.lease(now).map(|hold| HoldRecord::of(hold, now)),
+                claim: it.booking.claim(now).map(|hold| HoldRecord::of(hold, now)),
+            })
+        });
+        Some(Box::new(UnitChangeRecord {
+            told: told?,
+            per,
+            missed_left: nanos_between(now, self.missed_until),
+            set_aside,
+        }))
+    }
+
+    fn restore(record: &UnitChangeRecord, stopped: Moment) -> Option<Box<Self>> {
+        let set_aside = record.set_aside.and_then(|it| {
+            let hold = |record: HoldRecord| record.restore(stopped);
+            Some(SetAside {
+                unit: AmountUnit::of_record(Some(it.unit), it.per)?,
+                booking: Booking::new(it.lease.map(hold), it.claim.map(hold)),
+            })
+        });
+        Some(Box::new(Self {
+            told: AmountUnit::of_record(Some(record.told), record.per)?,
+            missed_until: after(stopped, record.missed_left),
+            set_aside,
+        }))
+    }
+}
+
 impl Resource {
-    /// Returns `false` if the holder has an entry already.
+    /// The amounts of the record are in `unit`; `None`: in that of the resource.
+    fn restore_feedback(
+        &mut self,
+        record: &FeedbackRecord,
+        unit: Option<AmountUnit>,
+        stopped: Moment,
+    ) {
+        self.feedback.restore(record, &self.terms, stopped);
+        if let (SharedFeedback::Demand(demand), Some((from, to))) =
+            (&mut self.feedback, unit.zip(self.unit))
+        {
+            demand.scale(to.factor_from(from), stopped);
+        }
+    }
+
+    /// Returns `false` if the holder has an entry already. The amounts of the record are in `unit`;
+    /// `None`: in that of the resource.
     fn restore_holder(
         &mut self,
         holder: HolderKey,
         record: &HolderRecord,
+        unit: Option<AmountUnit>,
         stopped: Moment,
     ) -> bool {
         if self.entries.contains(holder) {
@@ -299,10 +427,7 @@ impl Resource {
         }
         let order = RequestOrder::new(record.epoch, record.seq);
         let entry = self.entries.add(holder, record.kind, order);
-        let hold = |record: HoldRecord| Hold {
-            amount: record.amount.get(),
-            end: after(stopped, record.left),
-        };
+        let hold = |record: HoldRecord| record.restore(stopped);
         entry.booking = Booking::new(record.lease.map(hold), record.claim.map(hold));
         if record.kind == HolderKind::Node {
             entry.predecessor_until = entry.booking.last_end();
@@ -317,6 +442,15 @@ impl Resource {
             entry.retained_until = after(stopped, record.retained);
         }
         entry.set_demand(&record.bands, &mut self.demands);
+        entry.is_told = record.decided.is_some();
+        let change = record.unit_change.as_deref();
+        entry.unit_change = change.and_then(|it| UnitChange::restore(it, stopped));
+        if let Some((from, to)) = unit.zip(self.unit).filter(|(from, to)| from != to) {
+            entry.change_unit(from, to, &mut self.demands, stopped);
+        }
+        if entry.unit_change.is_some() {
+            self.unit_changed_until = self.unit_changed_until.max(entry.last_lease_end());
+        }
         self.feedback
             .restore_demand(self.demands.total().wants, &self.terms, stopped);
         self.booked

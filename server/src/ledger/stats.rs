@@ -16,7 +16,8 @@ pub struct LedgerStats {
     pub leases: usize,
     /// Grants of unmatched resources.
     pub unmatched: u64,
-    /// Claims that exceeded what the holder can have.
+    /// Claims that exceeded what the holder can have, and first confirmed claims that exceeded,
+    /// with those before, what a predecessor can have granted.
     pub excess_claims: u64,
     /// Requests of holders that use more than is leased to them, such as for long operations.
     pub overused: u64,
@@ -49,7 +50,7 @@ impl LedgerStats {
             *grants += u64::from(grant.capacity > Capacity::ZERO);
         }
         self.unmatched += u64::from(grant.is_unmatched());
-        self.excess_claims += u64::from(anomalies.excess_claim);
+        self.excess_claims += u64::from(anomalies.excess_claim || anomalies.claims_exceed);
         self.overused += u64::from(anomalies.overused);
         self.decisions_during_cut += u64::from(anomalies.over_capacity);
     }
@@ -66,6 +67,9 @@ pub enum LedgerEvent {
     ExcessClaimOfClient(ResourceId, ClientId),
     /// A node claims more than it was granted and than is free. The excess is ignored.
     ExcessClaimOfNode(ResourceId, NodeId),
+    /// The first confirmed claims of all holders are together more than the capacity under which
+    /// a predecessor granted: some are false.
+    ClaimsAboveCapacity(ResourceId),
     /// A holder uses more of the resource than is leased to it.
     Overused(ResourceId),
 }

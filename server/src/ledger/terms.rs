@@ -7,7 +7,7 @@ use doorman_openapi::{
     Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds, ServerResourceResponse, Unit,
 };
 
-use super::{algorithm::ShareRule, settings::UnmatchedPolicy, tuning::Tuning};
+use super::{algorithm::ShareRule, settings::UnmatchedPolicy, tuning::Tuning, units::AmountUnit};
 
 /// The settings of the matching template, or those of an unmatched resource.
 #[derive(Debug, Clone)]
@@ -141,7 +141,7 @@ impl ResourceTerms {
         let fixed = |terms: &Self| terms.template.as_ref().map(|it| it.safe_capacity());
         self.rule != other.rule
             || self.algorithm != other.algorithm
-            || self.per() != other.per()
+            || self.unit() != other.unit()
             || fixed(self) != fixed(other)
             || self.of_parent != other.of_parent
     }
@@ -187,18 +187,18 @@ impl ResourceTerms {
         }
     }
 
-    /// The factor that converts amounts on other terms to amounts on these: 1 unless the period of
-    /// a rate has changed.
-    pub(super) fn scale_from(&self, other: &Self) -> f64 {
-        let is_gauge = |terms: &Self| {
-            let unit = terms.template.as_ref().map(|it| it.unit());
-            unit == Some(Unit::Gauge)
-        };
-        let is_unanswered = other.template.is_none() && other.of_parent.is_some();
-        if is_unanswered || is_gauge(self) || is_gauge(other) {
-            return 1.0;
+    /// The unit of all amounts; `None` before the parent node has answered.
+    pub(super) fn unit(&self) -> Option<AmountUnit> {
+        match &self.template {
+            Some(template) => Some(AmountUnit::new(template.unit(), template.per())),
+            None if self.is_unanswered() => None,
+            None => Some(AmountUnit::Unstated),
         }
-        self.per() / other.per()
+    }
+
+    fn is_unanswered(&self) -> bool {
+        let divides = self.rule.divides();
+        self.template.is_none() && self.of_parent.is_some() && divides
     }
 
     pub(super) fn lease_length(&self) -> f64 {

@@ -1,6 +1,22 @@
 //! Units of amounts, and conversion between them.
+//!
+//! All amounts of a resource are in one unit, that of its terms. When it changes, the amounts in
+//! the ledger are converted, and so are those of each request: from the unit that it states, or
+//! else from the one that its holder was last told.
 
-use doorman_openapi::{Seconds, Unit};
+use doorman_openapi::{Band, Capacity, Moment, Seconds, Unit};
+use smallvec::SmallVec;
+
+use super::{
+    booking::Booking,
+    decision::TOLERANCE,
+    demands::DemandTree,
+    entry::{Entry, scaled},
+    keys::HolderKey,
+    resource::{Ask, Has, Resource},
+    snapshot::RecordedUnit,
+    terms::ResourceTerms,
+};
 
 /// The shortest period, in seconds.
 const MIN_PERIOD: f64 = 0.001;
@@ -24,6 +40,42 @@ impl AmountUnit {
         }
     }
 
+    /// The unit that a request states, if it does.
+    pub(super) fn of_request(unit: Option<Unit>, per: Option<Seconds>) -> Option<Self> {
+        if unit.is_none() && per.is_none() {
+            return None;
+        }
+        let per = per.unwrap_or(Seconds::from_whole(1));
+        Some(Self::new(unit.unwrap_or_default(), per))
+    }
+
+    /// What a request states.
+    pub(super) fn to_request(self) -> (Option<Unit>, Option<Seconds>) {
+        match self {
+            Self::Rate(per) => (Some(Unit::Rate), Some(Seconds::saturating(per))),
+            Self::Gauge => (Some(Unit::Gauge), None),
+            Self::Unstated => (None, None),
+        }
+    }
+
+    /// The unit in a record, if it has one.
+    pub(super) fn of_record(unit: Option<RecordedUnit>, per: Option<Seconds>) -> Option<Self> {
+        Some(match unit? {
+            RecordedUnit::Rate => Self::new(Unit::Rate, per.unwrap_or(Seconds::from_whole(1))),
+            RecordedUnit::Gauge => Self::Gauge,
+            RecordedUnit::Unstated => Self::Unstated,
+        })
+    }
+
+    /// The fields of a record.
+    pub(super) fn to_record(self) -> (Option<RecordedUnit>, Option<Seconds>) {
+        match self {
+            Self::Rate(per) => (Some(RecordedUnit::Rate), Some(Seconds::saturating(per))),
+            Self::Gauge => (Some(RecordedUnit::Gauge), None),
+            Self::Unstated => (Some(RecordedUnit::Unstated), None),
+        }
+    }
+
     /// The factor that converts amounts in another unit to this one: 0 if they are of another kind,
     /// because an amount of one kind is none of the other.
     pub(super) fn factor_from(self, other: Self) -> f64 {
@@ -35,4 +87,371 @@ impl AmountUnit {
             (Self::Rate(_), Self::Gauge) | (Self::Gauge, Self::Rate(_)) => 0.0,
         }
     }
+
+    fn is_of_kind(self, other: Self) -> bool {
+        self.factor_from(other) != 0.0
+    }
+}
+
+/// What is remembered of a holder after the unit of its resource has changed.
+#[derive(Debug, Clone)]
+pub(super) struct UnitChange {
+    /// The unit that the holder was last told, or that it stated last.
+    pub(super) told: AmountUnit,
+    /// Until then the holder may have a lease that it was told in another unit, and may have missed
+    /// that the unit is another one now.
+    pub(super) missed_until: Moment,
+    /// What was booked for the holder when the unit became one of another kind. It counts again
+    /// when the unit is changed back meanwhile.
+    pub(super) set_aside: Option<SetAside>,
+}
+
+/// A booking in a unit of another kind.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SetAside {
+    pub(super) unit: AmountUnit,
+    pub(super) booking: Booking,
+}
+
+impl UnitChange {
+    pub(super) fn new(told: AmountUnit) -> Self {
+        Self {
+            told,
+            missed_until: Moment::ORIGIN,
+            set_aside: None,
+        }
+    }
+
+    /// When a booking that was set aside ends.
+    pub(super) fn end(&self, now: Moment) -> Option<Moment> {
+        let set_aside = self.set_aside.as_ref()?;
+        Some(set_aside.booking.last_end()).filter(|end| now < *end)
+    }
+}
+
+impl Entry {
+    /// Converts all amounts, which become 0 if the unit is of another kind.
+    pub(super) fn change_unit(
+        &mut self,
+        from: AmountUnit,
+        to: AmountUnit,
+        demands: &mut DemandTree,
+        now: Moment,
+    ) {
+        let factor = to.factor_from(from);
+        let change = self
+            .unit_change
+            .get_or_insert_with(|| Box::new(UnitChange::new(from)));
+        let set_aside = change.set_aside.take();
+        let restored = set_aside.filter(|it| to.is_of_kind(it.unit));
+        let mut kept = set_aside.filter(|it| !to.is_of_kind(it.unit));
+        if to.is_of_kind(from) {
+            self.booking.scale(factor);
+        } else {
+            let mut booking = std::mem::replace(&mut self.booking, Booking::NONE);
+            if let Some(SetAside { unit, booking: old }) = kept {
+                booking.add(old, from.factor_from(unit));
+            }
+            let is_active = booking.next_end(now).is_some();
+            kept = is_active.then_some(SetAside {
+                unit: from,
+                booking,
+            });
+        }
+        if let Some(SetAside { unit, booking }) = restored {
+            self.booking.add(booking, to.factor_from(unit));
+        }
+        change.set_aside = kept;
+        self.outstanding = scale(self.outstanding, factor);
+        let bands: Vec<Band> = self.bands();
+        let bands: Vec<Band> = bands.iter().map(|band| scaled(band, factor)).collect();
+        self.set_demand(&bands, demands);
+    }
+
+    /// When the last lease ends that the holder may have, in any unit.
+    pub(super) fn last_lease_end(&self) -> Moment {
+        let set_aside = self.unit_change.as_ref().and_then(|it| it.set_aside);
+        let set_aside = set_aside.map_or(Moment::ORIGIN, |it| it.booking.last_end());
+        self.booking.last_end().max(set_aside)
+    }
+
+    /// Notes that the holder is told this unit in the response to a request that stated none.
+    fn note_told(&mut self, unit: AmountUnit, may_have_missed_until: Moment) {
+        let change = self
+            .unit_change
+            .get_or_insert_with(|| Box::new(UnitChange::new(unit)));
+        change.told = unit;
+        change.missed_until = change.missed_until.max(may_have_missed_until);
+    }
+}
+
+/// A request in the unit of its resource.
+#[derive(Debug)]
+pub(super) struct ConvertedAsk {
+    bands: SmallVec<[Band; 1]>,
+    has: Has,
+    outstanding: Capacity,
+    may_have: f64,
+    /// Until then the holder may miss what the response tells, and is not in the ledger yet.
+    pub(super) missed_until: Option<Moment>,
+}
+
+impl ConvertedAsk {
+    pub(super) fn ask<'a>(&'a self, of: &Ask<'_>) -> Ask<'a> {
+        Ask {
+            stamp: of.stamp,
+            kind: of.kind,
+            bands: &self.bands,
+            has: self.has,
+            outstanding: self.outstanding,
+            used: of.used,
+            unit: of.unit,
+            may_have: self.may_have,
+            is_converted: true,
+        }
+    }
+
+    fn new(ask: &Ask<'_>, factor: f64) -> Self {
+        Self {
+            bands: ask.bands.iter().map(|band| scaled(band, factor)).collect(),
+            has: match ask.has {
+                Has::Amount(amount) => Has::Amount(scale(amount, factor)),
+                Has::Unknown => Has::Unknown,
+            },
+            outstanding: scale(ask.outstanding, factor),
+            may_have: 0.0,
+            missed_until: None,
+        }
+    }
+
+    /// A request of which the unit is not known for certain: one of these factors converts it.
+    /// `None` if there is none, or all are 1.
+    fn by_any_of(ask: &Ask<'_>, factors: impl Iterator<Item = f64> + Clone) -> Option<Self> {
+        let smallest = factors.clone().min_by(f64::total_cmp)?;
+        let largest = factors.max_by(f64::total_cmp)?;
+        if smallest == 1.0 && largest == 1.0 {
+            return None;
+        }
+        // Safety rule: the holder may have as much as the largest reading says, and is leased no
+        // more than the smallest one, because others may have the rest.
+        let mut converted = Self::new(ask, smallest);
+        converted.may_have = ask.has.amount() * largest;
+        Some(converted)
+    }
+
+    /// A request of which the unit is unknown, of a holder whose lease is in the ledger: the
+    /// amounts of the ledger count.
+    fn as_known(ask: &Ask<'_>, entry: &Entry, now: Moment) -> Self {
+        Self {
+            bands: entry.bands().into(),
+            has: match ask.has {
+                Has::Amount(_) => Has::Amount(Capacity::saturating(entry.booking.amount(now))),
+                Has::Unknown => Has::Unknown,
+            },
+            outstanding: entry.outstanding,
+            may_have: 0.0,
+            missed_until: None,
+        }
+    }
+}
+
+/// Where the unit of a request that states none may come from.
+#[derive(Debug)]
+struct UnitSources<F> {
+    /// The unit of the resource.
+    own: AmountUnit,
+    /// The units in which predecessors may have granted leases that last.
+    earlier: F,
+    /// Whether the lease in the ledger is a fact: not in learning mode, unless it is confirmed.
+    is_known: bool,
+}
+
+impl<F: FnOnce() -> Vec<AmountUnit>> UnitSources<F> {
+    /// Converts the request of a holder that is not in the ledger, or was never answered. Without a
+    /// claim it counts in the unit of the resource.
+    fn of_unknown_holder(self, ask: &Ask<'_>) -> Option<ConvertedAsk> {
+        if claim_of(ask) == 0.0 {
+            return None;
+        }
+        let factors = (self.earlier)().into_iter();
+        let factors = factors.map(|unit| self.own.factor_from(unit));
+        ConvertedAsk::by_any_of(ask, factors)
+    }
+
+    /// Converts the request of a holder that was answered before.
+    fn of_known_holder(
+        self,
+        ask: &Ask<'_>,
+        entry: &mut Entry,
+        now: Moment,
+    ) -> Option<ConvertedAsk> {
+        let own = self.own;
+        let change = entry.unit_change.as_deref();
+        let told = change.map_or(own, |it| it.told);
+        let is_in_doubt = change.is_some_and(|it| now < it.missed_until) && claim_of(ask) > 0.0;
+        let lease = entry.booking.lease(now).map_or(0.0, |it| it.amount);
+        let is_lease_in = |unit: AmountUnit| {
+            let has = ask.has.amount() * own.factor_from(unit);
+            has > 0.0 && (has - lease).abs() <= lease * TOLERANCE
+        };
+        if told == own && (!is_in_doubt || is_lease_in(told)) {
+            if claim_of(ask) > 0.0 {
+                entry.unit_change = None;
+            }
+            return None;
+        }
+        let converted = if !is_in_doubt || is_lease_in(told) {
+            Some(ConvertedAsk::new(ask, own.factor_from(told)))
+        } else if self.is_known {
+            Some(ConvertedAsk::as_known(ask, entry, now))
+        } else {
+            let mut units = (self.earlier)();
+            // A holder that missed the response repeats its claim.
+            if let Some(unit) = units.iter().find(|unit| is_lease_in(**unit)) {
+                Some(ConvertedAsk::new(ask, own.factor_from(*unit)))
+            } else {
+                units.push(told);
+                let factors = units.into_iter().map(|unit| own.factor_from(unit));
+                ConvertedAsk::by_any_of(ask, factors)
+            }
+        };
+        if told != own {
+            entry.note_told(own, entry.last_lease_end());
+        }
+        converted
+    }
+}
+
+impl Resource {
+    /// The factor that converts the amounts to the unit of other terms; 1 if either is not known.
+    pub(super) fn factor_to(&self, terms: &ResourceTerms) -> f64 {
+        let units = self.unit.zip(terms.unit());
+        units.map_or(1.0, |(from, to)| to.factor_from(from))
+    }
+
+    /// Converts a request to the unit of the resource; `None` if it is in that unit. `earlier` are
+    /// the units in which predecessors may have granted leases that last.
+    ///
+    /// A holder that states no unit counts in the one that it was last told. While it may have
+    /// missed a change of the unit, its claim is compared with its last lease.
+    pub(super) fn convert(
+        &mut self,
+        holder: HolderKey,
+        ask: &Ask<'_>,
+        earlier: impl FnOnce() -> Vec<AmountUnit>,
+        now: Moment,
+    ) -> Option<ConvertedAsk> {
+        let own = self.unit?;
+        let leases_end = self.predecessor.map(|lost| lost.leases_end);
+        let may_have_earlier = leases_end.is_some_and(|end| now < end);
+        let is_unstated = ask.unit.is_none();
+        // The usual request.
+        if self.unit_changed_until <= now
+            && (is_unstated && !may_have_earlier || ask.unit == self.unit)
+        {
+            return None;
+        }
+        let is_learning = self.is_learning(now);
+        let Self {
+            entries,
+            learning,
+            unit_changed_until,
+            ..
+        } = self;
+        let mut entry = entries.get_mut(holder);
+        let is_confirmed = entry
+            .as_ref()
+            .zip(learning.as_ref())
+            .is_some_and(|(entry, learning)| learning.is_confirmed(entry.slot));
+        if let Some(entry) = &mut entry {
+            if ask.stamp.is_stale(entry.order, is_confirmed) {
+                // The response may tell the holder another unit than it is known to have heard.
+                let end = entry.last_lease_end();
+                if let Some(change) = &mut entry.unit_change {
+                    change.missed_until = change.missed_until.max(end);
+                    *unit_changed_until = end.max(*unit_changed_until);
+                }
+                return None;
+            }
+            if ask.unit.is_some_and(|unit| unit.is_of_kind(own)) {
+                entry.unit_change = None;
+            }
+        }
+        if let Some(unit) = ask.unit {
+            return (unit != own).then(|| ConvertedAsk::new(ask, own.factor_from(unit)));
+        }
+        let sources = UnitSources {
+            own,
+            earlier: || {
+                if may_have_earlier {
+                    earlier()
+                } else {
+                    Vec::new()
+                }
+            },
+            is_known: is_confirmed || !is_learning,
+        };
+        match entry.filter(|it| it.is_told || it.unit_change.is_some()) {
+            Some(entry) => sources.of_known_holder(ask, entry, now),
+            None => {
+                let mut converted = sources.of_unknown_holder(ask)?;
+                converted.missed_until = leases_end;
+                Some(converted)
+            }
+        }
+    }
+
+    /// Notes that a holder is told the unit, and may miss it while it has a lease that lasts until
+    /// `until`.
+    pub(super) fn note_told(&mut self, holder: HolderKey, until: Moment) {
+        if let (Some(unit), Some(entry)) = (self.unit, self.entries.get_mut(holder)) {
+            entry.note_told(unit, until);
+            self.unit_changed_until = self.unit_changed_until.max(until);
+        }
+    }
+
+    /// Converts all amounts to another unit. Takes time in proportion to the number of holders.
+    /// Before the first unit is known, each entry is in the unit that its holder stated, or in this
+    /// one.
+    pub(super) fn change_unit(&mut self, to: AmountUnit, now: Moment) {
+        let from = self.unit.replace(to);
+        let factor = from.map_or(1.0, |from| to.factor_from(from));
+        if let Some(learning) = &mut self.learning {
+            learning.scale(factor);
+        }
+        if let Some(lost) = &mut self.predecessor {
+            lost.change_unit(factor);
+        }
+        for entry in self.entries.iter_mut() {
+            match (from, entry.unit_change.take()) {
+                (Some(from), change) => {
+                    entry.unit_change = change;
+                    entry.change_unit(from, to, &mut self.demands, now);
+                }
+                (None, Some(stated)) => {
+                    entry.change_unit(stated.told, to, &mut self.demands, now);
+                    entry.unit_change = None;
+                }
+                (None, None) => {}
+            }
+            self.unit_changed_until = self.unit_changed_until.max(entry.last_lease_end());
+            let amount = entry.booking.amount(now);
+            self.booked.set(entry.slot.index(), amount);
+            if let Some(learning) = &mut self.learning {
+                learning.set_booked(entry.slot, amount);
+            }
+            if let Some(hints) = &mut self.hints {
+                hints.report(entry, amount, 0.0);
+            }
+        }
+    }
+}
+
+/// The larger of what the holder has and what it cannot give back at once.
+fn claim_of(ask: &Ask<'_>) -> f64 {
+    ask.has.amount().max(ask.outstanding.get())
+}
+
+fn scale(amount: Capacity, factor: f64) -> Capacity {
+    Capacity::saturating(amount.get() * factor)
 }

@@ -68,6 +68,14 @@ fn write(event: &LedgerEvent, left_out: Option<u64>) {
         LedgerEvent::Overused(resource) => {
             tracing::warn!(%resource, left_out, "operations outlive their lease");
         }
+        LedgerEvent::ClaimsAboveCapacity(resource) => {
+            tracing::warn!(
+                %resource,
+                left_out,
+                "holders claim more leases of the previous server than its capacity; some claims \
+                 are false"
+            );
+        }
         LedgerEvent::ExcessClaimOfClient(resource, client) => {
             tracing::warn!(
                 %resource, %client, left_out,

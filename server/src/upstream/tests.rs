@@ -164,6 +164,8 @@ fn of_client(wants: f64, resources: &[&str]) -> CapacityRequest {
         has: None,
         outstanding: Capacity::ZERO,
         used: None,
+        unit: None,
+        per: None,
     };
     CapacityRequest {
         client_id: ClientId::new("a").unwrap(),

@@ -123,6 +123,8 @@ fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn E
             }),
             outstanding: Capacity::ZERO,
             used: Some(Capacity::saturating(1000.0)),
+            unit: None,
+            per: None,
         })
     });
     Ok(CapacityRequest {

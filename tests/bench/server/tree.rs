@@ -333,6 +333,8 @@ impl Fleet {
                 has: None,
                 outstanding: Capacity::ZERO,
                 used: None,
+                unit: None,
+                per: None,
             };
             Ok(Client {
                 request: CapacityRequest {

@@ -216,6 +216,7 @@ impl Resource {
         self.in_flight = true;
         let has = self.held(now);
         self.claimed = has.is_some();
+        let told = self.told_terms();
         ResourceRequest {
             resource_id,
             wants: self.wants,
@@ -224,7 +225,42 @@ impl Resource {
             has: has.map(|capacity| HeldLease { capacity }),
             outstanding: self.outstanding,
             used: Some(self.used),
+            unit: told.map(|terms| terms.unit),
+            per: told
+                .filter(|terms| terms.unit == Unit::Rate)
+                .map(|terms| terms.per),
         }
+    }
+
+    /// The terms that a server told for this resource, in whose unit the amounts of a request are;
+    /// `None` before the first response, and without a template.
+    fn told_terms(&self) -> Option<&ResourceTerms> {
+        let terms = self.terms.as_deref()?;
+        let is_told = self.first_answer == FirstAnswer::Received && terms.template.is_some();
+        is_told.then_some(terms)
+    }
+
+    /// Takes other terms, and converts the demand to their period. Returns the factor.
+    fn set_terms(&mut self, terms: Arc<ResourceTerms>) -> f64 {
+        let factor = match self.terms.as_deref() {
+            Some(old) if old.unit == Unit::Rate && terms.unit == Unit::Rate => {
+                terms.per.get() / old.per.get()
+            }
+            Some(_) | None => 1.0,
+        };
+        self.terms = Some(terms);
+        if factor == 1.0 {
+            return factor;
+        }
+        let scale = |amount: &mut Capacity| *amount = Capacity::saturating(amount.get() * factor);
+        scale(&mut self.wants);
+        scale(&mut self.outstanding);
+        scale(&mut self.requested);
+        if let Some(bands) = &mut self.bands {
+            let bands = &mut Arc::make_mut(bands).0;
+            bands.iter_mut().for_each(|band| scale(&mut band.wants));
+        }
+        factor
     }
 
     pub(super) fn set_demand(&mut self, demand: &Demand, now: Moment) {
@@ -285,7 +321,7 @@ impl Resource {
             return;
         }
         let sent = self.sent().unwrap_or(now);
-        let before = self.held(now).unwrap_or_default().get();
+        let mut before = self.held(now).unwrap_or_default().get();
         let was_suppressed = self.is_suppressed();
         match granted_lease(response, sent, self.reported, now) {
             Some(lease) if now < lease.ends => self.set_lease(lease),
@@ -294,7 +330,7 @@ impl Resource {
         // A node whose parent has not answered knows no terms. Earlier ones stay.
         let are_known = response.template.is_some() || response.gets.lease_length > Seconds::ZERO;
         if are_known || self.terms.is_none() {
-            self.terms = Some(terms);
+            before *= self.set_terms(terms);
         }
         self.first_answer = FirstAnswer::Received;
         self.rejected = false;

@@ -53,6 +53,29 @@ async fn responses_have_node_epoch_and_request_order() {
 }
 
 #[tokio::test]
+async fn requests_state_the_unit_of_their_amounts() {
+    let text = "resources: [{identifier_glob: q, capacity: 600, per: 60, \
+                algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]";
+    let router = super::super::router(app_with(Document::parse(text).unwrap()));
+    let ask = async |resource: Value| {
+        let body = json!({"client_id": "c", "resources": [resource]});
+        let reply = post(&router, "/v1/capacity", body.to_string()).await;
+        let answer = &reply.json()["resources"][0];
+        assert_eq!(
+            (&answer["unit"], &answer["per"]),
+            (&json!("rate"), &json!(60.0))
+        );
+        answer["gets"]["capacity"].as_f64().unwrap()
+    };
+    let in_seconds = json!({"resource_id": "q", "wants": 5, "unit": "rate", "per": 1});
+    assert_eq!(ask(in_seconds).await, 300.0);
+    let claim = json!({"resource_id": "q", "wants": 10, "has": {"capacity": 5}, "per": 1});
+    assert_eq!(ask(claim).await, 600.0);
+    let units_in_use = json!({"resource_id": "q", "wants": 10, "unit": "gauge"});
+    assert_eq!(ask(units_in_use).await, 0.0);
+}
+
+#[tokio::test]
 async fn invalid_request_has_no_effect() {
     let router = router();
     let body = r#"{"client_id":"c","resources":[{"resource_id":"a","wants":1},{"resource_id":"b","wants":-1}]}"#;

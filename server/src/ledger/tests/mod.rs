@@ -20,6 +20,7 @@ mod shared_bucket;
 mod snapshot;
 mod suppression;
 mod tree_shares;
+mod units;
 
 use std::sync::Arc;
 
@@ -46,6 +47,14 @@ pub(super) fn document(kind: &str, capacity: f64) -> Arc<Document> {
     parse(&format!(
         "resources: [{{identifier_glob: db, capacity: {capacity}, \
          algorithm: {{kind: {kind}, lease_length: 20, refresh_interval: 5}}}}]"
+    ))
+}
+
+/// A document with the resource `db` of so much in so many seconds.
+pub(super) fn periodic(capacity: f64, per: f64) -> Arc<Document> {
+    parse(&format!(
+        "resources: [{{identifier_glob: db, capacity: {capacity}, per: {per}, \
+         algorithm: {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}}}]"
     ))
 }
 
@@ -167,6 +176,8 @@ pub(super) fn request(
             }),
             outstanding: Capacity::ZERO,
             used: None,
+            unit: None,
+            per: None,
         }],
     }
 }

@@ -32,6 +32,8 @@ fn node_request(
             }),
             outstanding: Capacity::ZERO,
             used: None,
+            unit: None,
+            per: None,
         }],
     }
 }

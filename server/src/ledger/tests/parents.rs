@@ -922,13 +922,54 @@ fn restated_claim_ends_with_the_lease_of_the_parent() {
 }
 
 #[test]
-fn older_lease_follows_a_new_period() {
-    let of = |capacity: f64, per: f64| {
-        parse(&format!(
-            "resources: [{{identifier_glob: db, capacity: {capacity}, per: {per}, \
-             algorithm: {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}}}]"
-        ))
+fn hand_over_of_a_node_keeps_rates_when_the_period_has_changed() {
+    let mut tree = Tree::new(periodic(100.0, 1.0), &[("eu", None)]);
+    tree.settle(&mut [client(0, "a", 100.0)]);
+    tree.root.reconfigure(periodic(6000.0, 60.0));
+    // The new master has not heard of it, and neither has the client.
+    tree.hand_over(0);
+    close(tree.refresh(0, "a", 100.0, 100.0).capacity.get(), 100.0);
+    tree.ask(0);
+    close(tree.refresh(0, "a", 100.0, 100.0).capacity.get(), 6000.0);
+    let root = tree.root.resource(&db(), tree.now).unwrap();
+    close(root.sum_has, 6000.0);
+}
+
+#[test]
+fn node_states_the_unit_of_the_last_answer() {
+    let mut tree = Tree::new(periodic(100.0, 1.0), &[("eu", None)]);
+    let unit = |tree: &mut Tree| {
+        let now = tree.now;
+        let (requests, _) = tree.nodes[0].ledger.parent_requests([&db()], now);
+        (requests[0].unit, requests[0].per.map(Seconds::get))
     };
+    let ask = request("a", None, 100.0, None);
+    let node = &mut tree.nodes[0].ledger;
+    assert!(node.register_client_part(&ask, None, 0, tree.now).0);
+    assert_eq!(unit(&mut tree), (None, None));
+    tree.ask(0);
+    assert_eq!(unit(&mut tree), (Some(Unit::Rate), Some(1.0)));
+    tree.root.reconfigure(periodic(6000.0, 60.0));
+    assert_eq!(unit(&mut tree), (Some(Unit::Rate), Some(1.0)));
+    tree.ask(0);
+    assert_eq!(unit(&mut tree), (Some(Unit::Rate), Some(60.0)));
+}
+
+#[test]
+fn units_stated_before_the_parent_has_answered_are_converted() {
+    let mut tree = Tree::new(periodic(6000.0, 60.0), &[("eu", None)]);
+    let mut ask = request("a", None, 40.0, None);
+    ask.resources[0].per = Some(Seconds::new(1.0).unwrap());
+    let node = &mut tree.nodes[0].ledger;
+    assert!(node.register_client_part(&ask, None, 0, tree.now).0);
+    tree.ask(0);
+    let node = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
+    close(node.sum_wants, 2400.0);
+}
+
+#[test]
+fn older_lease_follows_a_new_period() {
+    let of = periodic;
     let mut tree = Tree::new(of(100.0, 1.0), &[("eu", None)]);
     let mut clients = [client(0, "a", 50.0), client(0, "b", 50.0)];
     tree.settle(&mut clients);

@@ -274,6 +274,8 @@ fn node_gets_its_share_of_each_priority() {
                 }),
                 outstanding: Capacity::ZERO,
                 used: None,
+                unit: None,
+                per: None,
             }],
         };
         let grant = world.ledger.refresh_node(&request, world.now).remove(0);

@@ -171,6 +171,8 @@ impl<D: Decide> Fleet<D> {
                         }),
                         outstanding: Capacity::ZERO,
                         used: None,
+                        unit: None,
+                        per: None,
                     }],
                 };
                 (client, (request, self.now))

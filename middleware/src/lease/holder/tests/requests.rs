@@ -1,5 +1,7 @@
 //! When requests are sent and what they contain.
 
+use doorman_openapi::Unit;
+
 use super::*;
 
 #[test]
@@ -40,6 +42,71 @@ fn request_reports_lease_and_use() {
     assert_eq!(has(&second), Some(10.0));
     assert_eq!(second.request.resources[0].used, Capacity::new(1.0).ok());
     assert_eq!(second.request.heard_epoch, Epoch::new(7).ok());
+}
+
+/// `unit` and `per` of the only resource of a request.
+fn unit(sent: &Sent) -> (Option<Unit>, Option<f64>) {
+    let resource = &sent.request.resources[0];
+    (resource.unit, resource.per.map(Seconds::get))
+}
+
+#[test]
+fn request_states_unit_of_last_response() {
+    let mut script = Script::new(1);
+    script.want("db", 10.0);
+    let sent = script.next_request();
+    assert_eq!(unit(&sent), (None, None), "before the first response");
+    script.answer(&sent, grant_all(&sent.request, 10.0));
+    let sent = script.next_request();
+    assert_eq!(unit(&sent), (Some(Unit::Rate), Some(1.0)));
+    let gauge = with(grant("db", 10.0), |answer| answer.unit = Some(Unit::Gauge));
+    script.answer(&sent, response(vec![gauge]));
+    let sent = script.next_request();
+    assert_eq!(unit(&sent), (Some(Unit::Gauge), None));
+    let unmatched = with(grant("db", 10.0), |answer| {
+        answer.template = None;
+        answer.unit = None;
+        answer.per = None;
+    });
+    script.answer(&sent, response(vec![unmatched]));
+    assert_eq!(unit(&script.next_request()), (None, None));
+}
+
+#[test]
+fn another_resource_of_a_known_template_states_no_unit_at_first() {
+    let mut script = Script::leased(1);
+    script.want("cache", 10.0);
+    let sent = script.next_request();
+    assert_eq!((names(&sent), unit(&sent)), (vec!["cache"], (None, None)));
+}
+
+#[test]
+fn amounts_follow_a_changed_period() {
+    let mut script = Script::leased(1);
+    let sent = script.next_request();
+    let per_minute = with(grant("db", 600.0), |answer| {
+        answer.per = Some(seconds(60.0))
+    });
+    script.answer(&sent, response(vec![per_minute]));
+    let sent = script.next_request();
+    let resource = &sent.request.resources[0];
+    assert_eq!(unit(&sent), (Some(Unit::Rate), Some(60.0)));
+    assert_eq!((resource.wants.get(), has(&sent)), (600.0, Some(600.0)));
+}
+
+#[test]
+fn same_rate_in_another_period_is_no_smaller_lease() {
+    let mut script = Script::new(1);
+    script.want("db", 600.0);
+    let sent = script.next_request();
+    let per_minute = with(grant("db", 600.0), |answer| {
+        answer.per = Some(seconds(60.0))
+    });
+    script.answer(&sent, response(vec![per_minute]));
+    let sent = script.next_request();
+    let refresh = with(grant("db", 10.0), |answer| answer.reason = Reason::Share);
+    script.answer(&sent, response(vec![refresh]));
+    assert!(script.requests().is_empty(), "nothing to report");
 }
 
 #[test]

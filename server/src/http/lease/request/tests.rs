@@ -286,6 +286,38 @@ fn errors_say_what_would_be_valid() {
 }
 
 #[test]
+fn invalid_units_are_located() {
+    const RANGE: &str = "must be a number of seconds from 0.001 to 31536000";
+    for (member, pointer, detail) in [
+        (r#""unit":"rates""#, "unit", "`rate` or `gauge`"),
+        (r#""unit":null"#, "unit", "`rate` or `gauge`"),
+        (r#""unit":7"#, "unit", "`rate` or `gauge`"),
+        (r#""unit":"rate","per":0"#, "per", RANGE),
+        (r#""unit":"gauge","per":0.0009"#, "per", RANGE),
+        (r#""per":31536001"#, "per", RANGE),
+        (r#""per":"60""#, "per", "number"),
+        (r#""per":null"#, "per", "number"),
+    ] {
+        let resource = format!(r#""resource_id":"a",{member}"#);
+        let client = format!(r#"{{"client_id":"c","resources":[{{"wants":1,{resource}}}]}}"#);
+        let wants = r#"[{"priority":0,"num_clients":1,"wants":1}]"#;
+        let node = format!(r#"{{"node_id":"n","resources":[{{"wants":{wants},{resource}}}]}}"#);
+        for error in [
+            parse::<CapacityRequest>(client.as_bytes()).unwrap_err(),
+            parse::<ServerCapacityRequest>(node.as_bytes()).unwrap_err(),
+        ] {
+            let problem = error.into_problem();
+            let [error] = &problem.errors[..] else {
+                panic!("{problem:?}");
+            };
+            assert_eq!(problem.status, 422, "{member}");
+            assert_eq!(error.pointer, format!("/resources/0/{pointer}"), "{member}");
+            assert!(error.detail.contains(detail), "{member}: {}", error.detail);
+        }
+    }
+}
+
+#[test]
 fn errors_do_not_quote_long_strings() {
     let long = "\u{7f}".repeat(100_000);
     for (body, expected) in [
