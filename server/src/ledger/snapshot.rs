@@ -364,7 +364,7 @@ impl HoldRecord {
 impl UnitChange {
     fn snapshot(&self, now: Moment) -> Option<Box<UnitChangeRecord>> {
         let (told, per) = self.told.to_record();
-        let set_aside = self.set_aside.and_then(|it| {
+        let set_aside = self.set_aside.as_ref().and_then(|it| {
             let (unit, per) = it.unit.to_record();
             Some(SetAsideRecord {
                 unit: unit?,
@@ -384,10 +384,10 @@ impl UnitChange {
     fn restore(record: &UnitChangeRecord, stopped: Moment) -> Option<Box<Self>> {
         let set_aside = record.set_aside.and_then(|it| {
             let hold = |record: HoldRecord| record.restore(stopped);
-            Some(SetAside {
+            Some(Box::new(SetAside {
                 unit: AmountUnit::of_record(Some(it.unit), it.per)?,
                 booking: Booking::new(it.lease.map(hold), it.claim.map(hold)),
-            })
+            }))
         });
         Some(Box::new(Self {
             told: AmountUnit::of_record(Some(record.told), record.per)?,

@@ -103,7 +103,7 @@ pub(super) struct UnitChange {
     pub(super) missed_until: Moment,
     /// What was booked for the holder when the unit became one of another kind. It counts again
     /// when the unit is changed back meanwhile.
-    pub(super) set_aside: Option<SetAside>,
+    pub(super) set_aside: Option<Box<SetAside>>,
 }
 
 /// A booking in a unit of another kind.
@@ -139,29 +139,27 @@ impl Entry {
         now: Moment,
     ) {
         let factor = to.factor_from(from);
-        let change = self
-            .unit_change
-            .get_or_insert_with(|| Box::new(UnitChange::new(from)));
-        let set_aside = change.set_aside.take();
-        let restored = set_aside.filter(|it| to.is_of_kind(it.unit));
-        let mut kept = set_aside.filter(|it| !to.is_of_kind(it.unit));
+        if now < self.last_lease_end() {
+            self.unit_change
+                .get_or_insert_with(|| Box::new(UnitChange::new(from)));
+        }
+        let change = self.unit_change.as_mut();
+        let is_countable = |aside: &mut Box<SetAside>| to.is_of_kind(aside.unit);
+        let restored = change.and_then(|it| it.set_aside.take_if(is_countable));
         if to.is_of_kind(from) {
             self.booking.scale(factor);
         } else {
-            let mut booking = std::mem::replace(&mut self.booking, Booking::NONE);
-            if let Some(SetAside { unit, booking: old }) = kept {
-                booking.add(old, from.factor_from(unit));
+            let booking = std::mem::replace(&mut self.booking, Booking::NONE);
+            if let Some(change) = &mut self.unit_change
+                && booking.next_end(now).is_some()
+            {
+                let unit = from;
+                change.set_aside = Some(Box::new(SetAside { unit, booking }));
             }
-            let is_active = booking.next_end(now).is_some();
-            kept = is_active.then_some(SetAside {
-                unit: from,
-                booking,
-            });
         }
-        if let Some(SetAside { unit, booking }) = restored {
-            self.booking.add(booking, to.factor_from(unit));
+        if let Some(aside) = restored {
+            self.booking.add(aside.booking, to.factor_from(aside.unit));
         }
-        change.set_aside = kept;
         self.outstanding = scale(self.outstanding, factor);
         let bands: Vec<Band> = self.bands();
         let bands: Vec<Band> = bands.iter().map(|band| scaled(band, factor)).collect();
@@ -170,7 +168,8 @@ impl Entry {
 
     /// When the last lease ends that the holder may have, in any unit.
     pub(super) fn last_lease_end(&self) -> Moment {
-        let set_aside = self.unit_change.as_ref().and_then(|it| it.set_aside);
+        let change = self.unit_change.as_ref();
+        let set_aside = change.and_then(|it| it.set_aside.as_ref());
         let set_aside = set_aside.map_or(Moment::ORIGIN, |it| it.booking.last_end());
         self.booking.last_end().max(set_aside)
     }
@@ -262,7 +261,8 @@ struct UnitSources<F> {
     own: AmountUnit,
     /// The units in which predecessors may have granted leases that last.
     earlier: F,
-    /// Whether the lease in the ledger is a fact: not in learning mode, unless it is confirmed.
+    /// Whether leases in the ledger are known to be those of their holder: not in learning mode,
+    /// unless its claim is confirmed.
     is_known: bool,
 }
 
@@ -286,6 +286,7 @@ impl<F: FnOnce() -> Vec<AmountUnit>> UnitSources<F> {
         now: Moment,
     ) -> Option<ConvertedAsk> {
         let own = self.own;
+        let is_known = self.is_known && !entry.is_unconfirmed;
         let change = entry.unit_change.as_deref();
         let told = change.map_or(own, |it| it.told);
         let is_in_doubt = change.is_some_and(|it| now < it.missed_until) && claim_of(ask) > 0.0;
@@ -302,7 +303,7 @@ impl<F: FnOnce() -> Vec<AmountUnit>> UnitSources<F> {
         }
         let converted = if !is_in_doubt || is_lease_in(told) {
             Some(ConvertedAsk::new(ask, own.factor_from(told)))
-        } else if self.is_known {
+        } else if is_known {
             Some(ConvertedAsk::as_known(ask, entry, now))
         } else {
             let mut units = (self.earlier)();
@@ -423,16 +424,12 @@ impl Resource {
             lost.change_unit(factor);
         }
         for entry in self.entries.iter_mut() {
-            match (from, entry.unit_change.take()) {
-                (Some(from), change) => {
-                    entry.unit_change = change;
-                    entry.change_unit(from, to, &mut self.demands, now);
-                }
-                (None, Some(stated)) => {
-                    entry.change_unit(stated.told, to, &mut self.demands, now);
-                    entry.unit_change = None;
-                }
-                (None, None) => {}
+            let stated = entry.unit_change.as_ref().map(|it| it.told);
+            if let Some(from) = from.or(stated) {
+                entry.change_unit(from, to, &mut self.demands, now);
+            }
+            if from.is_none() {
+                entry.unit_change = None;
             }
             self.unit_changed_until = self.unit_changed_until.max(entry.last_lease_end());
             let amount = entry.booking.amount(now);

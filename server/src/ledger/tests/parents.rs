@@ -940,7 +940,7 @@ fn node_states_the_unit_of_the_last_answer() {
     let mut tree = Tree::new(periodic(100.0, 1.0), &[("eu", None)]);
     let unit = |tree: &mut Tree| {
         let now = tree.now;
-        let (requests, _) = tree.nodes[0].ledger.parent_requests([&db()], now);
+        let requests = tree.nodes[0].ledger.parent_requests([&db()], now);
         (requests[0].unit, requests[0].per.map(Seconds::get))
     };
     let ask = request("a", None, 100.0, None);
