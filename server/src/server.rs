@@ -30,8 +30,8 @@ use crate::{
     },
     leasing::{SharedLedger, sweeper},
     mastership::{
-        Candidate, HandoverCounts, HandoverOffer, Mastership, OtherNode, Parts, Peers, PeersError,
-        Resignation, node_name,
+        Candidate, EarlierLeaseLength, HandoverCounts, HandoverOffer, Mastership, OtherNode, Parts,
+        Peers, PeersError, Resignation, node_name,
     },
     net::{
         ConnectionMetrics, Listener,
@@ -245,7 +245,9 @@ impl Server {
         let offer = Arc::new(HandoverOffer::default());
         let handovers = Arc::new(HandoverCounts::default());
         let (view, master) = watch::channel(View::default());
+        let earlier_leases = Arc::new(EarlierLeaseLength::new(settings.longest_lease));
         let parts = Parts {
+            earlier_leases: Arc::clone(&earlier_leases),
             ledger: Arc::clone(&ledger),
             document: Arc::clone(&document),
             max_leases: settings.max_leases,
@@ -303,6 +305,7 @@ impl Server {
             advertise,
             config_source: settings.config_source,
             assumed_first_start: reason == Some(Reason::FirstStart),
+            earlier_leases,
             started: clock::now(),
         };
         let allowed_hosts = if is_loopback {

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use doorman_config::{Document, Source};
-use doorman_openapi::{NodeId, ServerId, ServerUrl};
+use doorman_openapi::{NodeId, Seconds, ServerId, ServerUrl};
 
 use crate::{
     auth::AuthSettings, durability::EmptyDirectory, etcd::EtcdSettings, ledger::UnmatchedPolicy,
@@ -54,6 +54,9 @@ pub struct Settings {
     pub exposure: Exposure,
     /// Meaning of an empty data directory.
     pub empty_directory: EmptyDirectory,
+    /// No earlier lease of the node was longer: counts where nothing is stored about their length.
+    /// `None`: then none is assumed to be longer than those of the document.
+    pub longest_lease: Option<Seconds>,
     /// Rate limit of each caller.
     pub callers: CallerLimit,
     /// The etcd of the node's servers; `None`: this server is alone.
@@ -114,6 +117,7 @@ impl Default for Settings {
             tls: None,
             exposure: Exposure::Loopback,
             empty_directory: EmptyDirectory::MayBeLost,
+            longest_lease: None,
             callers: CallerLimit::default(),
             etcd: None,
             election: None,

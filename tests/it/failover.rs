@@ -412,6 +412,85 @@ fn leases_are_learned_if_the_ledger_cannot_be_fetched() {
     node.wait(master.server);
 }
 
+/// A document with leases of so many seconds.
+fn with_leases_of(seconds: u32) -> String {
+    DOCUMENT.replace("lease_length: 20", &format!("lease_length: {seconds}"))
+}
+
+/// Activates a document on all servers.
+fn change(node: &Node, document: &str) {
+    let before: Vec<_> = (0..3)
+        .map(|it| node.get(it, "/v1/status")["config_version"].clone())
+        .collect();
+    node.set_document(document);
+    until("all servers have the new document", || {
+        let versions = (0..3).map(|it| node.get(it, "/v1/status")["config_version"].clone());
+        versions
+            .zip(&before)
+            .all(|(version, before)| version != *before)
+    });
+}
+
+#[test]
+fn server_alone_learns_the_longest_lease_of_any_server() {
+    let etcd = Etcd::start();
+    let (mut node, master) = Node::start(&etcd, &with_leases_of(600), BRIEF);
+    let granted = lease(&node, master, &request("a", 80.0, None));
+    assert_eq!(granted["gets"]["lease_length"], 600.0);
+    until("the standbys have heard of it", || {
+        let key = etcd.ctl(&["get", "--prefix", "--keys-only", "doorman/longest/"]);
+        key.contains("/630000000000")
+    });
+    sleep(Duration::from_millis(800));
+    change(&node, &with_leases_of(10));
+    (0..3).for_each(|server| node.kill(server));
+
+    let alone = (master.server + 1) % 3;
+    let started = now();
+    node.start_alone(alone);
+    let master = node.master_after(master.epoch, TIMEOUT);
+    let (left, since) = (learning(&node, master), (now() - started).as_secs_f64());
+    assert!((630.0 - since..630.0).contains(&left), "{left}");
+    let newcomer = lease(&node, master, &request("b", 80.0, None));
+    assert_eq!(newcomer["gets"]["capacity"], 0.0);
+    let log = node.output(alone);
+    assert!(!log.contains("--longest-lease"), "{log}");
+}
+
+#[test]
+fn lost_data_of_etcd_is_learned_for_the_longest_lease_that_was_granted() {
+    let mut etcd = Etcd::start();
+    let (mut node, master) = Node::start(&etcd, &with_leases_of(600), BRIEF);
+    lease(&node, master, &request("a", 80.0, None));
+    sleep(Duration::from_millis(800));
+    change(&node, &with_leases_of(10));
+    node.kill(master.server);
+    etcd.rebuild();
+    let from = now();
+    let next = node.master_after(master.epoch, TIMEOUT);
+    let (left, since) = (learning(&node, next), (now() - from).as_secs_f64());
+    assert!((630.0 - since..630.0).contains(&left), "{left}");
+}
+
+#[test]
+fn units_of_earlier_leases_survive_all_servers_in_etcd() {
+    let etcd = Etcd::start();
+    let (mut node, master) = Node::start(&etcd, DOCUMENT, BRIEF);
+    lease(&node, master, &request("a", 80.0, None));
+    let terms = || etcd.ctl(&["get", "--prefix", "doorman/terms/"]);
+    until("the terms are stored", || terms().contains(r#""per":1.0"#));
+    (0..3).for_each(|server| node.kill(server));
+    let per_minute = DOCUMENT.replace("capacity: 100", "capacity: 6000\n    per: 60");
+    node.set_document(&per_minute);
+    (0..3).for_each(|server| node.start_server(server));
+    let next = node.master_after(master.epoch, TIMEOUT);
+    until("both units are stored", || {
+        let terms = terms();
+        terms.contains(r#""per":1.0"#) && terms.contains(r#""per":60.0"#)
+    });
+    assert!(learning(&node, next) > 0.0);
+}
+
 /// The lease of a layer's only resource, the seconds that it lasts, and what is wanted of it.
 fn lease_of(layer: &Doorman) -> (f64, f64, f64) {
     let snapshot = layer.snapshot();

@@ -12,7 +12,7 @@ use std::{
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
 use doorman_config::{Document, InvalidSource, LastGoodFile, Source, StoreReader};
-use doorman_openapi::{NodeId, ServerId, ServerUrl};
+use doorman_openapi::{NodeId, Seconds, ServerId, ServerUrl};
 use doorman_server::{
     AuthSettings, CallerLimit, ElectionSettings, EmptyDirectory, Exposure, JwksSource,
     KeyAlgorithm, ParentSettings, Settings, TlsSettings,
@@ -119,6 +119,26 @@ struct IdentityFlags {
     /// effect on a directory that a server has used.
     #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     first_start: bool,
+    /// No earlier lease of this node was longer, where nothing is stored about it: 600, 10m, 1h
+    ///
+    /// Counts while the leases of earlier servers are learned and neither the data directory nor
+    /// etcd says how long they are. Without it, none is assumed to be longer than those of the
+    /// document.
+    #[arg(long, env = "DOORMAN_LONGEST_LEASE", value_name = "DURATION", value_parser = longest_lease)]
+    longest_lease: Option<Seconds>,
+}
+
+fn longest_lease(text: &str) -> Result<Seconds, &'static str> {
+    let seconds = match text.parse() {
+        Ok(seconds) => seconds,
+        Err(_) => humantime::parse_duration(text)
+            .map_err(|_| "must be seconds, or a duration such as 90s, 10m or 1h")?
+            .as_secs_f64(),
+    };
+    match Seconds::new(seconds) {
+        Ok(longest) if longest > Seconds::ZERO => Ok(longest),
+        _ => Err("must be longer than 0 and at most 365d"),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -522,6 +542,7 @@ impl ServeArguments {
             } else {
                 EmptyDirectory::MayBeLost
             },
+            longest_lease: identity.longest_lease,
             max_leases: limits.max_leases.get(),
             callers: limits.callers(),
             auth,

@@ -28,7 +28,7 @@ fn active(document: Document) -> ActiveDocument {
         epoch: Epoch::ZERO,
     };
     let ledger = Ledger::new(Arc::clone(&document), settings, clock::now());
-    let bound = Arc::new(DurableBound::new(Moment::NEVER, 0));
+    let bound = Arc::new(DurableBound::new(Moment::NEVER, u64::MAX));
     let reign = Reign::new(Epoch::ZERO, Moment::NEVER, ledger, bound);
     let ledger = Arc::new(SharedLedger::new(usize::MAX));
     ledger.begin(reign);

@@ -1,8 +1,11 @@
-//! The node's name and the last epoch, in `identity.json`.
+//! The node's name, the last epoch and the length of the longest lease, in `identity.json`.
 //!
 //! Clients ignore responses of a lower epoch of the same node. So the epoch grows with every start,
 //! and is on the disk before the first response that carries it. In an election it is in etcd, and
 //! the file has the highest epoch that the server has heard of.
+//!
+//! The longest lease says how long to learn where no bound does: other servers of the node may have
+//! granted leases since, or the bound is lost, and the document may have had longer leases before.
 
 use std::{fs, io, path::Path};
 
@@ -22,6 +25,10 @@ pub(super) struct Identity {
     /// The prefix of the election that the server takes part in; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) election: Option<String>,
+    /// The longest booking of any lease of the node that may last, in nanoseconds; absent if an
+    /// earlier release wrote the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) longest_booking_nanos: Option<u64>,
 }
 
 /// Reads the file; `None` if there is none.
@@ -61,6 +68,7 @@ pub(super) fn next(
             .unwrap_or_else(random_node),
         epoch,
         election: None,
+        longest_booking_nanos: last.and_then(|last| last.longest_booking_nanos),
     })
 }
 

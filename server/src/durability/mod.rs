@@ -1,7 +1,7 @@
 //! The data directory: state that survives a restart or a crash.
 //!
-//! After a crash, `bound` says until when leases may be outstanding, so how long to learn. After a
-//! clean stop, `ledger.json` holds all leases, and the next start learns nothing. In an election
+//! After a crash, `bound` says until when leases may be outstanding, so how long to learn, and
+//! `terms.json` in which units. After a clean stop, `ledger.json` holds all leases, and the next start learns nothing. In an election
 //! the same text is handed to the next master over HTTP.
 
 mod bound_file;
@@ -10,6 +10,7 @@ mod identity;
 mod ledger_file;
 mod ledger_text;
 mod start;
+mod terms_file;
 
 #[cfg(test)]
 mod tests;

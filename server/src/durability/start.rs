@@ -3,7 +3,7 @@
 use std::{
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -13,12 +13,12 @@ use super::{
     bound_file::{self, BoundFile, BoundOnDisk, StoredBound},
     data_dir::{self, Boot, DataDirError, Lock, io_error},
     identity::{self, Identity},
-    ledger_file,
+    ledger_file, terms_file,
 };
 use crate::{
     election::{FoundBound, FoundState, Outstanding, Reason},
     ledger::Ledger,
-    reign::DueBound,
+    reign::{DueBound, TermsGeneration, WrittenBound},
 };
 
 /// A data directory that no other server uses.
@@ -28,7 +28,8 @@ pub(crate) struct DataDir {
     boot: Boot,
     bound: Mutex<BoundFile>,
     on_disk: BoundOnDisk,
-    identity: Option<Identity>,
+    terms: Vec<TermsGeneration>,
+    identity: Mutex<Option<Identity>>,
     lock: Weak<Lock>,
 }
 
@@ -43,11 +44,13 @@ impl DataDir {
         let lock = Arc::new(Lock::acquire(&path)?);
         let (bound, on_disk) = BoundFile::open(&path)?;
         let identity = identity::read(&path)?;
+        let terms = terms_file::read(&path)?;
         let data_dir = Self {
             boot: Boot::current(),
             bound: Mutex::new(bound),
             on_disk,
-            identity,
+            terms,
+            identity: Mutex::new(identity),
             path,
             lock: Arc::downgrade(&lock),
         };
@@ -57,9 +60,18 @@ impl DataDir {
     /// The state that the last server left. `is_first`: whether an empty directory means that there
     /// was none.
     pub(crate) fn found(&self, is_first: bool) -> FoundState {
-        let identity = self.identity.as_ref();
+        let identity = self.identity();
+        let identity = identity.as_ref();
+        let had_election = identity.is_some_and(|it| it.election.is_some());
+        let in_bound = match self.on_disk {
+            BoundOnDisk::Valid(bound) if !had_election => Some(bound.longest),
+            _ => None,
+        };
         FoundState {
             last_epoch: identity.map(|it| it.epoch),
+            longest: identity
+                .and_then(|it| it.longest_booking_nanos)
+                .max(in_bound),
             bound: match self.on_disk {
                 BoundOnDisk::Missing => FoundBound::Missing,
                 BoundOnDisk::Corrupted => FoundBound::Corrupted,
@@ -72,24 +84,43 @@ impl DataDir {
                     FoundBound::OtherBoot { longest }
                 }
             },
-            had_election: identity.is_some_and(|it| it.election.is_some()),
+            had_election,
             is_first,
         }
     }
 
     /// The name of the node; `None` in a new directory.
-    pub(crate) fn node(&self) -> Option<&NodeId> {
-        self.identity.as_ref().map(|it| &it.node)
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.identity().as_ref().map(|it| it.node.clone())
     }
 
     /// The prefix of the election that the last server took part in.
-    pub(crate) fn election(&self) -> Option<&str> {
-        self.identity.as_ref()?.election.as_deref()
+    pub(crate) fn election(&self) -> Option<String> {
+        self.identity().as_ref()?.election.clone()
+    }
+
+    fn identity(&self) -> MutexGuard<'_, Option<Identity>> {
+        // Every statement leaves it consistent.
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is an intact bound.
     pub(crate) fn has_bound(&self) -> bool {
         matches!(self.on_disk, BoundOnDisk::Valid(_))
+    }
+
+    /// The terms of the leases that the last server granted.
+    pub(crate) fn terms(&self) -> &[TermsGeneration] {
+        &self.terms
+    }
+
+    /// Replaces the terms, which are durable when this returns. Blocks on the disk.
+    pub(crate) fn write_terms(&self, terms: &[TermsGeneration]) -> Result<(), DataDirError> {
+        // As for a bound. A server that has stopped has no leases to report.
+        let Some(_lock) = self.lock.upgrade() else {
+            return Ok(());
+        };
+        terms_file::write(&self.path, terms)
     }
 
     /// Removes the bound: all leases that it covers have ended.
@@ -108,26 +139,49 @@ impl DataDir {
         node: Option<NodeId>,
         unix_now: u64,
     ) -> Result<(NodeId, Epoch), DataDirError> {
-        let identity = identity::next(&self.path, self.identity.as_ref(), node, unix_now)?;
+        let identity = identity::next(&self.path, self.identity().as_ref(), node, unix_now)?;
         Ok((identity.node, identity.epoch))
     }
 
-    /// Records an epoch, and the prefix of the election that it belongs to. Blocks on the disk.
+    /// Records an epoch, the prefix of the election that it belongs to, and the longest booking of
+    /// any lease that may last, in nanoseconds; `None` if it is unknown. Blocks on the disk.
     pub(crate) fn record_epoch(
         &self,
         node: NodeId,
         epoch: Epoch,
         election: Option<String>,
+        longest: Option<u64>,
     ) -> Result<(), DataDirError> {
-        let Some(_lock) = self.lock.upgrade() else {
-            return Ok(());
-        };
-        let identity = Identity {
+        self.write_identity(Identity {
             node,
             epoch,
             election,
+            longest_booking_nanos: longest,
+        })
+    }
+
+    fn write_identity(&self, identity: Identity) -> Result<(), DataDirError> {
+        let Some(_lock) = self.lock.upgrade() else {
+            return Ok(());
         };
-        identity::write(&self.path, &identity)
+        let mut current = self.identity();
+        if current.as_ref() != Some(&identity) {
+            identity::write(&self.path, &identity)?;
+            *current = Some(identity);
+        }
+        Ok(())
+    }
+
+    /// Makes the identity say that a lease may be booked for so long, if it says less.
+    fn raise_longest(&self, longest: u64) -> Result<(), DataDirError> {
+        let identity = self.identity().clone();
+        match identity {
+            Some(mut identity) if identity.longest_booking_nanos < Some(longest) => {
+                identity.longest_booking_nanos = Some(longest);
+                self.write_identity(identity)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The epoch of an intact ledger of a clean stop.
@@ -187,21 +241,36 @@ impl DataDir {
         }
     }
 
-    /// Writes a bound, which is durable when this returns. Blocks on the disk.
+    /// Writes a bound. Returns the part of it that is durable then, and why its length is not,
+    /// which needs space on the disk. Blocks on the disk.
     ///
     /// # Errors
     /// The disk's, or the directory is no longer locked.
-    pub(crate) fn write_bound(&self, due: DueBound) -> io::Result<()> {
+    pub(crate) fn write_bound(
+        &self,
+        due: DueBound,
+    ) -> io::Result<(WrittenBound, Option<DataDirError>)> {
         // A write may outlive the server: until it ends, no other server starts.
         let lock = self.lock.upgrade();
         let _lock = lock.ok_or_else(|| io::Error::other("the server has stopped"))?;
         let DueBound { until, longest } = due;
-        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        bound.write(&StoredBound {
+        let failed = self.raise_longest(longest).err();
+        let stored = StoredBound {
             ends: until,
             longest,
             boot: self.boot,
-        })
+        };
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.write(&stored)?;
+        let longest = match failed {
+            Some(_) => {
+                let identity = self.identity();
+                let known = identity.as_ref().and_then(|it| it.longest_booking_nanos);
+                known.unwrap_or(0)
+            }
+            None => longest,
+        };
+        Ok((WrittenBound { until, longest }, failed))
     }
 
     /// Writes the bound that a reign begins with, unless it is there.
@@ -219,8 +288,11 @@ impl DataDir {
         if self.on_disk == BoundOnDisk::Valid(stored) {
             return Ok(());
         }
-        self.write_bound(DueBound { until, longest })
-            .map_err(io_error("write the bound in", &self.path))
+        let written = self.write_bound(DueBound { until, longest });
+        match written.map_err(io_error("write the bound in", &self.path))? {
+            (_, Some(error)) => Err(error),
+            (_, None) => Ok(()),
+        }
     }
 
     #[cfg(test)]

@@ -1,16 +1,33 @@
 //! The only server of a node: always master, with its state in a data directory.
 
-use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment, Seconds};
+use doorman_openapi::{Epoch, Moment, Seconds};
 
-use super::{CallId, Effect, Election, EndReason, Event, Learn, Term, Time, View};
-use crate::reign::DueBound;
+use super::{
+    CallId, Effect, Election, EndReason, Event, Learn, Term, Time, View, longest_booking,
+    nanos_between,
+};
+use crate::reign::{DueBound, DueTerms, TermsGeneration, WrittenBound};
 
 /// Seconds until a failed write is tried again.
 const RETRY_DELAY: f64 = 1.0;
 
-/// Writes a bound to the data directory. The reply is empty.
+/// A write to the data directory.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DiskCall {
+    /// Of a bound.
+    Bound(DueBound),
+    /// Of the terms of leases.
+    Terms(DueTerms),
+}
+
+/// The reply to a write of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DiskCall(pub DueBound);
+pub enum DiskReply {
+    /// The bound that is durable then. A full disk stops longer leases, not a later end.
+    Bound(WrittenBound),
+    /// The terms are durable.
+    Terms,
+}
 
 /// The data directory as the last server left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +36,9 @@ pub struct FoundState {
     pub last_epoch: Option<Epoch>,
     /// The bound of its leases.
     pub bound: FoundBound,
+    /// The longest booking of any lease of the node that it has heard of, in nanoseconds; `None` if
+    /// an earlier release wrote the directory.
+    pub longest: Option<u64>,
     /// Whether the last server took part in an election. Others may have been master since.
     pub had_election: bool,
     /// Whether a new directory means that there was no server before.
@@ -53,6 +73,8 @@ pub struct Outstanding {
     pub until: Option<Moment>,
     /// How it is known.
     pub reason: Reason,
+    /// Whether nothing is stored about the length of earlier leases, so that an assumption decides.
+    pub is_assumed: bool,
 }
 
 /// Why leases of earlier servers may be outstanding, or not.
@@ -73,17 +95,16 @@ pub enum Reason {
 }
 
 impl FoundState {
-    /// The leases that may be outstanding. `longest` is the longest lease of the document.
+    /// The leases that may be outstanding. `assumed` is the longest lease of the document, or the
+    /// operator's: where no bound is known, they may be that long, even if no longer one is stored.
     #[must_use]
-    pub fn outstanding(&self, longest: Seconds, now: Moment) -> Outstanding {
-        let longest = now.after_seconds(longest.get() * CLOCK_DRIFT);
+    pub fn outstanding(&self, assumed: Seconds, now: Moment) -> Outstanding {
+        let after = |nanos: u64| Moment::from_nanos(now.as_nanos().saturating_add(nanos));
+        let longest = after(longest_booking(self.longest, assumed));
         let (reason, until) = match self.bound {
             _ if self.had_election => (Reason::HadElection, Some(longest)),
             FoundBound::ThisBoot { ends, .. } => (Reason::Bound, Some(ends)),
-            FoundBound::OtherBoot { longest } => {
-                let until = now.as_nanos().saturating_add(longest);
-                (Reason::OtherBoot, Some(Moment::from_nanos(until)))
-            }
+            FoundBound::OtherBoot { longest } => (Reason::OtherBoot, Some(after(longest))),
             FoundBound::Missing if self.last_epoch.is_none() && self.is_first => {
                 (Reason::FirstStart, None)
             }
@@ -92,7 +113,29 @@ impl FoundState {
             }
             FoundBound::Missing | FoundBound::Corrupted => (Reason::NoBound, Some(longest)),
         };
-        Outstanding { until, reason }
+        let is_known = matches!(
+            reason,
+            Reason::FirstStart | Reason::Bound | Reason::OtherBoot
+        );
+        Outstanding {
+            until,
+            reason,
+            is_assumed: !is_known && self.longest.is_none(),
+        }
+    }
+
+    /// The longest booking of any lease that may be outstanding until then, in nanoseconds: what is
+    /// left is an upper bound on it from now on.
+    fn longest_left(&self, until: Moment, now: Moment) -> u64 {
+        let left = nanos_between(now, until);
+        match self.bound {
+            FoundBound::ThisBoot { longest, .. } | FoundBound::OtherBoot { longest }
+                if !self.had_election =>
+            {
+                longest.min(left)
+            }
+            _ => left,
+        }
     }
 }
 
@@ -103,8 +146,30 @@ pub struct Alone {
     state: State,
     address: String,
     calls: u64,
-    writing: Option<(CallId, DueBound)>,
+    bound: Write<DueBound>,
+    terms: Write<DueTerms>,
+}
+
+/// A kind of writes, of which one is executed at a time.
+#[derive(Debug)]
+struct Write<T> {
+    current: Option<(CallId, T)>,
     retry_at: Moment,
+}
+
+impl<T> Default for Write<T> {
+    fn default() -> Self {
+        Self {
+            current: None,
+            retry_at: Moment::ORIGIN,
+        }
+    }
+}
+
+impl<T> Write<T> {
+    fn is_possible(&self, now: Moment) -> bool {
+        self.current.is_none() && self.retry_at <= now
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,31 +181,25 @@ enum State {
 
 impl Alone {
     /// Begins `epoch` on a data directory, by the server that others reach at `address`.
-    /// `restored` is the end of the last lease of the ledger that the last server left, if it did.
+    /// `restored` is the end of the last lease of the ledger that the last server left, if it did,
+    /// `terms` those that it has stored.
     #[must_use]
     pub fn new(
         found: &FoundState,
         restored: Option<Moment>,
         epoch: Epoch,
         address: String,
-        longest: Seconds,
+        assumed: Seconds,
+        terms: Vec<TermsGeneration>,
         now: Moment,
     ) -> Self {
-        let outstanding = found.outstanding(longest, now);
+        let outstanding = found.outstanding(assumed, now);
         // A restored ledger has all leases, but a bound of the same clock is never lowered.
         let ends = match restored {
             Some(ends) if outstanding.reason != Reason::Bound => Some(ends),
             _ => restored.max(outstanding.until),
         };
-        let left = |until: Moment| until.as_nanos().saturating_sub(now.as_nanos());
-        let left = outstanding.until.map_or(0, left);
-        let longest = match found.bound {
-            FoundBound::ThisBoot { longest, .. } | FoundBound::OtherBoot { longest } => {
-                // Masters elected since may have granted longer leases.
-                longest.max(if found.had_election { left } else { 0 })
-            }
-            FoundBound::Missing | FoundBound::Corrupted => left,
-        };
+        let longest = ends.map_or(0, |ends| found.longest_left(ends, now));
         let learn = match (restored, outstanding.until) {
             (Some(_), _) | (None, None) => Learn::Nothing,
             (None, Some(until)) => Learn::Until(until),
@@ -152,15 +211,18 @@ impl Alone {
             learn,
             // The first bound covers them.
             uncovered: Learn::Nothing,
+            longest: found.longest,
             bound: (ends.unwrap_or(Moment::ORIGIN), longest),
+            terms,
+            other_terms: Vec::new(),
         };
         Self {
             term,
             state: State::Starting,
             address,
             calls: 0,
-            writing: None,
-            retry_at: Moment::ORIGIN,
+            bound: Write::default(),
+            terms: Write::default(),
         }
     }
 
@@ -169,40 +231,72 @@ impl Alone {
     pub fn term(&self) -> &Term {
         &self.term
     }
+
+    fn next_call(&mut self) -> CallId {
+        let id = CallId(self.calls);
+        self.calls = self.calls.saturating_add(1);
+        id
+    }
+
+    fn on_reply(
+        &mut self,
+        call: CallId,
+        result: Option<DiskReply>,
+        now: Moment,
+    ) -> Vec<Effect<DiskCall>> {
+        let retry_at = now.after_seconds(RETRY_DELAY);
+        if let Some((_, due)) = self.bound.current.take_if(|(id, _)| *id == call) {
+            let written = match result {
+                Some(DiskReply::Bound(written)) => Some(written),
+                Some(DiskReply::Terms) | None => None,
+            };
+            let mut effects = Vec::new();
+            effects.extend(written.map(Effect::BoundWritten));
+            if written.is_none_or(|written| written.longest < due.longest) {
+                self.bound.retry_at = retry_at;
+                effects.push(Effect::BoundFailed);
+            }
+            return effects;
+        }
+        let Some((_, due)) = self.terms.current.take_if(|(id, _)| *id == call) else {
+            return Vec::new();
+        };
+        if result == Some(DiskReply::Terms) {
+            vec![Effect::TermsWritten(due)]
+        } else {
+            self.terms.retry_at = retry_at;
+            vec![Effect::TermsFailed]
+        }
+    }
 }
 
 impl Election for Alone {
     type Call = DiskCall;
-    type Reply = ();
+    type Reply = DiskReply;
 
-    fn handle(&mut self, event: Event<()>, time: Time) -> Vec<Effect<DiskCall>> {
+    fn handle(&mut self, event: Event<DiskReply>, time: Time) -> Vec<Effect<DiskCall>> {
         match event {
             Event::Wake if self.state == State::Starting => {
                 self.state = State::Master;
-                vec![Effect::Begin(self.term)]
+                vec![Effect::Begin(self.term.clone())]
             }
             Event::BoundDue(due)
-                if self.state == State::Master
-                    && self.writing.is_none()
-                    && self.retry_at <= time.now =>
+                if self.state == State::Master && self.bound.is_possible(time.now) =>
             {
-                let id = CallId(self.calls);
-                self.calls = self.calls.saturating_add(1);
-                self.writing = Some((id, due));
-                let call = DiskCall(due);
+                let id = self.next_call();
+                self.bound.current = Some((id, due));
+                let call = DiskCall::Bound(due);
                 vec![Effect::Call { id, call }]
             }
-            Event::Reply { call, result } => {
-                let Some((_, due)) = self.writing.take_if(|(id, _)| *id == call) else {
-                    return Vec::new();
-                };
-                if result.is_some() {
-                    vec![Effect::BoundWritten(due.until)]
-                } else {
-                    self.retry_at = time.now.after_seconds(RETRY_DELAY);
-                    vec![Effect::BoundFailed]
-                }
+            Event::TermsDue(due)
+                if self.state == State::Master && self.terms.is_possible(time.now) =>
+            {
+                let id = self.next_call();
+                self.terms.current = Some((id, due.clone()));
+                let call = DiskCall::Terms(due);
+                vec![Effect::Call { id, call }]
             }
+            Event::Reply { call, result } => self.on_reply(call, result, time.now),
             Event::Resign { .. } => {
                 // The ledger goes to the data directory, not to a peer.
                 let was_master = std::mem::replace(&mut self.state, State::Resigned);
@@ -211,7 +305,9 @@ impl Election for Alone {
                     .chain([Effect::Resigned { offered: None }])
                     .collect()
             }
-            Event::Wake | Event::BoundDue(_) | Event::LedgerFetched { .. } => Vec::new(),
+            Event::Wake | Event::BoundDue(_) | Event::TermsDue(_) | Event::LedgerFetched { .. } => {
+                Vec::new()
+            }
         }
     }
 
@@ -226,6 +322,7 @@ impl Election for Alone {
         View {
             address: (self.state != State::Resigned).then(|| self.address.clone()),
             epoch: self.last_epoch(),
+            longest: self.term.longest,
         }
     }
 
@@ -241,6 +338,55 @@ mod tests {
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 
     #[test]
+    fn longest_lease_that_is_stored_counts_where_no_bound_does() {
+        let assumed = Seconds::saturating(10.0);
+        let found = |bound, had_election, longest: Option<u64>| FoundState {
+            last_epoch: Epoch::new(1).ok(),
+            bound,
+            longest: longest.map(|seconds| seconds * 1_000_000_000),
+            had_election,
+            is_first: false,
+        };
+        for (bound, had_election) in [
+            (FoundBound::Missing, false),
+            (FoundBound::Corrupted, false),
+            (FoundBound::Missing, true),
+        ] {
+            for (longest, seconds) in [(None, 10.5), (Some(630), 630.0), (Some(5), 10.5)] {
+                let found = found(bound, had_election, longest);
+                let outstanding = found.outstanding(assumed, NOW);
+                let until = Some(NOW.after_seconds(seconds));
+                assert_eq!(outstanding.until, until, "{found:?}");
+                assert_eq!(outstanding.is_assumed, longest.is_none(), "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn stored_longest_lease_shrinks_to_what_is_left_of_earlier_leases() {
+        let longest = 630_000_000_000;
+        let new = |until: f64, had_election| {
+            let found = FoundState {
+                last_epoch: Epoch::new(1).ok(),
+                bound: FoundBound::ThisBoot {
+                    ends: Moment::ORIGIN.after_seconds(until),
+                    longest,
+                },
+                longest: Some(longest),
+                had_election,
+                is_first: false,
+            };
+            let (epoch, assumed) = (Epoch::new(2).unwrap(), Seconds::saturating(10.0));
+            Alone::new(&found, None, epoch, String::new(), assumed, Vec::new(), NOW)
+        };
+        assert_eq!(new(1633.0, false).term().bound.1, longest);
+        assert_eq!(new(1100.0, false).term().bound.1, 100_000_000_000);
+        assert_eq!(new(999.0, false).term().bound.1, 0);
+        // Others may have granted leases since.
+        assert_eq!(new(999.0, true).term().bound.1, longest);
+    }
+
+    #[test]
     fn outstanding_leases_follow_from_bound_and_directory() {
         let at = |seconds: f64| Moment::ORIGIN.after_seconds(seconds);
         let epoch = Epoch::new(1).unwrap();
@@ -251,12 +397,13 @@ mod tests {
                     let found = FoundState {
                         last_epoch,
                         bound,
+                        longest: None,
                         had_election: false,
                         is_first,
                     };
                     let outstanding = found.outstanding(Seconds::saturating(100.0), NOW);
                     let until = until.map(at);
-                    assert_eq!(outstanding, Outstanding { until, reason });
+                    assert_eq!((outstanding.reason, outstanding.until), (reason, until));
                     let had_election = FoundState {
                         had_election: true,
                         ..found

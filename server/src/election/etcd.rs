@@ -7,6 +7,9 @@
 //! | `PREFIX/node` | the name of the node | for ever |
 //! | `PREFIX/leases/EPOCH/LEASE` | empty | as long as that lease of etcd |
 //! | `PREFIX/leases/unknown` | empty | until a master that learns all leases has written such a key |
+//! | `PREFIX/longest/EPOCH/NANOS` | empty | until a later master has its own: leases may be booked for so long |
+//! | `PREFIX/terms/EPOCH/VERSION/PART/PARTS` | a part of the [terms](crate::ledger::EarlierTerms) of all leases | until newer ones are complete |
+//! | `PREFIX/terms/newest` | the epoch and the version of the newest terms | for ever |
 //! | `PREFIX/handover/EPOCH` | a [`Handover`] | until the next master takes it |
 //!
 //! Safety rests on three rules. A master uses its ledger only until 0.95 of its election lease
@@ -17,6 +20,8 @@
 //! on the creation revision of `PREFIX/master`, which is another one for each reign. The renewal of
 //! a lease does not: `PREFIX/master` must only go by its lease or by its master.
 
+mod terms;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -25,13 +30,14 @@ use std::{
 use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment, NodeId};
 use serde::{Deserialize, Serialize};
 
+use self::terms::{StoredTerms, TermsWrite};
 use super::{
     CallId, Effect, Election, EndReason, Event, Handover, Learn, LedgerSource, Term, Time, View,
     next_epoch,
 };
 use crate::{
     etcd::{Compare, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, Txn, TxnReply},
-    reign::DueBound,
+    reign::{DueBound, TermsGeneration, WrittenBound},
 };
 
 /// The part of its election lease for which a master uses its ledger: by clocks of which one runs
@@ -49,6 +55,8 @@ const MASTER_POLL_INTERVAL: f64 = 1.0;
 const RETRY_DELAY: f64 = 0.2;
 /// The most pauses that are added after campaigns without a result.
 const MAX_PAUSES: u32 = 10;
+/// The most old keys that a transaction deletes: etcd refuses more than 128 operations.
+const MAX_DELETED: usize = 100;
 /// etcd rounds what is left of a lease down to seconds.
 const ROUNDING: f64 = 1.0;
 /// A lease of the bound is renewed while it lives at most this much longer than is needed.
@@ -79,6 +87,11 @@ pub struct EtcdOptions {
     pub stored_ledger: Option<(Epoch, bool)>,
     /// Until when leases from a time without election may be outstanding.
     pub earlier_leases: Option<Moment>,
+    /// The longest booking of any lease of the node that the server has heard of, in nanoseconds;
+    /// `None` if it is unknown.
+    pub longest: Option<u64>,
+    /// The terms of the node's leases that the server has heard of.
+    pub terms: Vec<TermsGeneration>,
     /// Whether an empty prefix means that there was no server before.
     pub is_first: bool,
 }
@@ -105,6 +118,11 @@ pub struct EtcdElection {
     elected_epoch: Option<Epoch>,
     /// The highest epoch of which a reign is known to have begun.
     begun_epoch: Option<Epoch>,
+    /// The longest booking of any lease that may last, in nanoseconds, as far as it is known.
+    longest: Option<u64>,
+    /// The terms of the node's leases, as far as they are known, and their version in etcd.
+    terms: Vec<TermsGeneration>,
+    terms_version: Option<Vec<u8>>,
     calls: BTreeMap<CallId, PendingCall>,
     next_call: u64,
     poll_at: Moment,
@@ -118,11 +136,23 @@ struct Keys {
     epoch: String,
     leases: String,
     unknown: String,
+    longest: String,
+    terms: String,
+    newest_terms: String,
     handover: String,
     node: String,
 }
 
 impl Keys {
+    fn terms_of(&self, epoch: Epoch, version: u64) -> String {
+        format!("{}{epoch}/{version}/", self.terms)
+    }
+
+    /// One key for each length: a late transaction would lower a common one.
+    fn longest_of(&self, epoch: Epoch, nanos: u64) -> String {
+        format!("{}{epoch}/{nanos}", self.longest)
+    }
+
     /// One key for each lease: a transaction that etcd executes late, after its timeout, would
     /// attach a common key to an older lease.
     fn leases_of(&self, epoch: Epoch, LeaseId(lease): LeaseId) -> String {
@@ -159,14 +189,22 @@ enum Purpose {
     },
     Renew,
     ReadBound(LeaseId),
-    GrantBoundLease,
+    /// `longest`: the longest booking that the bound is for.
+    GrantBoundLease {
+        longest: u64,
+    },
     /// `sent`: when its lease was asked for.
     PutBound {
         lease: LeaseId,
         ttl: u32,
+        longest: u64,
         sent: Moment,
     },
     RenewBound,
+    PutTerms,
+    ReadTerms {
+        version: Vec<u8>,
+    },
     Resign,
     Revoke,
 }
@@ -228,6 +266,20 @@ struct Elected {
     /// The part of `learn` that no bound in etcd covers.
     uncovered: Learn,
     ledger: Fetch,
+    longest: LongestLease,
+    terms: StoredTerms,
+    /// Terms of which etcd has no trace.
+    other_terms: Vec<TermsGeneration>,
+}
+
+/// The longest lease of a reign in etcd, and those of earlier ones.
+#[derive(Debug, Clone, Default)]
+struct LongestLease {
+    /// The longest booking that this reign has written, in nanoseconds.
+    written: u64,
+    /// Keys of earlier reigns, which the first one of this reign replaces: it counts what is left
+    /// of their leases.
+    earlier: Vec<String>,
 }
 
 /// The ledger of the last master.
@@ -247,6 +299,11 @@ struct Mastership {
     created: u64,
     bound: Option<(LeaseId, u32)>,
     bound_at: Moment,
+    longest: LongestLease,
+    /// Prefixes of the keys of terms that newer ones replace.
+    old_terms: BTreeSet<String>,
+    terms: Option<TermsWrite>,
+    terms_at: Moment,
 }
 
 type Effects = Vec<Effect<EtcdCall>>;
@@ -262,6 +319,9 @@ impl EtcdElection {
                 epoch: key("epoch"),
                 leases: key("leases/"),
                 unknown: key("leases/unknown"),
+                longest: key("longest/"),
+                terms: key("terms/"),
+                newest_terms: key("terms/newest"),
                 handover: key("handover/"),
                 node: key("node"),
             },
@@ -270,6 +330,9 @@ impl EtcdElection {
             last_epoch: options.last_epoch,
             elected_epoch: options.last_epoch.filter(|_| options.had_election),
             begun_epoch: None,
+            longest: options.longest,
+            terms: options.terms.clone(),
+            terms_version: None,
             calls: BTreeMap::new(),
             next_call: 0,
             poll_at: Moment::ORIGIN,
@@ -372,6 +435,8 @@ impl EtcdElection {
                     Op::Get(self.keys.master.clone()),
                     Op::Get(self.keys.epoch.clone()),
                     Op::GetPrefix(self.keys.leases.clone()),
+                    Op::GetPrefix(self.keys.longest.clone()),
+                    Op::Get(self.keys.newest_terms.clone()),
                 ],
                 ..Txn::default()
             };
@@ -433,15 +498,27 @@ impl EtcdElection {
             (Purpose::ReadBound(lease), EtcdReply::TimeLeft(left)) => {
                 self.on_bound_read(lease, left, now, effects);
             }
-            (Purpose::GrantBoundLease, EtcdReply::LeaseGranted { lease, ttl }) => {
-                self.put_bound(lease, ttl, sent, now, effects);
+            (Purpose::GrantBoundLease { longest }, EtcdReply::LeaseGranted { lease, ttl }) => {
+                self.put_bound(lease, ttl, longest, sent, now, effects);
             }
-            (Purpose::PutBound { lease, ttl, sent }, EtcdReply::Txn(reply)) => {
+            (
+                Purpose::PutBound {
+                    lease,
+                    ttl,
+                    longest,
+                    sent,
+                },
+                EtcdReply::Txn(reply),
+            ) => {
                 if !reply.succeeded {
                     return self.step_down(EndReason::Deposed, now, effects);
                 }
                 if let State::Master(master) = &mut self.state {
                     master.bound = Some((lease, ttl));
+                    if master.longest.written < longest {
+                        master.longest.written = longest;
+                        master.longest.earlier.clear();
+                    }
                 }
                 self.on_bound_written(ttl, sent, now, effects);
             }
@@ -453,6 +530,15 @@ impl EtcdElection {
                 if let State::Master(master) = &mut self.state {
                     master.bound = None;
                 }
+            }
+            (Purpose::PutTerms, EtcdReply::Txn(reply)) => {
+                if !reply.succeeded {
+                    return self.step_down(EndReason::Deposed, now, effects);
+                }
+                self.on_terms_put(now, effects);
+            }
+            (Purpose::ReadTerms { version }, EtcdReply::Txn(reply)) => {
+                self.on_terms_read(version, &reply, effects);
             }
             (Purpose::Resign, EtcdReply::Txn(reply)) => {
                 self.on_resigned(reply.succeeded, now, effects);
@@ -480,21 +566,31 @@ impl EtcdElection {
                 }
                 _ => {}
             },
-            Purpose::GrantBoundLease | Purpose::PutBound { .. } | Purpose::RenewBound => {
+            Purpose::GrantBoundLease { .. } | Purpose::PutBound { .. } | Purpose::RenewBound => {
                 if let State::Master(master) = &mut self.state {
                     master.bound_at = retry_at;
                     effects.push(Effect::BoundFailed);
                 }
             }
+            Purpose::PutTerms => {
+                if let State::Master(master) = &mut self.state {
+                    master.terms = None;
+                    master.terms_at = retry_at;
+                    effects.push(Effect::TermsFailed);
+                }
+            }
             // It may have been executed.
             Purpose::Resign => self.on_resigned(true, now, effects),
-            Purpose::ReadBound(_) | Purpose::Revoke => {}
+            Purpose::ReadBound(_) | Purpose::ReadTerms { .. } | Purpose::Revoke => {}
         }
     }
 
     fn on_poll(&mut self, reply: &TxnReply, now: Moment, effects: &mut Effects) {
-        let mut results = reply.results.iter().map(|it| it.first());
-        let (key, epoch) = (results.next().flatten(), results.next().flatten());
+        let mut results = reply.results.iter().map(Vec::as_slice);
+        let mut next = || results.next().unwrap_or_default();
+        let (key, epoch) = (next().first(), next().first());
+        let (bounds, longest) = (next(), next());
+        let terms_version = next().first().map(|it| it.value.clone());
         let stored = Stored {
             epoch: epoch.and_then(parse_epoch),
             revision: epoch.map_or(0, |it| it.modified),
@@ -505,12 +601,19 @@ impl EtcdElection {
         self.elected_epoch = self.elected_epoch.max(seen);
         // A master writes these keys before its first lease. Its record and its epoch are there
         // before its reign, while an earlier master may still grant.
-        let bounds = reply.results.get(2).map_or(&[][..], Vec::as_slice);
         let begun = bounds
             .iter()
             .filter_map(|it| self.keys.epoch_of_leases(&it.key));
         self.begun_epoch = begun.max().max(self.begun_epoch);
         self.master = record;
+        self.read_terms(terms_version, now, effects);
+        // Without a key etcd has lost its data, or only earlier releases were master. This master's
+        // own write may be on its way.
+        let longest = longest_of(longest);
+        self.longest = match self.state {
+            State::Master(_) => longest.max(self.longest),
+            _ => longest.or(self.longest),
+        };
         match &self.state {
             State::Master(Mastership { created, .. }) | State::Elected(Elected { created, .. })
                 if key.is_none_or(|it| it.created != *created) =>
@@ -554,6 +657,9 @@ impl EtcdElection {
             epoch: epoch_key,
             leases,
             unknown,
+            longest,
+            terms,
+            newest_terms: _,
             handover,
             node,
         } = &self.keys;
@@ -587,17 +693,21 @@ impl EtcdElection {
                     value: self.options.node.as_str().as_bytes().to_vec(),
                     lease: None,
                 },
+                Op::GetPrefix(longest.clone()),
+                Op::GetPrefix(terms.clone()),
             ],
             failure: Vec::new(),
         };
         if has_unknown_leases || self.earlier_leases(time.now).is_some() {
             // The epoch hides them from the next master, which may come before this one has a
-            // bound.
-            txn.success.push(Op::Put {
-                key: unknown.clone(),
+            // bound. It may know less of their length.
+            let length = self.longest.map(|nanos| self.keys.longest_of(epoch, nanos));
+            let keys = [Some(unknown.clone()), length].into_iter().flatten();
+            txn.success.extend(keys.map(|key| Op::Put {
+                key,
                 value: Vec::new(),
                 lease: None,
-            });
+            }));
         }
         let purpose = Purpose::Campaign {
             last,
@@ -638,13 +748,22 @@ impl EtcdElection {
         // A poll that is under way may have been executed before.
         self.calls.clear();
         let found = |at: usize| reply.results.get(at).map_or(&[][..], Vec::as_slice);
-        let (leases, handovers) = (found(2), found(3));
+        let (leases, handovers, lengths) = (found(2), found(3), found(5));
+        let terms = StoredTerms::find(found(6), &self.keys.terms);
         let has_unknown_leases =
             has_unknown_leases || leases.iter().any(|it| it.key == self.keys.unknown);
         (self.last_epoch, self.elected_epoch) = (Some(epoch), Some(epoch));
         self.master = Some(self.record(epoch));
+        // This server may remember what etcd has lost.
+        self.longest = self.longest.max(longest_of(lengths));
         let earlier_leases = self.earlier_leases(now);
         let mut learn = earlier_leases.map_or(Learn::Nothing, Learn::Until);
+        let has_other_terms = has_unknown_leases || earlier_leases.is_some();
+        let other_terms = if has_other_terms {
+            self.terms.clone()
+        } else {
+            Vec::new()
+        };
         let mut ledger = None;
         let mut fetch = Fetch::Failed;
         if has_unknown_leases {
@@ -674,6 +793,12 @@ impl EtcdElection {
             learn,
             uncovered: learn,
             ledger: fetch,
+            longest: LongestLease {
+                written: 0,
+                earlier: lengths.iter().map(|it| it.key.clone()).collect(),
+            },
+            terms,
+            other_terms,
         });
         effects.extend(ledger.map(|source| Effect::FetchLedger { source, epoch }));
         self.read_bounds(now, effects);
@@ -728,7 +853,12 @@ impl EtcdElection {
             Fetch::Failed | Fetch::Until(_) => return,
         };
         let (lease, epoch, created) = (elected.lease, elected.epoch, elected.created);
-        let uncovered = elected.uncovered;
+        let (uncovered, longest) = (elected.uncovered, elected.longest.clone());
+        let StoredTerms {
+            generations,
+            prefixes,
+        } = elected.terms.clone();
+        let other_terms = elected.other_terms.clone();
         self.begun_epoch = self.begun_epoch.max(Some(epoch));
         self.state = State::Master(Mastership {
             lease,
@@ -736,6 +866,10 @@ impl EtcdElection {
             created,
             bound: None,
             bound_at: Moment::ORIGIN,
+            longest,
+            old_terms: prefixes,
+            terms: None,
+            terms_at: Moment::ORIGIN,
         });
         effects.push(Effect::Begin(Term {
             epoch,
@@ -743,7 +877,10 @@ impl EtcdElection {
             inherits,
             learn,
             uncovered,
+            longest: self.longest,
             bound: (Moment::ORIGIN, 0),
+            terms: generations,
+            other_terms,
         }));
     }
 
@@ -771,19 +908,20 @@ impl EtcdElection {
         let is_writing = self.is_pending(|it| {
             matches!(
                 it,
-                Purpose::GrantBoundLease | Purpose::PutBound { .. } | Purpose::RenewBound
+                Purpose::GrantBoundLease { .. } | Purpose::PutBound { .. } | Purpose::RenewBound
             )
         });
         if is_writing || now < master.bound_at || master.lease.deadline() <= now {
             return;
         }
+        self.longest = self.longest.max(Some(due.longest));
         let needed = due.until.seconds_since(now) * CLOCK_DRIFT;
         let fits = |ttl: u32| {
             let longest = needed * MAX_EXCESS + MAX_EXCESS_SECONDS;
             (needed..=longest).contains(&f64::from(ttl))
         };
         match master.bound {
-            Some((lease, ttl)) if fits(ttl) => {
+            Some((lease, ttl)) if fits(ttl) && due.longest <= master.longest.written => {
                 self.call(
                     Purpose::RenewBound,
                     EtcdCall::KeepAlive(lease),
@@ -794,7 +932,8 @@ impl EtcdElection {
             _ => {
                 let ttl = needed.ceil() as u32;
                 let call = EtcdCall::GrantLease { ttl: ttl.max(2) };
-                self.call(Purpose::GrantBoundLease, call, now, effects);
+                let longest = due.longest;
+                self.call(Purpose::GrantBoundLease { longest }, call, now, effects);
             }
         }
     }
@@ -803,27 +942,41 @@ impl EtcdElection {
         &mut self,
         lease: LeaseId,
         ttl: u32,
+        longest: u64,
         sent: Moment,
         now: Moment,
         effects: &mut Effects,
     ) {
-        let State::Master(Mastership { epoch, created, .. }) = self.state else {
+        let State::Master(master) = &self.state else {
             return;
         };
+        let put = |key: String, lease: Option<LeaseId>| Op::Put {
+            key,
+            value: Vec::new(),
+            lease,
+        };
+        let mut success = vec![
+            put(self.keys.leases_of(master.epoch, lease), Some(lease)),
+            // The first bound of a reign that learns all leases covers them.
+            Op::Delete(self.keys.unknown.clone()),
+        ];
+        if master.longest.written < longest {
+            success.push(put(self.keys.longest_of(master.epoch, longest), None));
+            // Their names have the epochs of earlier reigns, so it may be executed late.
+            let earlier = master.longest.earlier.iter().take(MAX_DELETED).cloned();
+            success.extend(earlier.map(Op::Delete));
+        }
         let txn = Txn {
-            compare: vec![self.is_master(created)],
-            success: vec![
-                Op::Put {
-                    key: self.keys.leases_of(epoch, lease),
-                    value: Vec::new(),
-                    lease: Some(lease),
-                },
-                // The first bound of a reign that learns all leases covers them.
-                Op::Delete(self.keys.unknown.clone()),
-            ],
+            compare: vec![self.is_master(master.created)],
+            success,
             failure: Vec::new(),
         };
-        let purpose = Purpose::PutBound { lease, ttl, sent };
+        let purpose = Purpose::PutBound {
+            lease,
+            ttl,
+            longest,
+            sent,
+        };
         self.call(purpose, EtcdCall::Txn(txn), now, effects);
     }
 
@@ -840,8 +993,10 @@ impl EtcdElection {
         if let State::Master(master) = &self.state
             && now < master.lease.deadline()
         {
-            let until = sent.after_seconds(f64::from(ttl) / CLOCK_DRIFT);
-            effects.push(Effect::BoundWritten(until));
+            effects.push(Effect::BoundWritten(WrittenBound {
+                until: sent.after_seconds(f64::from(ttl) / CLOCK_DRIFT),
+                longest: master.longest.written,
+            }));
         }
     }
 
@@ -915,6 +1070,12 @@ pub(crate) fn call_time(ttl: u32) -> Duration {
     (Duration::from_secs(ttl.into()) / RENEWALS).min(MAX_CALL_TIME)
 }
 
+/// The longest booking in keys `PREFIX/longest/EPOCH/NANOS`.
+fn longest_of(keys: &[KeyValue]) -> Option<u64> {
+    let nanos = |it: &KeyValue| it.key.rsplit('/').next()?.parse().ok();
+    keys.iter().filter_map(nanos).max()
+}
+
 fn parse_epoch(stored: &KeyValue) -> Option<Epoch> {
     let text = str::from_utf8(&stored.value).ok()?;
     Epoch::new(text.parse().ok()?).ok()
@@ -938,6 +1099,7 @@ impl Election for EtcdElection {
                 }
             }
             Event::BoundDue(due) => self.on_bound_due(due, now, &mut effects),
+            Event::TermsDue(due) => self.on_terms_due(due, now, &mut effects),
             Event::LedgerFetched { epoch, is_fetched } => {
                 // One for an earlier election lacks the leases of masters since.
                 if let State::Elected(elected) = &mut self.state
@@ -994,6 +1156,7 @@ impl Election for EtcdElection {
                 .filter(|_| is_master || !self.is_own_record())
                 .map(|it| it.address.clone()),
             epoch: self.begun_epoch,
+            longest: self.longest,
         }
     }
 

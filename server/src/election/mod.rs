@@ -18,12 +18,15 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::etcd::call_time;
 pub use self::{
-    alone::{Alone, DiskCall, FoundBound, FoundState, Outstanding, Reason},
+    alone::{Alone, DiskCall, DiskReply, FoundBound, FoundState, Outstanding, Reason},
     etcd::{EtcdElection, EtcdOptions},
 };
 use crate::{
-    ledger::Predecessor,
-    reign::{DueBound, DurableBound},
+    ledger::{EarlierTerms, Predecessor},
+    reign::{
+        DueBound, DueTerms, DurableBound, DurableTerms, TermsGeneration, WrittenBound,
+        earlier_terms,
+    },
 };
 
 /// A state machine that elects the master.
@@ -74,6 +77,8 @@ pub enum Event<R> {
     },
     /// The bound of the reign is due.
     BoundDue(DueBound),
+    /// The terms of leases are due.
+    TermsDue(DueTerms),
     /// The ledger of the last master has been fetched, or cannot be.
     LedgerFetched {
         /// The epoch in which it should be used.
@@ -110,10 +115,17 @@ pub enum Effect<C> {
     Begin(Term),
     /// It stays master until then.
     Extend(Moment),
-    /// Its leases may be reported up to then.
-    BoundWritten(Moment),
+    /// Its leases may be reported up to this bound.
+    BoundWritten(WrittenBound),
     /// The bound could not be written.
     BoundFailed,
+    /// Leases may be reported under these terms.
+    TermsWritten(DueTerms),
+    /// The terms could not be written.
+    TermsFailed,
+    /// The terms of the node's leases have changed. To be remembered: the storage of the election
+    /// may be lost, or given up.
+    TermsHeard(Vec<TermsGeneration>),
     /// It is no longer master.
     End(EndReason),
     /// It has resigned, and never becomes master again. Whether the ledger was offered to the next
@@ -125,7 +137,7 @@ pub enum Effect<C> {
 }
 
 /// How a reign begins.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Term {
     /// The epoch.
     pub epoch: Epoch,
@@ -137,24 +149,103 @@ pub struct Term {
     pub learn: Learn,
     /// Leases of earlier masters that the next master would not learn: the bound must cover them.
     pub uncovered: Learn,
+    /// The longest booking of any earlier lease in nanoseconds, as it was stored; `None` if it is
+    /// unknown.
+    pub longest: Option<u64>,
     /// The bound that is durable already, and the longest booking of any lease in nanoseconds.
     pub bound: (Moment, u64),
+    /// The terms that are stored, under which earlier leases were granted.
+    pub terms: Vec<TermsGeneration>,
+    /// Such terms that are not stored where the next master looks for them.
+    pub other_terms: Vec<TermsGeneration>,
 }
 
 impl Term {
-    /// The bound of the reign, due at once for leases that only this reign knows of. `longest` is
-    /// the longest lease of any document.
+    /// The assumption of a new ledger. `assumed` is the longest lease of any document, or the
+    /// operator's: earlier leases may be that long, even if no longer one is stored.
     #[must_use]
-    pub fn new_bound(&self, longest: Seconds, now: Moment) -> DurableBound {
-        let (written, longest_booking) = self.bound;
-        let bound = DurableBound::new(written, longest_booking);
-        if let Predecessor::Until(ends) = self.uncovered.predecessor(longest, now)
+    pub fn predecessor(&self, assumed: Seconds, now: Moment) -> Predecessor {
+        self.learn
+            .predecessor(longest_booking(self.longest, assumed), now)
+    }
+
+    /// Whether nothing says how long earlier leases are, so that an assumption decides.
+    #[must_use]
+    pub fn is_longest_unknown(&self) -> bool {
+        matches!(self.learn, Learn::LongestLease(_)) && self.longest.is_none()
+    }
+
+    /// The terms of earlier leases that may last, for a new ledger. The arguments are those of
+    /// [`new_bound`](Self::new_bound).
+    #[must_use]
+    pub fn earlier_terms(
+        &self,
+        assumed: Seconds,
+        inherited: Option<Moment>,
+        now: Moment,
+    ) -> EarlierTerms {
+        match self.earlier_end(assumed, inherited, now) {
+            Some(ends) if now < ends => earlier_terms(self.terms.iter().chain(&self.other_terms)),
+            _ => EarlierTerms::default(),
+        }
+    }
+
+    /// The end of all leases of earlier masters; `None` if there are none.
+    fn earlier_end(
+        &self,
+        assumed: Seconds,
+        inherited: Option<Moment>,
+        now: Moment,
+    ) -> Option<Moment> {
+        let learned = match self.predecessor(assumed, now) {
+            Predecessor::Until(ends) => Some(ends),
+            Predecessor::None => None,
+        };
+        learned.max(inherited)
+    }
+
+    /// The bound of the reign, due at once for leases that only this reign knows of. `assumed` is
+    /// that of [`predecessor`](Self::predecessor), `inherited` the end of the inherited ledger.
+    #[must_use]
+    pub fn new_bound(
+        &self,
+        assumed: Seconds,
+        inherited: Option<Moment>,
+        now: Moment,
+    ) -> DurableBound {
+        let (written, longest) = self.bound;
+        let earlier_end = self.earlier_end(assumed, inherited, now);
+        let ends = earlier_end.unwrap_or(Moment::ORIGIN);
+        let terms = DurableTerms::new(&self.terms, &self.other_terms, ends);
+        let bound = DurableBound::new(written, longest).with_terms(terms);
+        let earlier = longest_booking(self.longest, assumed);
+        if let Predecessor::Until(ends) = self.uncovered.predecessor(earlier, now)
             && now < ends
         {
             bound.require_until(ends);
         }
+        // What is left of earlier leases bounds their length from now on. A first bound that is
+        // durable has it.
+        if longest == 0
+            && let Some(ends) = earlier_end
+        {
+            let left = nanos_between(now, ends);
+            bound.require_longest(self.longest.map_or(left, |_| left.min(earlier)));
+        }
         bound
     }
+}
+
+/// The longest booking that earlier leases may have, in nanoseconds. `stored` is what a server or
+/// etcd remembers; `assumed` that of [`Term::predecessor`].
+fn longest_booking(stored: Option<u64>, assumed: Seconds) -> u64 {
+    let assumed = Moment::ORIGIN.after_seconds(assumed.get() * CLOCK_DRIFT);
+    assumed.as_nanos().max(stored.unwrap_or(0))
+}
+
+/// Nanoseconds from one moment to a later one; 0 if it is not later.
+fn nanos_between(from: Moment, to: Moment) -> u64 {
+    to.as_nanos().saturating_sub(from.as_nanos())
 }
 
 /// Until when leases of earlier masters may be outstanding.
@@ -164,8 +255,7 @@ pub enum Learn {
     Nothing,
     /// Until this moment.
     Until(Moment),
-    /// For as long as the longest lease of any document that the server knows, and at least until
-    /// this moment.
+    /// For as long as the longest lease that may have been granted, and at least until this moment.
     LongestLease(Moment),
 }
 
@@ -180,14 +270,15 @@ impl Learn {
         }
     }
 
-    /// The assumption of a new ledger. `longest` is the longest lease of any document.
-    #[must_use]
-    pub fn predecessor(self, longest: Seconds, now: Moment) -> Predecessor {
+    /// The assumption of a new ledger, if no earlier lease is booked for longer than so many
+    /// nanoseconds.
+    fn predecessor(self, longest: u64, now: Moment) -> Predecessor {
         match self {
             Self::Nothing => Predecessor::None,
             Self::Until(until) => Predecessor::Until(until),
             Self::LongestLease(until) => {
-                Predecessor::Until(now.after_seconds(longest.get() * CLOCK_DRIFT).max(until))
+                let end = Moment::from_nanos(now.as_nanos().saturating_add(longest));
+                Predecessor::Until(end.max(until))
             }
         }
     }
@@ -243,6 +334,9 @@ pub struct View {
     pub address: Option<String>,
     /// The highest epoch of the node of which a reign is known to have begun.
     pub epoch: Option<Epoch>,
+    /// The longest booking of any lease of the node that may last, in nanoseconds; `None` if it is
+    /// unknown.
+    pub longest: Option<u64>,
 }
 
 /// The next epoch: above all others, and not below the wall clock, so that it grows even if the

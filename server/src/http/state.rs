@@ -18,7 +18,7 @@ use crate::{
     election::View,
     http::{AllowedHosts, BodyBuffer, CursorKey},
     leasing::SharedLedger,
-    mastership::{HandoverCounts, HandoverOffer},
+    mastership::{EarlierLeaseLength, HandoverCounts, HandoverOffer},
     net::{ConnectionMetrics, tls::Tls},
     observe::metrics::RequestMetrics,
     quota::Quotas,
@@ -104,6 +104,7 @@ pub(crate) struct ServerInfo {
     pub(crate) config_source: String,
     /// The data directory was empty, and treated as that of a first start.
     pub(crate) assumed_first_start: bool,
+    pub(crate) earlier_leases: Arc<EarlierLeaseLength>,
     pub(crate) started: Moment,
 }
 

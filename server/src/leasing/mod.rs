@@ -23,7 +23,7 @@ use self::polls::Polls;
 pub(crate) use self::polls::{OpenPoll, PollEnd};
 use crate::{
     ledger::{Grant, Ledger, ReleaseProgress, RenewalCheck},
-    reign::{BoundWrites, DurableBound, Reign},
+    reign::{BoundWrites, DurableBound, DurableTerms, Reign},
     util::clock,
 };
 
@@ -217,6 +217,9 @@ impl SharedLedger {
         let current = reign.as_mut().ok_or(LedgerUnavailable::NotMaster)?;
         let (epoch, ledger, bound) = current.parts(now).ok_or(LedgerUnavailable::NotMaster)?;
         let result = operation(ledger, ReignInfo { epoch, bound }, now);
+        if let Some(terms) = ledger.take_granting_terms() {
+            bound.note_terms(terms);
+        }
         let hints = if ledger.has_hints(now) {
             ledger.take_hints(now)
         } else {
@@ -285,19 +288,29 @@ impl SharedLedger {
         count: usize,
         mut decide: impl FnMut(&mut Ledger, usize, Moment) -> Vec<Grant>,
     ) -> Result<Granted, NotGranted> {
-        let mut wait_for = None;
+        let (mut wait_for, mut new_terms) = (None, None);
         let (mut grants, epoch, handled) = self.with_reign(|ledger, reign, now| {
             let grants = decide(ledger, 0, now);
-            wait_for = reign.bound_to_wait_for(count, &grants, now);
+            wait_for = reign.bound_to_wait_for(count, &grants);
+            new_terms = reign.bound_without_terms();
             (grants, reign.epoch, now)
         })?;
         while grants.len() < count {
             tokio::task::yield_now().await;
             let mut part = self.with_reign(|ledger, reign, now| {
                 // The parts of a response come from one reign.
-                (reign.epoch == epoch).then(|| decide(ledger, grants.len(), now))
+                (reign.epoch == epoch).then(|| {
+                    new_terms = reign.bound_without_terms().or(new_terms.take());
+                    let part = decide(ledger, grants.len(), now);
+                    reign.bound.require(&part);
+                    part
+                })
             })?;
             grants.append(part.as_mut().ok_or(LedgerUnavailable::NotMaster)?);
+        }
+        if let Some(bound) = new_terms {
+            let covered = bound.cover_terms(grants).await;
+            grants = covered.ok_or(NotGranted::NotDurable)?;
         }
         // The time of the first part: no booking may seem shorter than it is.
         if let Some(bound) = wait_for {
@@ -380,6 +393,13 @@ impl SharedLedger {
     pub(crate) fn bound_writes(&self) -> BoundWrites {
         self.bound().map(|bound| bound.writes()).unwrap_or_default()
     }
+
+    /// The writes of the terms of leases in this reign.
+    pub(crate) fn terms_writes(&self) -> BoundWrites {
+        let bound = self.bound();
+        let terms = bound.as_ref().and_then(|bound| bound.terms());
+        terms.map(DurableTerms::writes).unwrap_or_default()
+    }
 }
 
 /// The facts of a reign beside its ledger.
@@ -390,13 +410,14 @@ struct ReignInfo<'a> {
 
 impl ReignInfo<'_> {
     /// The bound, if it does not cover these leases, or others of the response may need it.
-    fn bound_to_wait_for(
-        &self,
-        count: usize,
-        grants: &[Grant],
-        handled: Moment,
-    ) -> Option<Arc<DurableBound>> {
-        let waits = self.bound.require(grants, handled).is_some() || grants.len() < count;
+    fn bound_to_wait_for(&self, count: usize, grants: &[Grant]) -> Option<Arc<DurableBound>> {
+        let waits = self.bound.require(grants).is_some() || grants.len() < count;
         waits.then(|| Arc::clone(self.bound))
+    }
+
+    /// The bound, if it does not have all terms.
+    fn bound_without_terms(&self) -> Option<Arc<DurableBound>> {
+        let has_new = self.bound.has_new_terms();
+        has_new.then(|| Arc::clone(self.bound))
     }
 }

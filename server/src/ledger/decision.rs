@@ -236,6 +236,14 @@ impl Grant {
             && matches!(kind, AlgorithmKind::NoAlgorithm | AlgorithmKind::Static)
     }
 
+    /// For how long the lease is booked at most, in nanoseconds.
+    #[must_use]
+    pub fn booking_nanos(&self) -> u64 {
+        Moment::ORIGIN
+            .after_seconds(self.lease_length.get() * CLOCK_DRIFT)
+            .as_nanos()
+    }
+
     /// Shortens the lease, or withholds it, so that it ends by `bound`: a successor takes all
     /// leases as ended then. The booking stays as decided.
     #[must_use]
@@ -243,7 +251,22 @@ impl Grant {
         if self.booked_until <= bound || self.capacity == Capacity::ZERO {
             return self;
         }
-        let left = Seconds::saturating(bound.seconds_since(handled) / CLOCK_DRIFT);
+        self.shortened(bound.seconds_since(handled))
+    }
+
+    /// Shortens the lease so that it is booked for `longest` nanoseconds at most: a successor may
+    /// know of no longer one.
+    #[must_use]
+    pub fn capped_to(self, longest: u64) -> Self {
+        if self.booking_nanos() <= longest || self.capacity == Capacity::ZERO {
+            return self;
+        }
+        self.shortened(Moment::from_nanos(longest).seconds_since(Moment::ORIGIN))
+    }
+
+    /// The lease for a booking of so many seconds.
+    fn shortened(self, booking: f64) -> Self {
+        let left = Seconds::saturating(booking / CLOCK_DRIFT);
         let refresh = self.refresh_interval.get();
         if left == Seconds::ZERO {
             Self {

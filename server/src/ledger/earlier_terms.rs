@@ -137,6 +137,11 @@ impl EarlierResource {
         });
         amounts.fold(0.0, f64::max)
     }
+
+    /// Whether leases may have been granted in this unit.
+    pub(super) fn has_unit(&self, unit: AmountUnit) -> bool {
+        self.terms.iter().any(|(of, _)| *of == unit)
+    }
 }
 
 impl Generation {

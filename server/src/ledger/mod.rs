@@ -27,6 +27,7 @@ mod entry;
 mod expiry_heap;
 mod explain;
 mod feedback;
+mod granting_terms;
 mod hint_bands;
 mod hint_plan;
 mod hint_state;
@@ -67,6 +68,7 @@ pub use self::{
     earlier_terms::{EarlierTemplate, EarlierTerms},
     explain::HolderStatus,
     feedback::Feedback,
+    granting_terms::{GrantingTerms, KnownTerms, Units},
     hints::{HintBatch, PollHolder},
     holders::TenantId,
     listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
@@ -114,6 +116,8 @@ use self::{
 #[derive(Debug)]
 pub struct Ledger {
     document: Arc<Document>,
+    /// Whether its terms have not been taken yet.
+    has_new_document: bool,
     /// Counts documents. A resource adopts a new document when it is next requested, or when its
     /// turn comes if its holders poll.
     generation: u64,
@@ -219,6 +223,7 @@ impl Ledger {
             was_learning: false,
             learning_count: LearningCount::default(),
             document,
+            has_new_document: true,
             generation: 0,
             settings,
             earlier_terms: EarlierTerms::default(),
@@ -294,6 +299,7 @@ impl Ledger {
     pub fn reconfigure(&mut self, document: Arc<Document>) {
         self.longest_refresh_interval = longest_refresh_interval(&document);
         self.document = document;
+        self.has_new_document = true;
         self.hinting.begin_walk();
         self.generation += 1;
         self.set_learning_until();

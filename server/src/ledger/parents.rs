@@ -17,6 +17,7 @@ use doorman_openapi::{
 use super::{
     Ledger,
     booking::Hold,
+    granting_terms::TermsOfParent,
     hint_plan::Occasion,
     holders::{HolderId, TenantId},
     keys::{HolderKey, ResourceKey},
@@ -47,6 +48,7 @@ pub(super) struct Parents {
     changed: BTreeSet<ResourceKey>,
     gone: Vec<ResourceId>,
     templates: HashMap<String, Arc<Template>>,
+    pub(super) terms: TermsOfParent,
 }
 
 impl Parents {
@@ -58,6 +60,7 @@ impl Parents {
     /// The template of a response, shared with other resources as long as it is the same.
     fn template(&mut self, response: &ServerResourceResponse) -> Option<Arc<Template>> {
         let template = Template::of_parent(response)?;
+        self.terms.note(&template);
         let known = self.templates.get(template.identifier_glob());
         if let Some(known) = known.filter(|known| ***known == template) {
             return Some(Arc::clone(known));

@@ -6,52 +6,106 @@ use std::sync::{
 };
 
 use futures_util::future::BoxFuture;
+use tokio::task::spawn_blocking;
 
 use super::Executor;
-use crate::{durability::DataDir, election::DiskCall};
+use crate::{
+    durability::{DataDir, DataDirError},
+    election::{DiskCall, DiskReply},
+    reign::{DueBound, DueTerms, WrittenBound},
+};
 
-/// Writes the bound to the data directory.
+/// Writes the bound and the terms of leases to the data directory.
 #[derive(Debug)]
 pub(crate) struct Disk {
     data_dir: Arc<DataDir>,
-    is_failing: Arc<AtomicBool>,
+    bound_is_failing: Arc<AtomicBool>,
+    terms_are_failing: Arc<AtomicBool>,
 }
 
 impl Disk {
     pub(crate) fn new(data_dir: Arc<DataDir>) -> Self {
         Self {
             data_dir,
-            is_failing: Arc::default(),
+            bound_is_failing: Arc::default(),
+            terms_are_failing: Arc::default(),
         }
     }
 }
 
 impl Executor for Disk {
     type Call = DiskCall;
-    type Reply = ();
+    type Reply = DiskReply;
 
-    fn execute(&self, DiskCall(due): DiskCall) -> BoxFuture<'static, Option<()>> {
+    fn execute(&self, call: DiskCall) -> BoxFuture<'static, Option<DiskReply>> {
         let data_dir = Arc::clone(&self.data_dir);
-        let is_failing = Arc::clone(&self.is_failing);
-        Box::pin(async move {
-            let written = tokio::task::spawn_blocking(move || data_dir.write_bound(due)).await;
-            match written.map_err(std::io::Error::from).flatten() {
-                Ok(()) => {
-                    if is_failing.swap(false, Relaxed) {
-                        tracing::info!("data directory written again");
-                    }
-                    Some(())
-                }
-                Err(error) => {
-                    if !is_failing.swap(true, Relaxed) {
-                        tracing::error!(
-                            %error,
-                            "cannot write data directory; leases will shorten, then expire"
-                        );
-                    }
-                    None
-                }
+        match call {
+            DiskCall::Bound(due) => {
+                let is_failing = Arc::clone(&self.bound_is_failing);
+                Box::pin(async move {
+                    let written = spawn_blocking(move || write_bound(&data_dir, due, &is_failing));
+                    written.await.ok()?.map(DiskReply::Bound)
+                })
             }
-        })
+            DiskCall::Terms(due) => {
+                let is_failing = Arc::clone(&self.terms_are_failing);
+                Box::pin(async move {
+                    let written = spawn_blocking(move || write_terms(&data_dir, &due, &is_failing));
+                    written.await.ok()?.map(|()| DiskReply::Terms)
+                })
+            }
+        }
+    }
+}
+
+fn write_bound(data_dir: &DataDir, due: DueBound, is_failing: &AtomicBool) -> Option<WrittenBound> {
+    match data_dir.write_bound(due) {
+        Ok((written, None)) => {
+            note_success(is_failing);
+            Some(written)
+        }
+        Ok((written, Some(error))) => {
+            if !is_failing.swap(true, Relaxed) {
+                tracing::error!(
+                    %error,
+                    "cannot write data directory; no lease becomes longer than those before"
+                );
+            }
+            Some(written)
+        }
+        Err(error) => {
+            if !is_failing.swap(true, Relaxed) {
+                tracing::error!(
+                    %error,
+                    "cannot write data directory; leases will shorten, then expire"
+                );
+            }
+            None
+        }
+    }
+}
+
+fn write_terms(data_dir: &DataDir, due: &DueTerms, is_failing: &AtomicBool) -> Option<()> {
+    let written: Result<(), DataDirError> = data_dir.write_terms(&due.generations);
+    match written {
+        Ok(()) => {
+            note_success(is_failing);
+            Some(())
+        }
+        Err(error) => {
+            if !is_failing.swap(true, Relaxed) {
+                tracing::error!(
+                    %error,
+                    "cannot write data directory; no leases in new units are granted"
+                );
+            }
+            None
+        }
+    }
+}
+
+fn note_success(is_failing: &AtomicBool) {
+    if is_failing.swap(false, Relaxed) {
+        tracing::info!("data directory written again");
     }
 }

@@ -1,6 +1,13 @@
 //! The task that runs an election.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use doorman_config::Document;
 use doorman_openapi::{Epoch, Moment, NodeId, Seconds};
@@ -26,7 +33,7 @@ use crate::{
     election::{CallId, Effect, Election, EndReason, Event, Learn, LedgerSource, Term, Time, View},
     leasing::SharedLedger,
     ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
-    reign::{DurableBound, Reign},
+    reign::{DurableBound, Reign, TermsGeneration, earlier_terms},
     util::clock,
 };
 
@@ -55,6 +62,7 @@ pub(crate) struct Parts {
     pub(crate) unmatched: UnmatchedPolicy,
     /// Whether a parent node leases the capacity.
     pub(crate) has_parent: bool,
+    pub(crate) earlier_leases: Arc<EarlierLeaseLength>,
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) offer: Arc<HandoverOffer>,
     pub(crate) peers: Peers,
@@ -85,6 +93,48 @@ impl Parts {
     }
 }
 
+/// The length of earlier leases where nothing is stored about it.
+#[derive(Debug, Default)]
+pub(crate) struct EarlierLeaseLength {
+    /// The operator's word: no earlier lease was longer.
+    longest: Option<Seconds>,
+    /// How often the longest lease of the document was assumed.
+    assumed: AtomicU64,
+}
+
+impl EarlierLeaseLength {
+    pub(crate) fn new(longest: Option<Seconds>) -> Self {
+        Self {
+            longest,
+            assumed: AtomicU64::new(0),
+        }
+    }
+
+    /// How often a reign began with the longest lease of the document for want of anything better.
+    pub(crate) fn assumed(&self) -> u64 {
+        self.assumed.load(Relaxed)
+    }
+
+    /// The longest lease to assume: that of the document, or the operator's.
+    pub(super) fn at_least(&self, document: Seconds) -> Seconds {
+        match self.longest {
+            Some(longest) if document < longest => longest,
+            _ => document,
+        }
+    }
+
+    /// Counts a reign that begins without knowing the length, unless the operator has said it.
+    pub(super) fn note_unknown(&self) {
+        if self.longest.is_none() {
+            self.assumed.fetch_add(1, Relaxed);
+            tracing::warn!(
+                "nothing says how long earlier leases are, so none is assumed to be longer than \
+                 those of the document; if that is wrong, pass --longest-lease"
+            );
+        }
+    }
+}
+
 /// Asks the driver to resign, and tells when it has.
 #[derive(Debug)]
 pub(crate) struct Resignation {
@@ -92,7 +142,7 @@ pub(crate) struct Resignation {
 }
 
 /// Writes epochs of an election to the data directory, so that none is used twice if etcd loses its
-/// data.
+/// data, and the length of the longest lease, so that it is known without etcd.
 #[derive(Debug, Clone)]
 pub(super) struct EpochRecord {
     pub(super) node: NodeId,
@@ -100,9 +150,14 @@ pub(super) struct EpochRecord {
 }
 
 impl EpochRecord {
-    pub(super) fn write(&self, data_dir: &DataDir, epoch: Epoch) -> Result<(), DataDirError> {
+    pub(super) fn write(
+        &self,
+        data_dir: &DataDir,
+        epoch: Epoch,
+        longest: Option<u64>,
+    ) -> Result<(), DataDirError> {
         let Self { node, prefix } = self.clone();
-        data_dir.record_epoch(node, epoch, Some(prefix))
+        data_dir.record_epoch(node, epoch, Some(prefix), longest)
     }
 }
 
@@ -112,18 +167,37 @@ pub(crate) struct Driver<E: Election, X> {
     executor: X,
     parts: Arc<Parts>,
     calls: FuturesUnordered<BoxFuture<'static, (CallId, Option<E::Reply>)>>,
-    fetching: OptionFuture<BoxFuture<'static, (Epoch, Option<Ledger>)>>,
+    fetching: OptionFuture<BoxFuture<'static, (Epoch, Option<InheritedLedger>)>>,
     /// For the next reign.
-    fetched: Option<Ledger>,
+    fetched: Option<InheritedLedger>,
     bound: Option<Arc<DurableBound>>,
-    /// The longest lease of any document so far.
+    /// The longest lease of any document so far, or the operator's.
     longest: Seconds,
     resigned: Option<oneshot::Sender<Option<Epoch>>>,
     record: Option<EpochRecord>,
-    recording: Option<JoinHandle<Option<Epoch>>>,
-    recorded: Option<Epoch>,
+    recording: Option<JoinHandle<Result<(), NotRecorded>>>,
+    /// The last values that were written to the data directory, or could not be.
+    recorded: Option<Recorded>,
+    /// When values that could not be written are written again.
+    record_again_at: Moment,
+    /// Terms of the node's leases that are not in the data directory yet.
+    heard_terms: Option<Vec<TermsGeneration>>,
     has_given_up: bool,
 }
+
+/// The data directory could not be written. Terms that are still to be.
+#[derive(Debug)]
+struct NotRecorded(Option<Vec<TermsGeneration>>);
+
+/// Values in the data directory of a server that takes part in an election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Recorded {
+    epoch: Epoch,
+    longest: Option<u64>,
+}
+
+/// The ledger of the last master, and the end of its latest lease.
+pub(crate) type InheritedLedger = (Ledger, Moment);
 
 impl<E: Election, X> fmt::Debug for Driver<E, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,7 +216,7 @@ where
         election: E,
         executor: X,
         parts: Arc<Parts>,
-        fetched: Option<Ledger>,
+        fetched: Option<InheritedLedger>,
     ) -> Self {
         Self {
             election,
@@ -157,6 +231,8 @@ where
             record: None,
             recording: None,
             recorded: None,
+            record_again_at: Moment::ORIGIN,
+            heard_terms: None,
             has_given_up: false,
         }
     }
@@ -178,10 +254,20 @@ where
         loop {
             let now = clock::now();
             self.note_longest_lease();
-            self.record_epoch();
             self.give_up_if_poisoned();
-            if let Some(due) = self.bound.as_ref().and_then(|bound| bound.due()) {
+            let due = self.bound.as_ref().and_then(|bound| bound.due());
+            let longest = due.map(|due| due.longest);
+            self.record(longest, now);
+            // The data directory comes first: etcd may be lost, or given up.
+            if let Some(due) = due.filter(|due| self.has_tried_to_record(due.longest)) {
                 self.handle(Event::BoundDue(due));
+            }
+            let terms = self
+                .bound
+                .as_ref()
+                .and_then(|bound| bound.terms()?.due(now));
+            if let Some(due) = terms {
+                self.handle(Event::TermsDue(due));
             }
             let longest = if self.bound.is_some() {
                 BOUND_PERIOD
@@ -214,9 +300,12 @@ where
                     // It came too late, unless the reign has begun with it.
                     drop_elsewhere(self.fetched.take());
                 }
-                Some(recorded) = OptionFuture::from(self.recording.as_mut()) => {
+                Some(written) = OptionFuture::from(self.recording.as_mut()) => {
                     self.recording = None;
-                    self.recorded = recorded.ok().flatten().max(self.recorded);
+                    if let Err(NotRecorded(terms)) = written.unwrap_or(Err(NotRecorded(None))) {
+                        self.record_again_at = clock::now().after(RETRY_DELAY);
+                        self.heard_terms = self.heard_terms.take().or(terms);
+                    }
                 }
                 request = resigned => {
                     resign = None;
@@ -245,27 +334,47 @@ where
         }
     }
 
-    /// Writes a new epoch to the data directory, one at a time.
-    fn record_epoch(&mut self) {
-        let Some(epoch) = self.election.last_epoch() else {
+    /// Writes a new epoch and a longer lease to the data directory, one at a time. `due` is the
+    /// longest booking that is to become durable.
+    fn record(&mut self, due: Option<u64>, now: Moment) {
+        let longest = self.election.view().longest;
+        let (Some(record), Some(epoch)) = (&self.record, self.election.last_epoch()) else {
             return;
         };
-        let Some(record) = self.record.clone().filter(|_| self.recording.is_none()) else {
-            return;
+        let wanted = Recorded {
+            epoch,
+            longest: longest.max(due),
         };
-        if self.recorded < Some(epoch) {
-            let data_dir = Arc::clone(&self.parts.data_dir);
-            self.recording = Some(spawn_blocking(move || {
-                match record.write(&data_dir, epoch) {
-                    Ok(()) => Some(epoch),
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot write the epoch to the data directory");
-                        std::thread::sleep(RETRY_DELAY);
-                        None
-                    }
-                }
-            }));
+        let is_retry = self.record_again_at > Moment::ORIGIN && self.record_again_at <= now;
+        let is_heard = self.heard_terms.is_some() && self.record_again_at <= now;
+        let is_due = self.recorded != Some(wanted) || is_heard || is_retry;
+        if self.recording.is_some() || !is_due {
+            return;
         }
+        self.recorded = Some(wanted);
+        self.record_again_at = Moment::ORIGIN;
+        let terms = self.heard_terms.take();
+        let (record, data_dir) = (record.clone(), Arc::clone(&self.parts.data_dir));
+        self.recording = Some(spawn_blocking(move || {
+            let written = record.write(&data_dir, wanted.epoch, wanted.longest);
+            let write_terms = || terms.iter().try_for_each(|it| data_dir.write_terms(it));
+            written.and_then(|()| write_terms()).map_err(|error| {
+                tracing::warn!(
+                    %error,
+                    "cannot write what the next server must know to the data directory"
+                );
+                NotRecorded(terms)
+            })
+        }));
+    }
+
+    /// Whether the data directory has this longest booking, or cannot be written: etcd has it then.
+    fn has_tried_to_record(&self, longest: u64) -> bool {
+        self.record.is_none()
+            || self.recording.is_none()
+                && self
+                    .recorded
+                    .is_some_and(|recorded| recorded.longest >= Some(longest))
     }
 
     fn handle(&mut self, event: Event<E::Reply>) {
@@ -296,11 +405,11 @@ where
                 let fetch = async move { (epoch, fetch_ledger(parts, source, epoch).await) };
                 self.fetching = Some(Box::pin(fetch) as BoxFuture<'_, _>).into();
             }
-            Effect::Begin(term) => self.begin(term, now),
+            Effect::Begin(term) => self.begin(&term, now),
             Effect::Extend(deadline) => self.parts.ledger.extend(deadline),
-            Effect::BoundWritten(until) => {
+            Effect::BoundWritten(written) => {
                 if let Some(bound) = &self.bound {
-                    bound.record_written(until);
+                    bound.record_written(written);
                 }
             }
             Effect::BoundFailed => {
@@ -308,6 +417,17 @@ where
                     bound.record_failure();
                 }
             }
+            Effect::TermsWritten(written) => {
+                if let Some(terms) = self.bound.as_ref().and_then(|bound| bound.terms()) {
+                    terms.record_written(&written);
+                }
+            }
+            Effect::TermsFailed => {
+                if let Some(terms) = self.bound.as_ref().and_then(|bound| bound.terms()) {
+                    terms.record_failure();
+                }
+            }
+            Effect::TermsHeard(terms) => self.heard_terms = Some(terms),
             Effect::End(reason) => self.end(reason),
             Effect::Resigned { offered } => {
                 if let Some(done) = self.resigned.take() {
@@ -317,8 +437,8 @@ where
         }
     }
 
-    fn begin(&mut self, term: Term, now: Moment) {
-        let Term {
+    fn begin(&mut self, term: &Term, now: Moment) {
+        let &Term {
             epoch,
             deadline,
             inherits,
@@ -326,19 +446,22 @@ where
             ..
         } = term;
         self.note_longest_lease();
-        let predecessor = learn.predecessor(self.longest, now);
-        let bound = Arc::new(term.new_bound(self.longest, now));
-        self.bound = Some(Arc::clone(&bound));
+        let predecessor = term.predecessor(self.longest, now);
         let inherited = self.fetched.take().filter(|_| inherits);
+        let inherited_until = inherited.as_ref().map(|(_, until)| *until);
+        let bound = Arc::new(term.new_bound(self.longest, inherited_until, now));
+        let earlier_terms = term.earlier_terms(self.longest, inherited_until, now);
+        self.bound = Some(Arc::clone(&bound));
         let has_ledger = inherited.is_some();
         let before = self.parts.document.begin_reign(|document| {
             let ledger = match inherited {
-                Some(mut ledger) => {
+                Some((mut ledger, _)) => {
                     ledger.reconfigure(document);
                     ledger
                 }
                 None => self.parts.new_ledger(document, epoch, predecessor, now),
             };
+            let ledger = ledger.with_earlier_terms(earlier_terms);
             Reign::new(epoch, deadline, ledger, bound)
         });
         drop_elsewhere(before);
@@ -347,6 +470,9 @@ where
                 "etcd has no trace of earlier leases, which may exist, so new clients wait; pass \
                  --first-start for a new deployment"
             );
+        }
+        if term.is_longest_unknown() {
+            self.parts.earlier_leases.note_unknown();
         }
         if deadline < Moment::NEVER {
             let learns = match predecessor {
@@ -382,6 +508,7 @@ where
 
     fn note_longest_lease(&mut self) {
         let longest = self.parts.document.get().longest_lease();
+        let longest = self.parts.earlier_leases.at_least(longest);
         if self.longest < longest {
             self.longest = longest;
         }
@@ -396,15 +523,21 @@ pub(super) fn drop_elsewhere<T: Send + 'static>(ledger: Option<T>) {
 }
 
 /// Fetches the ledger of the last master, and restores it.
-async fn fetch_ledger(parts: Arc<Parts>, source: LedgerSource, epoch: Epoch) -> Option<Ledger> {
+async fn fetch_ledger(
+    parts: Arc<Parts>,
+    source: LedgerSource,
+    epoch: Epoch,
+) -> Option<InheritedLedger> {
     let document = parts.document.get();
     match source {
         LedgerSource::DataDir { epoch: last } => {
             let restored = spawn_blocking(move || {
                 let now = clock::now();
-                let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
-                parts.data_dir.restore(&mut ledger, Some(last), now)?;
-                Some(ledger)
+                let mut ledger = parts
+                    .new_ledger(document, epoch, Predecessor::None, now)
+                    .with_earlier_terms(earlier_terms(parts.data_dir.terms()));
+                let until = parts.data_dir.restore(&mut ledger, Some(last), now)?;
+                Some((ledger, until))
             });
             restored.await.ok().flatten()
         }

@@ -12,7 +12,11 @@ use futures_util::{Stream, StreamExt};
 use prometheus_client::registry::Registry;
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{driver::drop_elsewhere, handover::STALL, peers::Peers};
+use super::{
+    driver::{InheritedLedger, drop_elsewhere},
+    handover::STALL,
+    peers::Peers,
+};
 use crate::{
     durability::{LedgerReader, LedgerTextError},
     election::Handover,
@@ -80,7 +84,7 @@ pub(super) async fn fetch(
     handover: &Handover,
     ledger: Ledger,
     counts: &HandoverCounts,
-) -> Option<Ledger> {
+) -> Option<InheritedLedger> {
     let text = peers.ask_for_ledger(handover);
     take_over(text, handover, ledger, counts).await
 }
@@ -91,7 +95,7 @@ async fn take_over<E: Error + Send + Sync + 'static>(
     handover: &Handover,
     ledger: Ledger,
     counts: &HandoverCounts,
-) -> Option<Ledger> {
+) -> Option<InheritedLedger> {
     let requested = clock::now();
     let fetched = match timeout(STALL, response).await {
         Ok(Ok(text)) => receive(text, handover.epoch, requested, ledger).await,
@@ -101,10 +105,10 @@ async fn take_over<E: Error + Send + Sync + 'static>(
     counts.of(&fetched).fetch_add(1, Ordering::Relaxed);
     let address = &*handover.address;
     match fetched {
-        Ok(ledger) => {
+        Ok((ledger, until)) => {
             let leases = ledger.stats().leases;
             tracing::info!(leases, address, "ledger of the last master taken over");
-            Some(ledger)
+            Some((ledger, until))
         }
         Err(error) => {
             tracing::warn!(
@@ -125,7 +129,7 @@ async fn receive<E: Error + Send + Sync + 'static>(
     last: Epoch,
     requested: Moment,
     mut ledger: Ledger,
-) -> Result<Ledger, FetchError> {
+) -> Result<InheritedLedger, FetchError> {
     let mut text = pin!(text);
     let mut reader = None;
     loop {
@@ -137,11 +141,13 @@ async fn receive<E: Error + Send + Sync + 'static>(
                     Ok(_) => finish(reader),
                     Err(_) => Err(FetchError::Stalled),
                 };
-                if let Err(error) = end {
-                    drop_elsewhere(Some(ledger));
-                    return Err(error);
-                }
-                return Ok(ledger);
+                return match end {
+                    Ok(until) => Ok((ledger, until)),
+                    Err(error) => {
+                        drop_elsewhere(Some(ledger));
+                        Err(error)
+                    }
+                };
             }
         };
         // Safety rule: leases count from the first byte, which was sent after their lengths were
@@ -158,13 +164,12 @@ async fn receive<E: Error + Send + Sync + 'static>(
     }
 }
 
-fn finish(reader: Option<LedgerReader>) -> Result<(), FetchError> {
+/// The end of the latest lease in a ledger that has arrived.
+fn finish(reader: Option<LedgerReader>) -> Result<Moment, FetchError> {
     let corrupted = |reason: &str| LedgerTextError::Corrupted(reason.to_owned());
     let reader = reader.ok_or_else(|| corrupted("it is empty"))?;
-    match reader.finish()? {
-        Some(_) => Ok(()),
-        None => Err(corrupted("its epoch is another").into()),
-    }
+    let until = reader.finish()?;
+    until.ok_or_else(|| corrupted("its epoch is another").into())
 }
 
 #[cfg(test)]
@@ -243,7 +248,7 @@ mod tests {
         let began = clock::now();
         let counts = HandoverCounts::default();
         let text = respond(paced(parts, pause));
-        let mut taken = take_over(text, &handover(), ledger(), &counts)
+        let (mut taken, until) = take_over(text, &handover(), ledger(), &counts)
             .await
             .unwrap();
         assert!(clock::now() > began.after_seconds(10.0));
@@ -252,6 +257,7 @@ mod tests {
         let first = began.after(pause);
         assert_eq!(has(&mut taken, first.after_seconds(62.999)), 400.0);
         assert_eq!(has(&mut taken, first.after_seconds(63.0)), 0.0);
+        assert_eq!(until, first.after_seconds(63.0));
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ mod tests;
 
 pub(crate) use self::{
     disk::Disk,
-    driver::{Driver, Executor, Parts, Resignation},
+    driver::{Driver, EarlierLeaseLength, Executor, Parts, Resignation},
     etcd::Etcd,
     fetch::HandoverCounts,
     handover::HandoverOffer,

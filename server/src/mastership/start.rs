@@ -15,6 +15,7 @@ use crate::{
     election::{Alone, EtcdElection, EtcdOptions, FoundState, Reason, call_time},
     etcd::{Compare, EtcdCall, EtcdClient, EtcdReply, Op, Txn},
     ledger::Predecessor,
+    reign::earlier_terms,
     settings::ElectionSettings,
     util::clock,
 };
@@ -63,24 +64,30 @@ impl Mastership {
             address, document, ..
         } = candidate;
         let now = clock::now();
-        let longest = document.longest_lease();
-        let outstanding = found.outstanding(longest, now);
+        let assumed = parts.earlier_leases.at_least(document.longest_lease());
+        let outstanding = found.outstanding(assumed, now);
         let data_dir = Arc::clone(&parts.data_dir);
-        let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
+        let mut ledger = parts
+            .new_ledger(document, epoch, Predecessor::None, now)
+            .with_earlier_terms(earlier_terms(data_dir.terms()));
         let restored = (!found.had_election)
             .then(|| data_dir.restore(&mut ledger, found.last_epoch, now))
             .flatten();
         if restored.is_none() {
             log_outstanding(outstanding, now);
+            if outstanding.is_assumed {
+                parts.earlier_leases.note_unknown();
+            }
         }
-        let election = Alone::new(found, restored, epoch, address, longest, now);
+        let terms = data_dir.terms().to_vec();
+        let election = Alone::new(found, restored, epoch, address, assumed, terms, now);
         // Durable before the first response. The bound comes first: the epoch says that it is that
         // of a server without an election.
         let (bound, longest) = election.term().bound;
         data_dir.write_first_bound(bound, longest)?;
-        data_dir.record_epoch(node, epoch, None)?;
+        data_dir.record_epoch(node, epoch, None, Some(longest))?;
         data_dir.remove_ledger();
-        let ledger = restored.map(|_| ledger);
+        let ledger = restored.map(|until| (ledger, until));
         let mut driver = Driver::new(election, Disk::new(data_dir), Arc::new(parts), ledger);
         driver.start();
         Ok((
@@ -107,7 +114,7 @@ impl Mastership {
         let ElectionSettings { prefix, ttl } = election;
         let data_dir = Arc::clone(&parts.data_dir);
         let found = data_dir.found(is_first);
-        let had_election = data_dir.election() == Some(&*prefix);
+        let had_election = data_dir.election().as_deref() == Some(&*prefix);
         let was_alone = found.last_epoch.is_some() && !found.had_election;
         let now = clock::now();
         // The bound stays that of the time without an election.
@@ -115,13 +122,17 @@ impl Mastership {
             had_election: false,
             ..found
         };
+        let assumed = parts.earlier_leases.at_least(document.longest_lease());
         // Of an election by another prefix nothing is known but that there were servers.
         let had_other_election = found.had_election && !had_election;
-        let earlier_leases = bound
-            .outstanding(document.longest_lease(), now)
+        let outstanding = bound.outstanding(assumed, now);
+        let earlier_leases = outstanding
             .until
             .filter(|until| now < *until)
             .filter(|_| was_alone || had_other_election || data_dir.has_bound());
+        if earlier_leases.is_some() && outstanding.is_assumed {
+            parts.earlier_leases.note_unknown();
+        }
         if earlier_leases.is_none() && data_dir.has_bound() {
             // After a reboot its clock would mean nothing any more.
             data_dir.remove_bound();
@@ -132,7 +143,7 @@ impl Mastership {
             node,
             prefix: prefix.clone(),
         };
-        record.write(&data_dir, last_epoch.unwrap_or(Epoch::ZERO))?;
+        record.write(&data_dir, last_epoch.unwrap_or(Epoch::ZERO), found.longest)?;
         let options = EtcdOptions {
             node: record.node.clone(),
             ttl,
@@ -146,6 +157,8 @@ impl Mastership {
                 .filter(|_| had_election || was_alone)
                 .map(|epoch| (epoch, had_election)),
             earlier_leases,
+            longest: found.longest,
+            terms: data_dir.terms().to_vec(),
             is_first,
             prefix,
         };
@@ -198,7 +211,7 @@ pub(crate) async fn node_name(
     given: Option<NodeId>,
     data_dir: &DataDir,
 ) -> Result<NodeId, OtherNode> {
-    let wanted = given.clone().or_else(|| data_dir.node().cloned());
+    let wanted = given.clone().or_else(|| data_dir.node());
     let wanted = wanted.unwrap_or_else(random_node);
     let key = format!("{prefix}/node");
     let txn = Txn {
@@ -237,15 +250,15 @@ pub(crate) async fn node_name(
             Ok(_) => "unexpected reply".to_owned(),
             Err(error) => error.to_string(),
         };
-        if data_dir.election() == Some(prefix)
+        if data_dir.election().as_deref() == Some(prefix)
             && let Some(node) = data_dir.node()
         {
-            if given.as_ref().is_some_and(|it| it != node) {
-                let (stored, prefix) = (node.clone(), prefix.to_owned());
+            if given.as_ref().is_some_and(|it| *it != node) {
+                let (stored, prefix) = (node, prefix.to_owned());
                 return Err(OtherNode { stored, prefix });
             }
             tracing::warn!(error, "etcd does not answer; starting as a standby");
-            return Ok(node.clone());
+            return Ok(node);
         }
         if attempt.is_multiple_of(LOG_INTERVAL) {
             tracing::warn!(error, "waiting for etcd to learn the name of the node");

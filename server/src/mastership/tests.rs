@@ -15,8 +15,8 @@ use crate::{
     document::ActiveDocument,
     durability::{DataDir, DataDirLock, FoundOnDisk},
     election::View,
-    leasing::SharedLedger,
-    ledger::{Grant, UnmatchedPolicy},
+    leasing::{NotGranted, SharedLedger},
+    ledger::{Grant, Ledger, UnmatchedPolicy},
     reign::BoundWrites,
     util::{clock, testing::Log},
 };
@@ -31,6 +31,7 @@ resources:
 /// A server without HTTP. It stops without a resignation when it is dropped.
 struct Running {
     ledger: Arc<SharedLedger>,
+    earlier_leases: Arc<EarlierLeaseLength>,
     data_dir: Arc<DataDir>,
     _lock: DataDirLock,
     _resign: oneshot::Sender<Resignation>,
@@ -38,13 +39,19 @@ struct Running {
 }
 
 fn start(home: &Path) -> Running {
+    start_with(home, DOCUMENT)
+}
+
+fn start_with(home: &Path, document: &str) -> Running {
     let (data_dir, lock) = DataDir::open(home.join("data")).unwrap();
     let data_dir = Arc::new(data_dir);
-    let document = Arc::new(Document::parse(DOCUMENT).unwrap());
+    let document = Arc::new(Document::parse(document).unwrap());
     let ledger = Arc::new(SharedLedger::new(usize::MAX));
     let active = ActiveDocument::new(Arc::clone(&ledger), Arc::clone(&document));
+    let earlier_leases = Arc::new(EarlierLeaseLength::default());
     let parts = Parts {
         has_parent: false,
+        earlier_leases: Arc::clone(&earlier_leases),
         ledger: Arc::clone(&ledger),
         document: Arc::new(active),
         max_leases: 10,
@@ -69,6 +76,7 @@ fn start(home: &Path) -> Running {
     task.spawn(mastership.run(resignation));
     Running {
         ledger,
+        earlier_leases,
         data_dir,
         _lock: lock,
         _resign: resign,
@@ -216,4 +224,129 @@ async fn successful_and_failed_writes_are_counted() {
         failed,
     } = server.ledger.bound_writes();
     assert!(later == written && failed > 0, "{later} {failed}");
+}
+
+/// Leases a resource through all that a request passes.
+async fn grant(server: &Running, resource: &str) -> Result<f64, NotGranted> {
+    let request =
+        format!(r#"{{"client_id":"c","resources":[{{"resource_id":"{resource}","wants":5}}]}}"#);
+    let request: CapacityRequest = serde_json::from_str(&request).unwrap();
+    let decide = |ledger: &mut Ledger, _, now| ledger.refresh_client(&request, now);
+    let granted = server.ledger.grant(1, decide).await?;
+    Ok(granted.grants[0].lease_length.get())
+}
+
+fn identity(home: &Path) -> serde_json::Value {
+    let text = std::fs::read(home.join("data/identity.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+const BRIEF: &str = "
+resources: [{identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 10, refresh_interval: 1}}]
+";
+
+#[tokio::test]
+async fn lost_bound_is_learned_for_the_longest_lease_that_was_granted() {
+    let home = TempDir::new().unwrap();
+    let server = start(home.path());
+    assert_eq!(grant(&server, "long").await.unwrap(), 3600.0);
+    assert_eq!(
+        identity(home.path())["longest_booking_nanos"],
+        3_780_000_000_000_u64
+    );
+    drop(server);
+    std::fs::remove_file(home.path().join("data/bound")).unwrap();
+
+    let before = clock::now();
+    let next = start_with(home.path(), BRIEF);
+    let until = next.ledger.learning_until();
+    assert!(until >= before.after_seconds(3780.0), "{until:?}");
+    assert_eq!(next.earlier_leases.assumed(), 0);
+    drop(next);
+
+    // The bound of a machine that has restarted proves it, too.
+    FoundOnDisk::of_other_boot(&home.path().join("data"), 3_780_000_000_000);
+    let before = clock::now();
+    let next = start_with(home.path(), BRIEF);
+    assert!(next.ledger.learning_until() >= before.after_seconds(3780.0));
+}
+
+#[tokio::test]
+async fn longest_lease_shrinks_once_its_leases_have_ended() {
+    let home = TempDir::new().unwrap();
+    let server = start(home.path());
+    grant(&server, "long").await.unwrap();
+    grant(&server, "brief").await.unwrap();
+    server
+        .ledger
+        .with(|ledger, _| ledger.reconfigure(Arc::new(Document::parse(BRIEF).unwrap())))
+        .unwrap();
+    grant(&server, "brief").await.unwrap();
+    let longest = |home: &TempDir| {
+        identity(home.path())["longest_booking_nanos"]
+            .as_u64()
+            .unwrap()
+    };
+    assert_eq!(longest(&home), 3_780_000_000_000, "never within a reign");
+    drop(server);
+    // The last lease has ended.
+    FoundOnDisk::of_other_boot(&home.path().join("data"), 0);
+    drop(start_with(home.path(), BRIEF));
+    assert_eq!(longest(&home), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_longer_than_before_waits_for_a_writable_directory() {
+    let home = TempDir::new().unwrap();
+    let server = start(home.path());
+    assert_eq!(grant(&server, "db").await.unwrap(), 60.0);
+    // A directory in place of the new file stands for a full disk: the bound is written in place.
+    let block = home.path().join("data/identity.new");
+    std::fs::create_dir(&block).unwrap();
+    let long = grant(&server, "long").await.unwrap();
+    assert!((long - 60.0).abs() < 1e-6, "{long}");
+    assert!(server.ledger.bound_writes().failed > 0);
+    assert_eq!(grant(&server, "db").await.unwrap(), 60.0);
+
+    std::fs::remove_dir(&block).unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(grant(&server, "long").await.unwrap(), 3600.0);
+}
+
+fn terms(home: &Path) -> serde_json::Value {
+    let text = std::fs::read(home.join("data/terms.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_in_a_new_unit_waits_for_a_writable_directory() {
+    const PER_MINUTE: &str = "
+resources:
+  - {identifier_glob: db, capacity: 6000, per: 60, algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}
+  - {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}
+";
+    let home = TempDir::new().unwrap();
+    let server = start(home.path());
+    assert_eq!(grant(&server, "db").await.unwrap(), 60.0);
+    let first = terms(home.path());
+    assert_eq!(first["generations"][0][2]["per"], 1.0);
+
+    let block = home.path().join("data/terms.new");
+    std::fs::create_dir(&block).unwrap();
+    let document = Arc::new(Document::parse(PER_MINUTE).unwrap());
+    server
+        .ledger
+        .with(|ledger, _| ledger.reconfigure(document))
+        .unwrap();
+    assert_eq!(grant(&server, "db").await, Err(NotGranted::NotDurable));
+    assert_eq!(grant(&server, "other").await.unwrap(), 60.0);
+    assert_eq!(terms(home.path()), first);
+
+    std::fs::remove_dir(&block).unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(grant(&server, "db").await.unwrap(), 60.0);
+    let both = terms(home.path());
+    let generations = both["generations"].as_array().unwrap();
+    assert_eq!(generations.len(), 2, "{both}");
+    assert_eq!(generations[1][0]["per"], 60.0);
 }

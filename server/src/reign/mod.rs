@@ -4,12 +4,17 @@
 //! deadline, and no lease is reported beyond its [bound](DurableBound).
 
 mod bound;
+mod terms;
 
 use std::sync::Arc;
 
 use doorman_openapi::{Epoch, Moment};
 
-pub use self::bound::{BoundWrites, DueBound, DurableBound};
+pub(crate) use self::terms::earlier_terms;
+pub use self::{
+    bound::{BoundWrites, DueBound, DurableBound, NeededBound, WrittenBound},
+    terms::{DueTerms, DurableTerms, TermsGeneration},
+};
 use crate::ledger::Ledger;
 
 /// The epoch of a master, its ledger, the time until which it is master, and the bound of its
@@ -26,11 +31,21 @@ impl Reign {
     /// Begins a reign that ends at `deadline`, unless it is extended.
     #[must_use]
     pub fn new(epoch: Epoch, deadline: Moment, ledger: Ledger, bound: Arc<DurableBound>) -> Self {
-        Self {
+        let mut reign = Self {
             epoch,
             deadline,
             ledger,
             bound,
+        };
+        reign.note_terms();
+        reign
+    }
+
+    /// Requires that new terms of the ledger become durable, before a lease under them is reported.
+    /// To be called after each change of the ledger.
+    pub fn note_terms(&mut self) {
+        if let Some(terms) = self.ledger.take_granting_terms() {
+            self.bound.note_terms(terms);
         }
     }
 

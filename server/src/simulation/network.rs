@@ -1,9 +1,8 @@
 //! Messages between processes, and a network that loses, delays, duplicates and reorders them.
 
 use crate::{
-    election::{CallId, Handover},
+    election::{CallId, DiskCall, Handover},
     etcd::{EtcdCall, EtcdReply},
-    reign::DueBound,
 };
 use doorman_openapi::{
     CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId,
@@ -139,10 +138,10 @@ pub(super) enum Message {
         last: Epoch,
     },
     /// A write to the own disk ends.
-    WriteBound {
+    WriteDisk {
         candidate: Candidate,
         id: CallId,
-        due: DueBound,
+        call: DiskCall,
     },
 }
 

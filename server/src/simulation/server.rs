@@ -10,9 +10,10 @@ use std::{collections::HashMap, sync::Arc};
 use crate::{
     election::{Election, View},
     ledger::{
-        Grant, Ledger, PageQuery, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy,
+        Grant, KnownTerms, Ledger, PageQuery, PollHolder, PollTicket, Predecessor, Settings,
+        UnmatchedPolicy,
     },
-    reign::{DurableBound, Reign},
+    reign::{DurableBound, NeededBound, Reign},
 };
 use doorman_config::Document;
 use doorman_openapi::{
@@ -115,8 +116,7 @@ struct Waiting {
     call: Call,
     granted: Granted,
     handled: Moment,
-    /// It needs this bound.
-    ends: Moment,
+    needed: Option<NeededBound>,
     bound: Arc<DurableBound>,
     /// Its leases are shortened then.
     until: Moment,
@@ -157,8 +157,8 @@ pub(super) struct Server {
     pending: Vec<PendingRequest>,
     actions: Vec<Action>,
     fetching: Option<Fetching>,
-    /// For the next reign.
-    fetched: Option<Ledger>,
+    /// For the next reign, with the end of its latest lease.
+    fetched: Option<(Ledger, Moment)>,
     /// The reign that it offers to the next master after a resignation.
     offered: Option<Reign>,
     /// Authorizes the next master.
@@ -513,6 +513,7 @@ impl Server {
     /// The ledger before the deadline of the reign, and the polls.
     fn serving(&mut self, now: Moment) -> Option<(&mut Ledger, &mut Polls)> {
         let Mastership { reign, polls, .. } = self.mastership.as_mut()?;
+        reign.note_terms();
         Some((reign.ledger(now)?, polls))
     }
 
@@ -572,20 +573,22 @@ impl Server {
         let bound = self.mastership.as_ref()?.reign.bound();
         let uncovered = match without {
             Some(Rule::StatedWithinBound) if is_statement(request) => None,
-            _ => bound.require(&grants, now),
+            _ => bound.require(&grants),
         };
+        let has_terms = has_terms(bound, &grants);
         let granted = Granted {
             node,
             epoch,
             level,
             grants,
         };
-        if let Some(ends) = uncovered.filter(|_| without != Some(Rule::Bound)) {
+        let needed = uncovered.filter(|_| without != Some(Rule::Bound));
+        if needed.is_some() || !has_terms {
             self.waiting.push(Waiting {
                 call,
                 granted,
                 handled: now,
-                ends,
+                needed,
                 bound: Arc::clone(bound),
                 until: now.after_seconds(PATIENCE),
             });
@@ -596,10 +599,19 @@ impl Server {
 
     /// Responds where the bound covers the leases or was waited for long enough.
     fn respond_to_waiting(&mut self, now: Moment) {
-        let is_over = |it: &mut Waiting| it.ends <= it.bound.get() || it.until <= now;
+        let is_over = |it: &mut Waiting| {
+            let is_covered = it.needed.is_none_or(|needed| it.bound.covers(&needed));
+            it.until <= now || is_covered && has_terms(&it.bound, &it.granted.grants)
+        };
         for waiting in self.waiting.extract_if(.., is_over) {
             let Granted { grants, .. } = waiting.granted;
-            let decided = match waiting.bound.shorten(grants, waiting.handled) {
+            let terms = waiting.bound.terms().map(|it| it.known(&grants));
+            let grants = match waiting.needed {
+                _ if terms == Some(KnownTerms::Nothing) => None,
+                Some(_) => waiting.bound.shorten(grants, waiting.handled),
+                None => Some(grants),
+            };
+            let decided = match grants {
                 Some(grants) => Ok(Granted {
                     grants,
                     ..waiting.granted
@@ -618,4 +630,9 @@ fn is_statement(request: &LeaseRequest) -> bool {
         LeaseRequest::Client(_) => false,
         LeaseRequest::Node(request) => request.resources.iter().any(|it| it.has.is_none()),
     }
+}
+
+fn has_terms(bound: &DurableBound, granted: &[Grant]) -> bool {
+    let known = bound.terms().map(|terms| terms.known(granted));
+    known.is_none_or(|known| known == KnownTerms::All)
 }

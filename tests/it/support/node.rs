@@ -125,6 +125,17 @@ impl Node {
         *process = Some(started);
     }
 
+    /// Starts a server without etcd, on its data directory.
+    pub(crate) fn start_alone(&mut self, server: usize) {
+        let args = &mut self.servers[server].args;
+        for flag in ["--etcd-endpoints", "--election-ttl"] {
+            if let Some(at) = args.iter().position(|it| it == flag) {
+                args.drain(at..at + 2);
+            }
+        }
+        self.start_server(server);
+    }
+
     /// Sends SIGKILL.
     pub(crate) fn kill(&mut self, server: usize) {
         self.take(server).kill();

@@ -1,6 +1,10 @@
-use doorman_openapi::Seconds;
+use doorman_openapi::{Capacity, Seconds, Unit};
 
-use super::*;
+use super::{terms::TERMS_PART, *};
+use crate::{
+    ledger::{EarlierTemplate, Predecessor},
+    reign::{DueTerms, earlier_terms},
+};
 
 const START: Moment = Moment::from_nanos(1_000_000_000_000);
 const UNIX: u64 = 1_795_000_000;
@@ -17,6 +21,8 @@ fn options() -> EtcdOptions {
         had_election: false,
         stored_ledger: None,
         earlier_leases: None,
+        longest: None,
+        terms: Vec::new(),
         is_first: true,
     }
 }
@@ -306,10 +312,10 @@ fn lost_data_is_learned_until_a_bound_is_written() {
     let results = vec![Vec::new(), Vec::new(), marker, Vec::new()];
     script.reply(is_txn, txn(true, 10, results));
     script.outwait_forgotten_master();
-    let term = *script.begun().unwrap();
+    let term = script.begun().unwrap().clone();
     assert_eq!(term.learn, LONGEST);
 
-    let bound = term.new_bound(Seconds::saturating(60.0), script.now);
+    let bound = term.new_bound(Seconds::saturating(60.0), None, script.now);
     let due = bound.due().unwrap();
     assert!(due.until >= script.now.after_seconds(63.0), "{due:?}");
     script.handle(Event::BoundDue(due));
@@ -456,8 +462,11 @@ fn bound_counts_from_the_sending_of_its_lease() {
     script.pass(0.2);
     let result = Some(txn(true, 11, vec![Vec::new()]));
     script.handle(Event::Reply { call, result });
-    let until = sent.after_seconds(70.0 / 1.05);
-    assert!(script.effects.contains(&Effect::BoundWritten(until)));
+    let written = WrittenBound {
+        until: sent.after_seconds(70.0 / 1.05),
+        longest: 0,
+    };
+    assert!(script.effects.contains(&Effect::BoundWritten(written)));
 
     // The next one renews the same lease.
     script.handle(Event::BoundDue(due(&script, 66.0)));
@@ -610,4 +619,286 @@ fn server_that_was_alone_restores_its_ledger_or_learns_its_bound() {
     script.win(None, &[], None);
     script.fetch_ledger();
     assert!(script.begun().unwrap().inherits);
+}
+
+/// Executes the write of a bound. Returns the operations of its transaction.
+fn write_bound(script: &mut Script, id: i64) -> Vec<Op> {
+    let (call, grant) = script.take(is_grant);
+    let EtcdCall::GrantLease { ttl } = grant else {
+        panic!()
+    };
+    let lease = LeaseId(id);
+    let result = Some(EtcdReply::LeaseGranted { lease, ttl });
+    script.handle(Event::Reply { call, result });
+    let (call, EtcdCall::Txn(put)) = script.take(is_txn) else {
+        panic!()
+    };
+    let result = Some(txn(true, 11, vec![Vec::new(); put.success.len()]));
+    script.handle(Event::Reply { call, result });
+    put.success
+}
+
+fn put(key: &str) -> Op {
+    Op::Put {
+        key: key.to_owned(),
+        value: Vec::new(),
+        lease: None,
+    }
+}
+
+#[test]
+fn longer_lease_is_stored_before_it_is_reported() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    let due = |script: &Script, longest| DueBound {
+        longest: longest * SECOND,
+        ..due(script, 66.0)
+    };
+    let longest = |script: &Script| {
+        script.effects.iter().rev().find_map(|effect| match effect {
+            Effect::BoundWritten(written) => Some(written.longest / SECOND),
+            _ => None,
+        })
+    };
+    script.handle(Event::BoundDue(due(&script, 63)));
+    let written = write_bound(&mut script, 2);
+    let key = |seconds: u64| format!("p/longest/{UNIX}/{}", seconds * SECOND);
+    assert!(written.contains(&put(&key(63))), "{written:?}");
+    assert_eq!(longest(&script), Some(63));
+
+    // The lease of the bound lasts long enough, but nothing says how long leases are.
+    script.handle(Event::BoundDue(due(&script, 65)));
+    let written = write_bound(&mut script, 3);
+    assert!(written.contains(&put(&key(65))), "{written:?}");
+    assert_eq!(longest(&script), Some(65));
+    script.handle(Event::BoundDue(due(&script, 65)));
+    script.take(|call| *call == EtcdCall::KeepAlive(LeaseId(3)));
+    // Others hear of it.
+    assert_eq!(script.election.view().longest, Some(65 * SECOND));
+}
+
+#[test]
+fn longest_lease_of_earlier_reigns_goes_with_the_first_of_this_one() {
+    let mut script = Script::new(options());
+    script.pass(0.0);
+    script.find_no_master(Some(UNIX - 9));
+    script.reply(is_grant, granted(1));
+    let old = format!("p/longest/{}/630000000000", UNIX - 9);
+    let mut results = vec![Vec::new(); 7];
+    results[2] = vec![kv("p/leases/1/7", b"", Some(7))];
+    results[5] = vec![kv(&old, b"", None)];
+    script.reply(is_txn, txn(true, 10, results));
+    script.reply(is_time_to_live, EtcdReply::TimeLeft(Some(99)));
+    let term = script.begun().unwrap().clone();
+    assert_eq!(term.longest, Some(630_000_000_000));
+    // What is left of the earlier leases is all that counts from now on, or their length.
+    let due = |term: &Term| {
+        let bound = term.new_bound(Seconds::saturating(10.0), None, script.now);
+        bound.require_until(script.now.after_seconds(10.5));
+        bound.due().unwrap()
+    };
+    let shorter = Term {
+        longest: Some(63_000_000_000),
+        ..term.clone()
+    };
+    assert_eq!(due(&shorter).longest, 63_000_000_000);
+    let due = due(&term);
+    assert_eq!(due.longest, 105_000_000_000);
+    script.handle(Event::BoundDue(due));
+    let written = write_bound(&mut script, 2);
+    assert!(written.contains(&Op::Delete(old)), "{written:?}");
+}
+
+#[test]
+fn standby_remembers_the_longest_lease_when_etcd_loses_it() {
+    let mut script = Script::new(EtcdOptions {
+        is_first: false,
+        ..options()
+    });
+    script.pass(0.0);
+    let record = Record {
+        server_id: "b".to_owned(),
+        address: "http://b".to_owned(),
+        epoch: epoch(UNIX),
+        instance: 2,
+    };
+    let master = kv("p/master", &serde_json::to_vec(&record).unwrap(), Some(9));
+    let longest = kv("p/longest/1/630000000000", b"", None);
+    let results = vec![vec![master], Vec::new(), Vec::new(), vec![longest]];
+    script.reply(is_poll, txn(true, 9, results));
+    assert_eq!(script.election.view().longest, Some(630_000_000_000));
+
+    script.pass(0.3);
+    script.find_no_master(None);
+    script.reply(is_grant, granted(1));
+    let (call, EtcdCall::Txn(campaign)) = script.take(is_txn) else {
+        panic!()
+    };
+    // The next master may remember less.
+    let key = format!("p/longest/{}/630000000000", UNIX + 1);
+    assert!(campaign.success.contains(&put(&key)), "{campaign:?}");
+    let result = Some(txn(true, 10, vec![Vec::new(); 9]));
+    script.handle(Event::Reply { call, result });
+    script.outwait_forgotten_master();
+    let term = script.begun().unwrap();
+    assert!(!term.is_longest_unknown());
+    let learns = term.predecessor(Seconds::saturating(10.0), script.now);
+    assert_eq!(learns, Predecessor::Until(script.now.after_seconds(630.0)));
+}
+
+#[test]
+fn unknown_length_of_lost_leases_is_that_of_the_document() {
+    let mut script = Script::new(EtcdOptions {
+        is_first: false,
+        ..options()
+    });
+    script.win(None, &[], None);
+    script.outwait_forgotten_master();
+    let term = script.begun().unwrap();
+    assert!(term.is_longest_unknown());
+    let learns = term.predecessor(Seconds::saturating(10.0), script.now);
+    assert_eq!(learns, Predecessor::Until(script.now.after_seconds(10.5)));
+}
+
+fn generation(templates: usize) -> TermsGeneration {
+    let template = |index| EarlierTemplate {
+        identifier_glob: format!("tenant/{index}"),
+        capacity: Capacity::new(10.0).unwrap(),
+        unit: Unit::Rate,
+        per: Seconds::new(60.0).unwrap(),
+        is_divided: true,
+    };
+    (0..templates).map(template).collect()
+}
+
+#[test]
+fn terms_are_written_in_parts_and_found_by_the_next_master() {
+    let due = |version, templates| DueTerms {
+        version,
+        generations: vec![generation(templates), generation(1)],
+    };
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    let mut stored = BTreeMap::new();
+    for (version, templates) in [(1, 10), (2, 10_000)] {
+        script.handle(Event::TermsDue(due(version, templates)));
+        // Only one at a time.
+        script.handle(Event::TermsDue(due(9, 1)));
+        while let Some(at) = script.open.iter().position(|(_, call)| is_txn(call)) {
+            let written = Effect::TermsWritten(due(version, templates));
+            assert!(!script.effects.contains(&written));
+            let (call, EtcdCall::Txn(put)) = script.open.remove(at) else {
+                panic!()
+            };
+            let [Compare::Created { revision: 10, .. }] = &put.compare[..] else {
+                panic!("{put:?}")
+            };
+            for op in put.success {
+                match op {
+                    Op::Put { key, value, .. } if key == "p/terms/newest" => {
+                        assert_eq!(value, format!("{UNIX}/{version}").into_bytes());
+                    }
+                    Op::Put { key, value, .. } => {
+                        assert!(value.len() <= TERMS_PART);
+                        stored.insert(key, value);
+                    }
+                    Op::DeletePrefix(prefix) => stored.retain(|key, _| !key.starts_with(&prefix)),
+                    other => panic!("{other:?}"),
+                }
+            }
+            let result = Some(txn(true, 11, vec![Vec::new(); 2]));
+            script.handle(Event::Reply { call, result });
+        }
+        let written = Effect::TermsWritten(due(version, templates));
+        assert!(script.effects.contains(&written));
+    }
+    assert!(
+        stored
+            .keys()
+            .all(|key| key.starts_with(&format!("p/terms/{UNIX}/2/")))
+    );
+    assert!(stored.len() > 1);
+
+    // The first version is executed again, late, and a third one is incomplete.
+    let mut keys: Vec<_> = stored
+        .iter()
+        .map(|(key, value)| kv(key, value, None))
+        .collect();
+    keys.push(kv(&format!("p/terms/{UNIX}/1/0/1"), b"[]", None));
+    keys.push(kv(&format!("p/terms/{UNIX}/3/0/2"), b"[", None));
+    let mut next = Script::new(options());
+    next.pass(0.0);
+    next.find_no_master(Some(UNIX));
+    next.reply(is_grant, granted(1));
+    let mut results = vec![Vec::new(); 7];
+    results[6] = keys;
+    next.reply(is_txn, txn(true, 10, results));
+    assert_eq!(next.begun().unwrap().terms, due(2, 10_000).generations);
+
+    // Its own terms replace them.
+    next.handle(Event::TermsDue(due(1, 1)));
+    let (_, EtcdCall::Txn(put)) = next.take(is_txn) else {
+        panic!()
+    };
+    let deleted = put.success.iter().filter_map(|op| match op {
+        Op::DeletePrefix(prefix) => Some(prefix.clone()),
+        _ => None,
+    });
+    let old = [1, 2, 3].map(|version| format!("p/terms/{UNIX}/{version}/"));
+    assert_eq!(deleted.collect::<Vec<_>>(), old);
+}
+
+#[test]
+fn failed_write_of_terms_is_repeated() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    let due = || DueTerms {
+        version: 1,
+        generations: vec![generation(1)],
+    };
+    script.handle(Event::TermsDue(due()));
+    script.fail(is_txn);
+    assert!(script.effects.contains(&Effect::TermsFailed));
+    script.handle(Event::TermsDue(due()));
+    assert!(!script.open.iter().any(|(_, call)| is_txn(call)));
+    script.pass(0.3);
+    script.handle(Event::TermsDue(due()));
+    script.reply(is_txn, txn(true, 11, vec![Vec::new()]));
+    assert!(script.effects.contains(&Effect::TermsWritten(due())));
+}
+
+#[test]
+fn standby_remembers_the_terms_when_etcd_loses_them() {
+    let mut script = Script::new(EtcdOptions {
+        is_first: false,
+        ..options()
+    });
+    script.pass(0.0);
+    let version = kv("p/terms/newest", b"7/1", None);
+    let poll = |version: &KeyValue| {
+        let mut results = vec![Vec::new(); 5];
+        results[4] = vec![version.clone()];
+        txn(true, 9, results)
+    };
+    let reads_terms = |call: &EtcdCall| {
+        let prefix = Op::GetPrefix("p/terms/".to_owned());
+        matches!(call, EtcdCall::Txn(txn) if txn.success == [prefix])
+    };
+    script.reply(is_poll, poll(&version));
+    let heard = vec![generation(2)];
+    let text = serde_json::to_vec(&earlier_terms(&heard)).unwrap();
+    let found = vec![kv("p/terms/7/1/0/1", &text, None), version.clone()];
+    script.reply(reads_terms, txn(true, 9, vec![found]));
+    assert!(script.effects.contains(&Effect::TermsHeard(heard.clone())));
+
+    // etcd is empty now: the campaign finds neither leases nor terms.
+    script.reply(is_grant, granted(1));
+    script.reply(is_txn, txn(true, 10, vec![Vec::new(); 8]));
+    script.outwait_forgotten_master();
+    let term = script.begun().unwrap();
+    assert_eq!((&term.terms, &term.other_terms), (&Vec::new(), &heard));
+    let bound = term.new_bound(Seconds::saturating(60.0), None, script.now);
+    let due = bound.terms().unwrap().due(script.now).unwrap();
+    assert_eq!(due.generations, heard);
 }

@@ -13,7 +13,7 @@ use prometheus_client::{
 };
 
 use crate::{
-    http::error::ApiError,
+    http::{error::ApiError, state::ServerInfo},
     leasing::{LedgerUnavailable, SharedLedger},
     ledger::{LedgerStats, Survey},
     observe::metrics::counters,
@@ -78,9 +78,9 @@ impl LedgerMetrics {
         Ok(read)
     }
 
-    pub(super) fn register(&self, registry: &mut Registry, assumed_first_start: bool) {
+    pub(super) fn register(&self, registry: &mut Registry, server: &ServerInfo) {
         self.register_totals(registry);
-        self.register_exceptions(registry, assumed_first_start);
+        self.register_exceptions(registry, server);
         self.register_resources(registry);
     }
 
@@ -127,7 +127,7 @@ impl LedgerMetrics {
     }
 
     /// The only cases in which holders together may use more than the capacity.
-    fn register_exceptions(&self, registry: &mut Registry, assumed_first_start: bool) {
+    fn register_exceptions(&self, registry: &mut Registry, server: &ServerInfo) {
         let LedgerStats {
             resources: _,
             leases: _,
@@ -146,13 +146,14 @@ impl LedgerMetrics {
             [
                 ("cut", decisions_during_cut),
                 ("excess_claim", excess_claims),
-                ("first_start", u64::from(assumed_first_start)),
+                ("first_start", u64::from(server.assumed_first_start)),
                 ("no_algorithm", no_algorithm_grants),
                 ("outlived", overused),
                 ("shared_bucket", shared_bucket_grants),
                 ("short_learning", short_learning),
                 ("static", static_grants),
                 ("suppression", suppression_grants),
+                ("unknown_longest", server.earlier_leases.assumed()),
             ],
         );
         registry.register(
@@ -162,7 +163,8 @@ impl LedgerMetrics {
              empty data directory that was assumed new (first_start), grants of resources that are \
              not divided (no_algorithm, shared_bucket, static, suppression), operations that \
              outlive their lease (outlived), resources whose learning mode is shorter than their \
-             leases (short_learning)",
+             leases (short_learning), reigns that assumed no earlier lease to be longer than those \
+             of the document (unknown_longest)",
             exceptions,
         );
     }

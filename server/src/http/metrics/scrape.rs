@@ -50,7 +50,7 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
     app.requests.register(&mut registry);
     app.connections.register(&mut registry);
     if let Some(ledger) = ledger {
-        ledger.register(&mut registry, app.server.assumed_first_start);
+        ledger.register(&mut registry, &app.server);
     }
     register_document(&mut registry, &app.document, &app.editor);
     if let Some(tls) = &app.tls {
@@ -76,6 +76,13 @@ fn register_bound(registry: &mut Registry, ledger: &SharedLedger) {
         "bound_writes",
         "Writes of the bound on lease expiry, by outcome; while they fail, leases shorten, then \
          expire",
+        counters("outcome", [("written", written), ("failed", failed)]),
+    );
+    let BoundWrites { written, failed } = ledger.terms_writes();
+    registry.register(
+        "terms_writes",
+        "Writes of the terms under which leases are granted, by outcome; while they fail, no \
+         leases are granted in new units",
         counters("outcome", [("written", written), ("failed", failed)]),
     );
 }

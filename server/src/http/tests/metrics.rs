@@ -117,6 +117,8 @@ async fn scrape_has_requests_and_leases() {
         (r#"handovers_total{outcome="unreachable"}"#, 0.0),
         (r#"handovers_total{outcome="stalled"}"#, 0.0),
         (r#"handovers_total{outcome="broken"}"#, 0.0),
+        (r#"terms_writes_total{outcome="written"}"#, 0.0),
+        (r#"terms_writes_total{outcome="failed"}"#, 0.0),
         ("connections", 0.0),
         ("connections_most", 0.0),
         ("connections_gave_way_total", 0.0),
@@ -220,11 +222,12 @@ async fn every_safety_exception_is_counted() {
             "short_learning",
             "static",
             "suppression",
+            "unknown_longest",
         ]
         .map(of);
         (counts, samples["doorman_resources_over_capacity"])
     };
-    assert_eq!(exceptions().await, ([0.0; 9], 0.0));
+    assert_eq!(exceptions().await, ([0.0; 10], 0.0));
 
     ask(&router, "db", 50.0).await;
     let document = |text: &str| Arc::new(Document::parse(text).unwrap());
@@ -254,7 +257,7 @@ async fn every_safety_exception_is_counted() {
     }
     assert_eq!(
         exceptions().await,
-        ([1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0], 1.0)
+        ([1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0], 1.0)
     );
 }
 

@@ -91,14 +91,16 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
         advertise: "http://127.0.0.1:7300".to_owned(),
         config_source: "built-in".to_owned(),
         assumed_first_start: false,
+        earlier_leases: Arc::default(),
         started: clock::now(),
     };
-    let bound = Arc::new(DurableBound::new(bound, 0));
+    let bound = Arc::new(DurableBound::new(bound, u64::MAX));
     let ledger = Arc::new(SharedLedger::new(usize::MAX));
     ledger.begin(Reign::new(epoch, Moment::NEVER, core, bound));
     let view = View {
         address: Some(server.advertise.clone()),
         epoch: Some(epoch),
+        longest: None,
     };
     let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), document));
     AppState::from(AppParts {
@@ -134,7 +136,7 @@ fn node_app() -> (AppState, Arc<ParentNode>) {
         server.parent = Some(Arc::clone(&parent));
         let document = Arc::new(Document::built_in());
         let ledger = Ledger::new(document, SETTINGS, clock::now()).of_parent();
-        let bound = Arc::new(DurableBound::new(Moment::NEVER, 0));
+        let bound = Arc::new(DurableBound::new(Moment::NEVER, u64::MAX));
         let epoch = Epoch::new(7).unwrap();
         parts
             .ledger

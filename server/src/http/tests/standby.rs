@@ -15,6 +15,7 @@ fn standby(master: Option<&str>) -> AppState {
     let view = View {
         address: master.map(str::to_owned),
         epoch: Some(Epoch::new(9).unwrap()),
+        longest: None,
     };
     app.with(|parts| parts.master = watch::channel(view).1)
 }
@@ -107,7 +108,7 @@ async fn no_request_is_granted_after_the_deadline() {
     let epoch = Epoch::new(8).unwrap();
     let deadline = clock::now().after_seconds(4.75);
     let ledger = app.ledger.end().unwrap().into_ledger();
-    let bound = Arc::new(DurableBound::new(Moment::NEVER, 0));
+    let bound = Arc::new(DurableBound::new(Moment::NEVER, u64::MAX));
     app.ledger.begin(Reign::new(epoch, deadline, ledger, bound));
     let router = crate::http::router(app.clone());
     assert_eq!(post(&router, "/v1/capacity", LEASE).await.status, 200);

@@ -59,7 +59,7 @@ async fn get_discovery(
     State(master): State<watch::Receiver<View>>,
     NoQuery: NoQuery,
 ) -> Json<Discovery> {
-    let View { address, epoch } = master.borrow().clone();
+    let View { address, epoch, .. } = master.borrow().clone();
     Json(Discovery {
         is_master: ledger.is_master(),
         mastership: Mastership {
@@ -133,7 +133,7 @@ async fn get_status(
     // The error quotes the document, and the totals tell of others.
     let unrestricted = caller.restrictions().is_unrestricted();
     let stats = stats.filter(|_| unrestricted);
-    let View { address, epoch } = master.borrow().clone();
+    let View { address, epoch, .. } = master.borrow().clone();
     let document = active.get();
     let parent = server.parent.as_ref();
     Ok(Json(Status {

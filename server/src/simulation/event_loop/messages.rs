@@ -186,8 +186,12 @@ impl Simulation {
                 let result = reply.map(CallReply::Etcd);
                 server.handle(ElectionEvent::Reply { call: id, result }, self.time);
             }
-            Message::WriteBound { candidate, id, due } if is_current(candidate) => {
-                server.write_bound(id, due, self.time);
+            Message::WriteDisk {
+                candidate,
+                id,
+                call,
+            } if is_current(candidate) => {
+                server.write_disk(id, call, self.time);
             }
             Message::ReadLedger {
                 candidate,
@@ -277,8 +281,12 @@ impl Simulation {
                     };
                     self.send(from, etcd, message);
                 }
-                Action::WriteBound(id, due) => {
-                    let message = Message::WriteBound { candidate, id, due };
+                Action::WriteDisk(id, call) => {
+                    let message = Message::WriteDisk {
+                        candidate,
+                        id,
+                        call,
+                    };
                     self.use_disk(index, message);
                 }
                 Action::FetchLedger { source, epoch } => match source {

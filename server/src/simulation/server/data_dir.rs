@@ -3,7 +3,7 @@
 use crate::{
     election::FoundBound,
     ledger::{LearningRecord, Ledger, ResourceRecord},
-    reign::Reign,
+    reign::{Reign, TermsGeneration},
 };
 use doorman_openapi::{Epoch, Moment};
 
@@ -11,7 +11,11 @@ use doorman_openapi::{Epoch, Moment};
 pub(super) struct DataDir {
     pub(super) last_epoch: Option<Epoch>,
     pub(super) bound: FoundBound,
+    /// The longest booking of any lease of the node that it has heard of, in nanoseconds.
+    pub(super) longest: Option<u64>,
     pub(super) had_election: bool,
+    /// The terms of leases.
+    pub(super) terms: Vec<TermsGeneration>,
     /// The ledger of a server that shut down cleanly.
     pub(super) ledger: Option<Snapshot>,
 }
@@ -21,7 +25,9 @@ impl Default for DataDir {
         Self {
             last_epoch: None,
             bound: FoundBound::Missing,
+            longest: None,
             had_election: false,
+            terms: Vec::new(),
             ledger: None,
         }
     }

@@ -4,12 +4,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     election::{
-        Alone, CallId, DiskCall, Effect, Election, EndReason, EtcdElection, EtcdOptions, Event,
-        FoundBound, FoundState, Handover, Learn, LedgerSource, Term, Time, next_epoch,
+        Alone, CallId, DiskCall, DiskReply, Effect, Election, EndReason, EtcdElection, EtcdOptions,
+        Event, FoundBound, FoundState, Handover, Learn, LedgerSource, Term, Time, next_epoch,
     },
     etcd::{EtcdCall, EtcdReply},
     ledger::Predecessor,
-    reign::{DueBound, Reign},
+    reign::{DueBound, DueTerms, Reign, WrittenBound},
 };
 use doorman_config::Document;
 use doorman_openapi::{Epoch, Moment};
@@ -50,7 +50,7 @@ pub(super) enum Candidacy {
 /// The reply to a call of either election.
 #[derive(Debug)]
 pub(in crate::simulation) enum CallReply {
-    Disk,
+    Disk(DiskReply),
     Etcd(EtcdReply),
 }
 
@@ -58,7 +58,7 @@ pub(in crate::simulation) enum CallReply {
 #[derive(Debug)]
 pub(in crate::simulation) enum Action {
     Call(CallId, EtcdCall),
-    WriteBound(CallId, DueBound),
+    WriteDisk(CallId, DiskCall),
     /// The ledger of the data directory, or of another server.
     FetchLedger {
         source: LedgerSource,
@@ -98,6 +98,7 @@ impl Server {
         let found = FoundState {
             last_epoch: self.data_dir.last_epoch,
             bound: self.data_dir.bound,
+            longest: self.longest_stored(),
             had_election: self.data_dir.had_election,
             is_first,
         };
@@ -109,10 +110,12 @@ impl Server {
             let left = left.filter(|it| Some(it.epoch) == found.last_epoch);
             let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
             let restored = left.map(|it| it.restore(&mut ledger, now, now));
-            let election = Alone::new(&found, restored, epoch, address, self.longest, now);
+            let (longest, terms) = (self.longest, self.data_dir.terms.clone());
+            let election = Alone::new(&found, restored, epoch, address, longest, terms, now);
             let (ends, longest) = election.term().bound;
             self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
-            self.fetched = restored.map(|_| ledger);
+            self.data_dir.longest = Some(longest);
+            self.fetched = restored.map(|until| (ledger, until));
             self.candidacy = Some(Candidacy::Alone(Box::new(election)));
             return true;
         };
@@ -130,10 +133,18 @@ impl Server {
                 .filter(|_| found.had_election)
                 .map(|it| (it.epoch, true)),
             earlier_leases: None,
+            longest: found.longest,
+            terms: self.data_dir.terms.clone(),
             is_first,
         });
         self.candidacy = Some(Candidacy::Etcd(Box::new(election)));
         true
+    }
+
+    /// The longest booking that the data directory knows of.
+    fn longest_stored(&self) -> Option<u64> {
+        let longest = self.data_dir.longest;
+        longest.filter(|_| self.without != Some(Rule::LongestLease))
     }
 
     /// Seconds of the wall clock.
@@ -152,15 +163,18 @@ impl Server {
         match self.candidacy.take() {
             None => {}
             Some(Candidacy::Alone(mut election)) => {
-                let effects = election.handle(map_reply(event, |_| ()), at);
-                let action = |id, DiskCall(due)| Action::WriteBound(id, due);
-                self.apply(effects, action, now);
+                let event = map_reply(event, |reply| match reply {
+                    CallReply::Disk(reply) => reply,
+                    CallReply::Etcd(_) => unreachable!("it calls no etcd"),
+                });
+                let effects = election.handle(event, at);
+                self.apply(effects, Action::WriteDisk, now);
                 self.candidacy = Some(Candidacy::Alone(election));
             }
             Some(Candidacy::Etcd(mut election)) => {
                 let event = map_reply(event, |reply| match reply {
                     CallReply::Etcd(reply) => reply,
-                    CallReply::Disk => unreachable!("a candidate writes no bound"),
+                    CallReply::Disk(_) => unreachable!("a candidate writes nothing to the disk"),
                 });
                 let extended = self.calls.on_reply(&event, now);
                 if let Some(Extended::Deadline(deadline)) = extended
@@ -173,14 +187,17 @@ impl Server {
                 if let Some(Extended::Bound(until)) = extended
                     && let Some(mastership) = &self.mastership
                 {
-                    mastership.reign.bound().record_written(until);
+                    let longest = 0;
+                    let written = WrittenBound { until, longest };
+                    mastership.reign.bound().record_written(written);
                 }
-                let epoch = election.last_epoch();
+                let (epoch, longest) = (election.last_epoch(), election.view().longest);
                 if self.without == Some(Rule::SelfFencing) && self.epoch() < epoch {
                     self.mastership = None;
                 }
-                if self.data_dir.last_epoch < epoch && self.disk_full_until <= time {
-                    self.data_dir.last_epoch = epoch;
+                if self.disk_full_until <= time {
+                    self.data_dir.last_epoch = epoch.max(self.data_dir.last_epoch);
+                    self.data_dir.longest = longest;
                 }
                 self.candidacy = Some(Candidacy::Etcd(election));
             }
@@ -220,14 +237,26 @@ impl Server {
                         mastership.reign.extend(deadline);
                     }
                 }
-                Effect::BoundWritten(until) => {
+                Effect::BoundWritten(written) => {
                     if let Some(mastership) = &self.mastership {
-                        mastership.reign.bound().record_written(until);
+                        mastership.reign.bound().record_written(written);
                     }
                 }
                 Effect::BoundFailed => {
                     if let Some(mastership) = &self.mastership {
                         mastership.reign.bound().record_failure();
+                    }
+                }
+                Effect::TermsWritten(written) => {
+                    let mastership = self.mastership.as_ref();
+                    if let Some(terms) = mastership.and_then(|it| it.reign.bound().terms()) {
+                        terms.record_written(&written);
+                    }
+                }
+                Effect::TermsFailed => {}
+                Effect::TermsHeard(terms) => {
+                    if self.disk_full_until <= self.clock.time(now) {
+                        self.data_dir.terms = terms;
                     }
                 }
                 Effect::End(EndReason::Deadline) if self.without == Some(Rule::SelfFencing) => {}
@@ -254,19 +283,33 @@ impl Server {
     }
 
     fn begin(&mut self, term: Term, now: Moment) {
-        let Term {
+        let term = match self.without {
+            Some(Rule::LongestLease) => Term {
+                longest: None,
+                ..term
+            },
+            _ => term,
+        };
+        let &Term {
             epoch,
             deadline,
             inherits,
             learn,
             ..
-        } = term;
+        } = &term;
         let predecessor = match (self.without, learn) {
             (Some(Rule::LearningMode), _) => Predecessor::None,
             (Some(Rule::LearningDuration), Learn::Until(_)) => {
-                Learn::LongestLease(Moment::ORIGIN).predecessor(self.document.longest_lease(), now)
+                let learn = Learn::LongestLease(Moment::ORIGIN);
+                let longest = None;
+                let term = Term {
+                    learn,
+                    longest,
+                    ..term.clone()
+                };
+                term.predecessor(self.document.longest_lease(), now)
             }
-            _ => learn.predecessor(self.longest, now),
+            _ => term.predecessor(self.longest, now),
         };
         let deadline = match self.without {
             Some(Rule::SelfFencing) => Moment::NEVER,
@@ -276,14 +319,22 @@ impl Server {
         self.actions.push(Action::Began {
             inherits: inherited.is_some(),
         });
+        let inherited_until = inherited.as_ref().map(|(_, until)| *until);
         let ledger = match inherited {
-            Some(mut ledger) => {
+            Some((mut ledger, _)) => {
                 ledger.reconfigure(Arc::clone(&self.document));
                 ledger
             }
             None => self.new_ledger(epoch, predecessor, now),
         };
-        let bound = Arc::new(term.new_bound(self.longest, now));
+        let ledger = match self.without {
+            Some(Rule::EarlierTerms) => ledger,
+            _ => {
+                let terms = term.earlier_terms(self.longest, inherited_until, now);
+                ledger.with_earlier_terms(terms)
+            }
+        };
+        let bound = Arc::new(term.new_bound(self.longest, inherited_until, now));
         self.mastership = Some(Mastership {
             reign: Reign::new(epoch, deadline, ledger, bound),
             polls: HashMap::new(),
@@ -323,8 +374,8 @@ impl Server {
         self.fetched = snapshot.map(|snapshot| {
             let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
             let received = fetching.received.unwrap_or(now);
-            snapshot.restore(&mut ledger, fetching.requested, received);
-            ledger
+            let until = snapshot.restore(&mut ledger, fetching.requested, received);
+            (ledger, until)
         });
         let is_fetched = self.fetched.is_some();
         self.handle(Event::LedgerFetched { epoch, is_fetched }, time);
@@ -348,16 +399,31 @@ impl Server {
         Some(Snapshot::new(reign, self.clock.local(time)).sent())
     }
 
-    /// Records a bound in the data directory, unless the disk is full.
-    pub(in crate::simulation) fn write_bound(&mut self, call: CallId, due: DueBound, time: Moment) {
+    /// Executes a write to the data directory, unless the disk is full.
+    pub(in crate::simulation) fn write_disk(
+        &mut self,
+        call: CallId,
+        write: DiskCall,
+        time: Moment,
+    ) {
         let is_written = self.disk_full_until <= time;
-        if is_written {
-            self.data_dir.bound = FoundBound::ThisBoot {
-                ends: due.until,
-                longest: due.longest,
-            };
-        }
-        let result = is_written.then_some(CallReply::Disk);
+        let reply = match write {
+            DiskCall::Bound(DueBound { until, longest }) => {
+                if is_written {
+                    let ends = until;
+                    self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
+                    self.data_dir.longest = self.data_dir.longest.max(Some(longest));
+                }
+                DiskReply::Bound(WrittenBound { until, longest })
+            }
+            DiskCall::Terms(DueTerms { generations, .. }) => {
+                if is_written {
+                    self.data_dir.terms = generations;
+                }
+                DiskReply::Terms
+            }
+        };
+        let result = is_written.then_some(CallReply::Disk(reply));
         self.handle(Event::Reply { call, result }, time);
     }
 
@@ -373,6 +439,9 @@ impl Server {
         if let Some(due) = self.due_bound() {
             self.handle(Event::BoundDue(due), time);
         }
+        if let Some(due) = self.due_terms(now) {
+            self.handle(Event::TermsDue(due), time);
+        }
         self.drive_lower(limits, now);
         self.respond_to_waiting(now);
         std::mem::take(&mut self.actions)
@@ -381,7 +450,8 @@ impl Server {
     /// The simulated time at which it needs to be driven.
     pub(in crate::simulation) fn wake_at(&self, time: Moment) -> Moment {
         let now = self.clock.local(time);
-        let bound = self.due_bound().map(|_| now.after_seconds(BOUND_PERIOD));
+        let is_due = self.due_bound().is_some() || self.due_terms(now).is_some();
+        let bound = is_due.then(|| now.after_seconds(BOUND_PERIOD));
         let waiting = self.waiting.iter().map(|it| it.until);
         let fetch = self.fetching.as_ref().map_or(Moment::NEVER, |it| it.until);
         let others = [self.election_wakes_at(), self.lower_wakes_at(now), fetch];
@@ -391,6 +461,10 @@ impl Server {
 
     fn due_bound(&self) -> Option<DueBound> {
         self.mastership.as_ref()?.reign.bound().due()
+    }
+
+    fn due_terms(&self, now: Moment) -> Option<DueTerms> {
+        self.mastership.as_ref()?.reign.bound().terms()?.due(now)
     }
 
     fn election_wakes_at(&self) -> Moment {
@@ -410,6 +484,7 @@ fn map_reply<A, B>(event: Event<A>, map: impl FnOnce(A) -> B) -> Event<B> {
             result: result.map(map),
         },
         Event::BoundDue(due) => Event::BoundDue(due),
+        Event::TermsDue(due) => Event::TermsDue(due),
         Event::LedgerFetched { epoch, is_fetched } => Event::LedgerFetched { epoch, is_fetched },
         Event::Resign { secret } => Event::Resign { secret },
     }

@@ -1,0 +1,181 @@
+//! The terms of leases in etcd: written in parts by the master, read by its successor and by
+//! standbys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use doorman_openapi::Moment;
+
+use super::{Effects, EtcdElection, MAX_DELETED, Purpose, State};
+use crate::{
+    election::Effect,
+    etcd::{EtcdCall, KeyValue, Op, Txn, TxnReply},
+    ledger::EarlierTerms,
+    reign::{DueTerms, TermsGeneration, earlier_terms},
+};
+
+/// The most bytes of a part of the terms: etcd refuses requests of more than 1.5 MiB.
+pub(super) const TERMS_PART: usize = 512 * 1024;
+
+/// A part of a version: its number, the number of parts, and its text.
+type Part<'a> = (usize, usize, &'a [u8]);
+
+/// The terms of leases in etcd.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StoredTerms {
+    pub(super) generations: Vec<TermsGeneration>,
+    /// Prefixes of all their keys, which newer ones replace.
+    pub(super) prefixes: BTreeSet<String>,
+}
+
+impl StoredTerms {
+    /// The newest complete terms among these keys, whose prefix is that of all terms.
+    pub(super) fn find(keys: &[KeyValue], prefix: &str) -> Self {
+        let mut versions: BTreeMap<(u64, u64), Vec<Part<'_>>> = BTreeMap::new();
+        let mut prefixes = BTreeSet::new();
+        for KeyValue { key, value, .. } in keys {
+            let numbers = key.strip_prefix(prefix).unwrap_or_default().split('/');
+            let numbers: Vec<u64> = numbers.filter_map(|it| it.parse().ok()).collect();
+            if let [epoch, version, part, parts] = numbers[..] {
+                let part = (part as usize, parts as usize, &**value);
+                versions.entry((epoch, version)).or_default().push(part);
+                prefixes.insert(format!("{prefix}{epoch}/{version}/"));
+            }
+        }
+        let read = |parts: &mut Vec<Part<'_>>| {
+            parts.sort_unstable();
+            let is_complete = parts
+                .iter()
+                .enumerate()
+                .all(|(index, (part, count, _))| index == *part && *count == parts.len());
+            let text: Vec<u8> = parts.iter().flat_map(|(.., text)| *text).copied().collect();
+            is_complete.then(|| serde_json::from_slice::<EarlierTerms>(&text).ok())?
+        };
+        let newest = versions.values_mut().rev().find_map(read);
+        let generations = newest.iter().flat_map(EarlierTerms::generations);
+        Self {
+            generations: generations.map(TermsGeneration::from).collect(),
+            prefixes,
+        }
+    }
+}
+
+/// A write of terms, a part at a time.
+#[derive(Debug)]
+pub(super) struct TermsWrite {
+    pub(super) due: DueTerms,
+    pub(super) parts: Vec<Vec<u8>>,
+    /// The number of written parts.
+    pub(super) written: usize,
+}
+
+impl EtcdElection {
+    pub(super) fn on_terms_due(&mut self, due: DueTerms, now: Moment, effects: &mut Effects) {
+        let State::Master(master) = &mut self.state else {
+            return;
+        };
+        if master.terms.is_some() || now < master.terms_at || master.lease.deadline() <= now {
+            return;
+        }
+        // The parts may not all be written.
+        let prefix = self.keys.terms_of(master.epoch, due.version);
+        master.old_terms.insert(prefix);
+        // Cannot fail: it has only text and numbers.
+        let text = serde_json::to_vec(&earlier_terms(&due.generations)).unwrap_or_default();
+        master.terms = Some(TermsWrite {
+            due,
+            parts: text.chunks(TERMS_PART).map(<[u8]>::to_vec).collect(),
+            written: 0,
+        });
+        self.put_terms(now, effects);
+    }
+
+    /// Writes the next part of the terms. The last one replaces all earlier terms, whose names it
+    /// has, so it may be executed late.
+    fn put_terms(&mut self, now: Moment, effects: &mut Effects) {
+        let State::Master(master) = &self.state else {
+            return;
+        };
+        let Some(TermsWrite {
+            due,
+            parts,
+            written,
+        }) = &master.terms
+        else {
+            return;
+        };
+        let prefix = self.keys.terms_of(master.epoch, due.version);
+        let mut success = vec![Op::Put {
+            key: format!("{prefix}{written}/{}", parts.len()),
+            value: parts.get(*written).cloned().unwrap_or_default(),
+            lease: None,
+        }];
+        if written + 1 == parts.len() {
+            success.push(Op::Put {
+                key: self.keys.newest_terms.clone(),
+                value: format!("{}/{}", master.epoch, due.version).into_bytes(),
+                lease: None,
+            });
+            let old = master.old_terms.iter().filter(|it| **it != prefix);
+            success.extend(old.take(MAX_DELETED).cloned().map(Op::DeletePrefix));
+        }
+        let txn = Txn {
+            compare: vec![self.is_master(master.created)],
+            success,
+            failure: Vec::new(),
+        };
+        self.call(Purpose::PutTerms, EtcdCall::Txn(txn), now, effects);
+    }
+
+    pub(super) fn on_terms_put(&mut self, now: Moment, effects: &mut Effects) {
+        let State::Master(master) = &mut self.state else {
+            return;
+        };
+        let Some(terms) = &mut master.terms else {
+            return;
+        };
+        terms.written += 1;
+        if terms.written < terms.parts.len() {
+            return self.put_terms(now, effects);
+        }
+        if let Some(TermsWrite { due, .. }) = master.terms.take() {
+            let prefix = self.keys.terms_of(master.epoch, due.version);
+            master.old_terms = BTreeSet::from([prefix]);
+            effects.push(Effect::TermsWritten(due));
+        }
+    }
+
+    /// Reads the terms of the node's leases, if they have another version than the known ones.
+    pub(super) fn read_terms(
+        &mut self,
+        version: Option<Vec<u8>>,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        if let Some(version) = version
+            && self.terms_version.as_ref() != Some(&version)
+            && !self.is_pending(|it| matches!(it, Purpose::ReadTerms { .. }))
+        {
+            let txn = Txn {
+                success: vec![Op::GetPrefix(self.keys.terms.clone())],
+                ..Txn::default()
+            };
+            let purpose = Purpose::ReadTerms { version };
+            self.call(purpose, EtcdCall::Txn(txn), now, effects);
+        }
+    }
+
+    pub(super) fn on_terms_read(
+        &mut self,
+        version: Vec<u8>,
+        reply: &TxnReply,
+        effects: &mut Effects,
+    ) {
+        let found = reply.results.first().map_or(&[][..], Vec::as_slice);
+        let StoredTerms { generations, .. } = StoredTerms::find(found, &self.keys.terms);
+        if !generations.is_empty() {
+            self.terms_version = Some(version);
+            self.terms.clone_from(&generations);
+            effects.push(Effect::TermsHeard(generations));
+        }
+    }
+}
