@@ -21,7 +21,7 @@ use std::{
 };
 
 use doorman_server::simulation::{Invariant, Plan, Rule, Stats, simulate};
-use doorman_tests::sim::describe;
+use doorman_tests::sim::{Replay, describe};
 
 const PLAN: Plan = Plan {
     seconds: 600.0,
@@ -44,8 +44,8 @@ fn capacity_holds_under_faults() {
                     if seed >= SEEDS {
                         return;
                     }
-                    let stats =
-                        simulate(seed, &PLAN).unwrap_or_else(|it| panic!("{}", describe(&it)));
+                    let stats = simulate(seed, &PLAN)
+                        .unwrap_or_else(|it| panic!("{}", describe(&it, Replay::Random)));
                     *total.lock().unwrap() += stats;
                 }
             });
@@ -69,7 +69,7 @@ fn capacity_holds_under_faults() {
 
 #[test]
 fn same_seed_gives_same_run() {
-    let run = || simulate(7, &PLAN).map_err(|violation| describe(&violation));
+    let run = || simulate(7, &PLAN).map_err(|violation| describe(&violation, Replay::Random));
     assert_eq!(run(), run());
 }
 
@@ -83,7 +83,10 @@ fn violation_contains_trace_and_replay_command() {
     let violation = (0..).find_map(|seed| simulate(seed, &plan).err()).unwrap();
     let seed = violation.seed;
     let command = format!("--bin invariants -- --seed {seed} --minutes 10 --without grant-cap");
-    assert!(describe(&violation).ends_with(&command), "{violation}");
+    assert!(
+        describe(&violation, Replay::Random).ends_with(&command),
+        "{violation}"
+    );
     assert!(!violation.trace.is_empty());
 }
 

@@ -170,13 +170,9 @@ impl Simulation {
     }
 
     /// A run of a scenario, which has begun.
-    pub(super) fn of_scenario(seed: u64, scenario: &Scenario, trace: bool) -> Self {
+    pub(super) fn of_scenario(seed: u64, scenario: &Scenario, plan: Plan) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let plan = Plan {
-            seconds: scenario.seconds,
-            without: None,
-            trace,
-        };
+        let without = plan.without;
         let servers = scenario.nodes.iter().map(|it| it.servers).sum();
         let clocks = (0..servers).map(|_| Clock::with_drift(scenario.clock_drift, &mut rng));
         let clocks: Vec<_> = clocks.collect();
@@ -193,7 +189,7 @@ impl Simulation {
             });
             // Clients are spread evenly over the nodes of their group.
             let servers = scenario.servers_of(group.nodes[index % group.nodes.len()]);
-            Client::new(index, clock, servers, resources.collect(), None)
+            Client::new(index, clock, servers, resources.collect(), without)
                 .with_seed(rng.u64(..), limits.collect())
         });
         let clients: Vec<_> = clients.collect();
@@ -203,7 +199,7 @@ impl Simulation {
         } else {
             PollMode::Off
         };
-        let servers = new_servers(&nodes, clocks.into_iter(), &scenario.document, None);
+        let servers = new_servers(&nodes, clocks.into_iter(), &scenario.document, without);
         let mut simulation = Self {
             clients,
             servers,
@@ -246,6 +242,16 @@ impl Simulation {
             node_violation: None,
             trace: VecDeque::new(),
         }
+    }
+
+    /// Also checks the invariants of runs with random faults, for these limits of all resources.
+    pub(super) fn check_limits(&mut self, limits: Vec<Limit>) {
+        self.limits = limits;
+    }
+
+    pub(super) fn run_until(&mut self, end: Moment) -> Result<Stats, Box<Violation>> {
+        while self.step(end)? {}
+        self.node_violation.take().map_or(Ok(self.stats), Err)
     }
 
     pub(super) fn run(mut self) -> Result<Stats, Box<Violation>> {

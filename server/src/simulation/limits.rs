@@ -3,8 +3,10 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use doorman_config::Document;
-use doorman_openapi::ResourceId;
+use doorman_openapi::{AlgorithmKind, ResourceId};
 use fastrand::Rng;
+
+use super::scenario::Scenario;
 
 /// The largest number of resources.
 pub(super) const RESOURCES: usize = 2;
@@ -118,6 +120,28 @@ impl Limit {
                 0.0
             },
         }
+    }
+
+    /// The template of a scenario whose clients all use the first of the known resources, if its
+    /// algorithm divides.
+    pub(super) fn of_scenario(scenario: &Scenario) -> Option<Self> {
+        let [resource] = scenario.resources() else {
+            return None;
+        };
+        let template = scenario.document.lookup(&resource.id)?;
+        let algorithm = template.algorithm();
+        Some(Self {
+            capacity: resource.capacity,
+            algorithm: match algorithm.kind {
+                AlgorithmKind::FairShare => Algorithm::Fair,
+                AlgorithmKind::ProportionalShare => Algorithm::Proportional,
+                _ => return None,
+            },
+            lease_length: algorithm.lease_length.get(),
+            refresh_interval: algorithm.refresh_interval.get(),
+            minimum_refresh_interval: 0.0,
+        })
+        .filter(|_| resource.id == resource_id(0))
     }
 
     /// The shares once all holders have reported these demands.

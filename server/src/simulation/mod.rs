@@ -43,7 +43,10 @@ pub use self::{
     event_loop::PollMode,
     fleet::{Fleet, FleetPlan},
     report::{Invariant, Plan, Stats, Violation},
-    run::{Amounts, Overshoot, Run, RunReport, Sample, Summary, run_scenario, trace_scenario},
+    run::{
+        Amounts, Overshoot, Run, RunReport, Sample, Summary, check_scenario, run_scenario,
+        trace_scenario,
+    },
     scenario::{InvalidScenario, Resource, Scenario, ScenarioHolder},
 };
 

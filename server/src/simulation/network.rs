@@ -162,6 +162,18 @@ struct Partition {
     until: Moment,
 }
 
+/// Messages from one process to another, or to all, are late.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Delay {
+    pub(super) from: Process,
+    pub(super) to: Option<Process>,
+    pub(super) until: Moment,
+    /// In seconds.
+    pub(super) by: f64,
+    /// Whether they also arrive in time.
+    pub(super) is_repeated: bool,
+}
+
 /// How messages are delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 enum Quality {
@@ -183,6 +195,7 @@ pub(super) const RETRANSMISSION: f64 = 0.2;
 #[derive(Debug, Default)]
 pub(super) struct Network {
     partitions: Vec<Partition>,
+    delays: Vec<Delay>,
     quality: Quality,
     /// Lost packets of a local network.
     pub(super) lost_packets: u64,
@@ -206,6 +219,11 @@ impl Network {
     /// Loses all messages from one process to another, or to all.
     pub(super) fn partition(&mut self, from: Process, to: Option<Process>, until: Moment) {
         self.partitions.push(Partition { from, to, until });
+    }
+
+    /// Delays or repeats messages.
+    pub(super) fn delay(&mut self, delay: Delay) {
+        self.delays.push(delay);
     }
 
     /// Loses and duplicates no message from now on.
@@ -250,9 +268,20 @@ impl Network {
                 let mut delay = || quality.delay + quality.jitter * rng.f64();
                 let (first, second) = (delay(), delay());
                 let is_doubled = rng.f64() < quality.duplication;
-                [Some(first), is_doubled.then_some(second)]
+                let second = is_doubled.then_some(second);
+                match self.find_delay(from, to, time) {
+                    Some(late) if late.is_repeated => [Some(first), Some(first + late.by)],
+                    Some(late) => [Some(first + late.by), second],
+                    None => [Some(first), second],
+                }
             }
         }
+    }
+
+    fn find_delay(&mut self, from: Process, to: Process, time: Moment) -> Option<Delay> {
+        self.delays.retain(|it| time < it.until);
+        let affects = |it: &&Delay| it.from == from && it.to.is_none_or(|other| other == to);
+        self.delays.iter().find(affects).copied()
     }
 
     fn is_partitioned(&mut self, from: Process, to: Process, time: Moment) -> bool {

@@ -7,7 +7,8 @@ use doorman_openapi::Moment;
 use super::{
     client::RequestCounts,
     event_loop::Simulation,
-    report::Violation,
+    limits::Limit,
+    report::{Plan, Stats, Violation},
     scenario::{Resource, Scenario},
 };
 
@@ -175,6 +176,29 @@ pub fn trace_scenario(scenario: &Scenario, seed: u64) -> Result<Run, Box<Violati
     run(Runner::new(scenario, seed, true))
 }
 
+/// Runs a scenario and checks the invariants of [`simulate`](super::simulate) after every event.
+/// The length of the run is that of the scenario, and not that of the plan.
+///
+/// # Errors
+/// [`Violation`] if an invariant breaks.
+///
+/// # Panics
+/// Unless all clients use the one resource `db`, whose algorithm divides its capacity.
+pub fn check_scenario(
+    scenario: &Scenario,
+    seed: u64,
+    plan: &Plan,
+) -> Result<Stats, Box<Violation>> {
+    let limit = Limit::of_scenario(scenario).expect("all clients use `db`, which is divided");
+    let plan = Plan {
+        seconds: scenario.seconds,
+        ..*plan
+    };
+    let mut simulation = Simulation::of_scenario(seed, scenario, plan);
+    simulation.check_limits(vec![limit]);
+    simulation.run_until(Moment::ORIGIN.after_seconds(scenario.seconds))
+}
+
 fn run(mut runner: Runner<'_>) -> Result<Run, Box<Violation>> {
     let mut samples = Vec::new();
     for second in 0..=runner.scenario.seconds as u64 {
@@ -226,7 +250,15 @@ impl<'a> Runner<'a> {
         Self {
             scenario,
             seed,
-            simulation: Simulation::of_scenario(seed, scenario, trace),
+            simulation: Simulation::of_scenario(
+                seed,
+                scenario,
+                Plan {
+                    seconds: scenario.seconds,
+                    without: None,
+                    trace,
+                },
+            ),
             holders,
             is_above: vec![false; scenario.resources().len()],
             peak_share: 0.0,

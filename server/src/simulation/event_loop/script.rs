@@ -8,7 +8,7 @@ use fastrand::Rng;
 use super::Simulation;
 use crate::simulation::{
     event_queue::Event,
-    network::Process,
+    network::{Delay, Process},
     scenario::{
         DemandChange, DemandPattern, DemandSource, Fault, FaultKind, MAX_WANTS, RandomFaults,
         Requests, Scenario, Window,
@@ -43,6 +43,16 @@ struct Target {
     node: usize,
     server: Option<usize>,
     clients: Vec<usize>,
+}
+
+/// What a fault does.
+#[derive(Debug)]
+struct Effect {
+    kind: FaultKind,
+    seconds: f64,
+    /// Seconds by which messages are late.
+    late: f64,
+    change: Option<DemandChange>,
 }
 
 /// A use of a resource by one client.
@@ -481,9 +491,15 @@ impl Simulation {
         let target = Target {
             node,
             server: server.or_else(|| self.master_of(node)),
-            clients: self.choose_clients(fault.kind, fault.clients),
+            clients: self.choose_clients(fault.kind, fault.group, fault.clients),
         };
-        self.execute_fault(fault.kind, fault.seconds, fault.change, &target);
+        let effect = Effect {
+            kind: fault.kind,
+            seconds: fault.seconds,
+            late: fault.late,
+            change: fault.change,
+        };
+        self.execute_fault(&effect, &target);
     }
 
     fn expect_random_fault(&mut self, is_first: bool) {
@@ -515,9 +531,15 @@ impl Simulation {
             let target = Target {
                 node,
                 server,
-                clients: self.choose_clients(kind, Some(1)),
+                clients: self.choose_clients(kind, None, Some(1)),
             };
-            self.execute_fault(kind, seconds, change, &target);
+            let effect = Effect {
+                kind,
+                seconds,
+                late: 0.0,
+                change,
+            };
+            self.execute_fault(&effect, &target);
         }
         self.expect_random_fault(false);
     }
@@ -531,14 +553,21 @@ impl Simulation {
         }
     }
 
-    /// Chooses `count` clients at random that a fault can affect; all of these without `count`.
-    fn choose_clients(&mut self, kind: FaultKind, count: Option<usize>) -> Vec<usize> {
+    /// Chooses `count` clients of a group at random that a fault can affect; all of these without
+    /// `count`.
+    fn choose_clients(
+        &mut self,
+        kind: FaultKind,
+        group: Option<Range<usize>>,
+        count: Option<usize>,
+    ) -> Vec<usize> {
         let Some(script) = &mut self.script else {
             return Vec::new();
         };
         let is_affected =
             |client: &usize| kind != FaultKind::ChangeDemand || script.has_steady_demand(*client);
-        let clients: Vec<_> = (0..self.clients.len()).filter(is_affected).collect();
+        let group = group.unwrap_or(0..self.clients.len());
+        let clients: Vec<_> = group.filter(is_affected).collect();
         match count {
             Some(count) if count < clients.len() => script.rng.choose_multiple(clients, count),
             _ => clients,
@@ -560,40 +589,38 @@ impl Simulation {
         (0..self.nodes.len()).all(|node| self.master_of(node).is_some())
     }
 
-    /// Executes a fault that lasts for `seconds`.
-    fn execute_fault(
-        &mut self,
-        kind: FaultKind,
-        seconds: f64,
-        change: Option<DemandChange>,
-        target: &Target,
-    ) {
-        let until = self.time.after_seconds(seconds);
-        let Target {
-            node,
-            server,
-            clients,
-        } = target;
+    fn execute_fault(&mut self, effect: &Effect, target: &Target) {
         self.stats.faults += 1;
-        self.record(|| format!("{kind:?} for {seconds} s: {target:?}, {change:?}"));
-        match (kind, *server) {
+        self.record(|| format!("{effect:?}: {target:?}"));
+        if effect.kind.is_of_clients() {
+            self.execute_client_fault(effect, &target.clients);
+        } else {
+            self.execute_node_fault(effect, target.node, target.server);
+        }
+    }
+
+    fn execute_node_fault(&mut self, effect: &Effect, node: usize, server: Option<usize>) {
+        let seconds = effect.seconds;
+        let until = self.time.after_seconds(seconds);
+        match (effect.kind, server) {
             (FaultKind::LoseMaster, _) => {
-                if let Some(master) = self.master_of(*node) {
+                if let Some(master) = self.master_of(node) {
                     self.crash_server_for(master, seconds);
                 }
-                for server in self.nodes[*node].servers.clone() {
+                for server in self.nodes[node].servers.clone() {
                     self.cut_off_from_etcd(server, until);
                 }
             }
             (FaultKind::ElectMaster, _) => {
-                if let Some(master) = self.master_of(*node) {
+                if let Some(master) = self.master_of(node) {
                     self.crash_server_for(master, 0.0);
                 }
             }
-            (FaultKind::PartitionNode, _) => self.cut_off_from_parent(*node, false, until),
-            (FaultKind::ChangeDemand, _) => {
-                for client in clients {
-                    self.change_steady_demand(*client, change);
+            (FaultKind::PartitionNode, _) => self.cut_off_from_parent(node, false, until),
+            (FaultKind::LoseNodeAnswers, _) => self.cut_off_from_parent(node, true, until),
+            (FaultKind::DelayNodeRequests | FaultKind::RepeatNodeRequests, _) => {
+                for server in self.nodes[node].servers.clone() {
+                    self.delay_requests(effect, Process::Server(server), self.nodes[node].parent);
                 }
             }
             (FaultKind::CrashServer, Some(server)) => self.crash_server_for(server, seconds),
@@ -603,43 +630,88 @@ impl Simulation {
             }
             (FaultKind::PauseServer, Some(server)) => self.pause_server_for(server, seconds),
             (FaultKind::PartitionServer, Some(server)) => self.cut_off_from_etcd(server, until),
-            (FaultKind::StopEtcd, _) => self.stop_etcd(*node, seconds),
-            (FaultKind::CrashClients, _) => {
-                for client in clients.iter().copied() {
-                    if self.clients[client].is_up {
-                        self.clients[client].crash();
-                        self.after(seconds, Event::Start(Process::Client(client)));
-                        self.report_demand(client);
-                        self.spread_loads(client);
-                    }
-                }
-            }
-            (FaultKind::PauseClients, _) => {
-                for client in clients {
-                    self.pause_client_for(*client, seconds);
-                    self.report_demand(*client);
-                    self.spread_loads(*client);
-                }
-            }
-            (FaultKind::PartitionClients, _) => {
-                for client in clients {
-                    let client = Process::Client(*client);
-                    self.network.partition(client, None, until);
-                    for server in 0..self.servers.len() {
-                        let server = Process::Server(server);
-                        self.network.partition(server, Some(client), until);
-                    }
-                }
-            }
-            (FaultKind::RestartClients, _) => {
-                for (number, client) in clients.iter().enumerate() {
-                    let delay = seconds * number as f64 / clients.len() as f64;
-                    self.after(delay, Event::Replace(*client));
-                }
-            }
+            (FaultKind::StopEtcd, _) => self.stop_etcd(node, seconds),
             // There is no master.
-            (_, None) => {}
+            _ => {}
         }
+    }
+
+    fn execute_client_fault(&mut self, effect: &Effect, clients: &[usize]) {
+        let seconds = effect.seconds;
+        let until = self.time.after_seconds(seconds);
+        for (number, client) in clients.iter().copied().enumerate() {
+            match effect.kind {
+                FaultKind::ChangeDemand => self.change_steady_demand(client, effect.change),
+                FaultKind::CrashClients if self.clients[client].is_up => {
+                    self.clients[client].crash();
+                    self.after(seconds, Event::Start(Process::Client(client)));
+                    self.report_demand(client);
+                    self.spread_loads(client);
+                }
+                FaultKind::PauseClients => {
+                    self.pause_client_for(client, seconds);
+                    self.report_demand(client);
+                    self.spread_loads(client);
+                }
+                FaultKind::PartitionClients => {
+                    self.network.partition(Process::Client(client), None, until);
+                    self.lose_answers_to(client, until);
+                }
+                FaultKind::LoseClientAnswers => self.lose_answers_to(client, until),
+                FaultKind::DelayClientRequests | FaultKind::RepeatClientRequests => {
+                    self.delay_requests(effect, Process::Client(client), None);
+                }
+                FaultKind::ReleaseClients => self.release_and_want_all(client),
+                FaultKind::RestartClients => {
+                    let delay = seconds * number as f64 / clients.len() as f64;
+                    self.after(delay, Event::Replace(client));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Delays or repeats the requests of a process to the servers of a node, or to all.
+    fn delay_requests(&mut self, effect: &Effect, from: Process, node: Option<usize>) {
+        let servers = node.map(|it| self.nodes[it].servers.clone());
+        let receivers = match servers {
+            Some(servers) => servers.map(|it| Some(Process::Server(it))).collect(),
+            None => vec![None],
+        };
+        for to in receivers {
+            self.network.delay(Delay {
+                from,
+                to,
+                until: self.time.after_seconds(effect.seconds),
+                by: effect.late,
+                is_repeated: matches!(
+                    effect.kind,
+                    FaultKind::RepeatNodeRequests | FaultKind::RepeatClientRequests
+                ),
+            });
+        }
+    }
+
+    fn lose_answers_to(&mut self, client: usize, until: Moment) {
+        for server in 0..self.servers.len() {
+            let (server, client) = (Process::Server(server), Process::Client(client));
+            self.network.partition(server, Some(client), until);
+        }
+    }
+
+    /// Releases all leases of a client that states its demand, and wants them again at once.
+    fn release_and_want_all(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if !client.is_running() || client.sends_requests() {
+            return;
+        }
+        for slot in 0..client.wants.len() {
+            let client = &mut self.clients[index];
+            let mut effects = client.forget(slot, self.time);
+            effects.extend(client.tick(self.time));
+            self.apply(index, effects);
+        }
+        self.report_demand(index);
     }
 
     fn crash_server_for(&mut self, index: usize, seconds: f64) {

@@ -1,6 +1,6 @@
 //! Faults, at given times and at random.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
 use serde::Deserialize;
 
@@ -29,12 +29,26 @@ pub(in crate::simulation) enum FaultKind {
     StopEtcd,
     /// A node and its parent do not reach each other.
     PartitionNode,
+    /// A node does not receive the answers of its parent.
+    LoseNodeAnswers,
+    /// The requests of a node to its parent take longer.
+    DelayNodeRequests,
+    /// The requests of a node to its parent arrive a second time.
+    RepeatNodeRequests,
     /// Clients crash, and start again at the end.
     CrashClients,
     /// Clients do nothing until the end.
     PauseClients,
     /// Clients reach no server.
     PartitionClients,
+    /// Clients do not receive the answers of the servers.
+    LoseClientAnswers,
+    /// The requests of clients take longer.
+    DelayClientRequests,
+    /// The requests of clients arrive a second time.
+    RepeatClientRequests,
+    /// Clients release all leases, and ask for them again at once.
+    ReleaseClients,
     /// Clients stop cleanly, one after the other, and a new one takes the place of each.
     RestartClients,
     /// Clients have another demand from then on.
@@ -55,14 +69,43 @@ impl FaultKind {
             Self::CrashClients
                 | Self::PauseClients
                 | Self::PartitionClients
+                | Self::LoseClientAnswers
+                | Self::DelayClientRequests
+                | Self::RepeatClientRequests
+                | Self::ReleaseClients
                 | Self::RestartClients
                 | Self::ChangeDemand
         )
     }
 
+    /// Whether it concerns the messages between a node and its parent.
+    fn is_of_parent(self) -> bool {
+        matches!(
+            self,
+            Self::PartitionNode
+                | Self::LoseNodeAnswers
+                | Self::DelayNodeRequests
+                | Self::RepeatNodeRequests
+        )
+    }
+
+    /// Whether messages arrive later than otherwise.
+    fn is_late(self) -> bool {
+        matches!(
+            self,
+            Self::DelayNodeRequests
+                | Self::RepeatNodeRequests
+                | Self::DelayClientRequests
+                | Self::RepeatClientRequests
+        )
+    }
+
     /// Whether it takes time, and then ends.
     fn lasts(self) -> bool {
-        !matches!(self, Self::ElectMaster | Self::ChangeDemand)
+        !matches!(
+            self,
+            Self::ElectMaster | Self::ReleaseClients | Self::ChangeDemand
+        )
     }
 
     /// Checks that it has an effect on a node.
@@ -71,7 +114,7 @@ impl FaultKind {
             Self::PartitionServer | Self::StopEtcd if node.servers == 1 => {
                 Err("a single server needs no etcd")
             }
-            Self::PartitionNode if node.parent.is_none() => Err("the root has no parent"),
+            _ if self.is_of_parent() && node.parent.is_none() => Err("the root has no parent"),
             _ => Ok(()),
         }
     }
@@ -148,6 +191,10 @@ pub(super) struct FileFault {
     server: Option<usize>,
     /// How many clients, chosen at random; all by default.
     clients: Option<usize>,
+    /// The name of the clients that it may affect; all by default.
+    group: Option<String>,
+    /// Seconds by which messages are late.
+    by: Option<f64>,
     wants: Option<f64>,
     more: Option<f64>,
 }
@@ -177,6 +224,10 @@ pub(in crate::simulation) struct Fault {
     pub(in crate::simulation) server: Option<usize>,
     /// How many clients, chosen at random; all by default.
     pub(in crate::simulation) clients: Option<usize>,
+    /// The numbers of the clients that it may affect; all by default.
+    pub(in crate::simulation) group: Option<Range<usize>>,
+    /// Seconds by which messages are late.
+    pub(in crate::simulation) late: f64,
     pub(in crate::simulation) change: Option<DemandChange>,
 }
 
@@ -205,6 +256,15 @@ impl FaultContext<'_> {
     fn clients(&self) -> usize {
         self.groups.iter().map(|it| it.count).sum()
     }
+
+    /// The numbers of the clients with this name.
+    fn group(&self, name: &str) -> Option<Range<usize>> {
+        let has_name = |it: &ClientGroup| it.name.as_deref() == Some(name);
+        let index = self.groups.iter().position(has_name)?;
+        let before = self.groups.iter().take(index).map(|it| it.count);
+        let first: usize = before.sum();
+        Some(first..first + self.groups[index].count)
+    }
 }
 
 impl FileFault {
@@ -228,14 +288,30 @@ impl FileFault {
             let last = servers.min().unwrap_or(1) - 1;
             check(&name("server"), server as f64, 0.0..=last as f64)?;
         }
+        let group = self.check_group(&name("group"), context)?;
         if let Some(count) = self.clients {
             if !kind.is_of_clients() {
                 let message = "does not apply: the fault is not one of clients";
                 return Err(invalid(&name("clients"), message));
             }
-            let most = context.clients() as f64;
-            check(&name("clients"), count as f64, 1.0..=most)?;
+            let most = group.as_ref().map_or(context.clients(), Range::len);
+            check(&name("clients"), count as f64, 1.0..=most as f64)?;
         }
+        let late = match self.by {
+            Some(seconds) if kind.is_late() => {
+                check_seconds(&name("by"), seconds)?;
+                seconds
+            }
+            Some(_) => {
+                let message = "does not apply: the fault delays no messages";
+                return Err(invalid(&name("by"), message));
+            }
+            None if kind.is_late() => {
+                let message = "is missing; must be the seconds by which messages are late";
+                return Err(invalid(&name("by"), message));
+            }
+            None => 0.0,
+        };
         let is_change = kind == FaultKind::ChangeDemand;
         Ok(Fault {
             kind,
@@ -244,8 +320,28 @@ impl FileFault {
             nodes,
             server: self.server,
             clients: self.clients,
+            group,
+            late,
             change: DemandChange::check(field, self.wants, self.more, is_change)?,
         })
+    }
+
+    fn check_group(
+        &self,
+        field: &str,
+        context: &FaultContext<'_>,
+    ) -> Result<Option<Range<usize>>, InvalidScenario> {
+        let Some(name) = &self.group else {
+            return Ok(None);
+        };
+        if !self.kind.is_of_clients() {
+            let message = "does not apply: the fault is not one of clients";
+            return Err(invalid(field, message));
+        }
+        let Some(group) = context.group(name) else {
+            return Err(invalid(field, format!("no clients have the name {name:?}")));
+        };
+        Ok(Some(group))
     }
 
     fn check_nodes(
@@ -291,6 +387,10 @@ impl FileRandomFaults {
         for (index, kind) in self.kinds.iter().copied().enumerate() {
             let field = format!("random_faults.kinds[{index}]");
             kind.check_clients(&field, context.groups)?;
+            if kind.is_late() {
+                let message = "does not apply to random faults, which have no `by`";
+                return Err(invalid(&field, message));
+            }
             let nodes = context.nodes.iter().enumerate();
             let nodes: Vec<_> = nodes
                 .filter_map(|(node, it)| kind.check_node(it).is_ok().then_some(node))
