@@ -70,6 +70,11 @@ impl Etcd {
         self.revision = 1;
     }
 
+    /// The simulated times at which its leases end.
+    pub(super) fn ends(&self) -> impl Iterator<Item = Moment> {
+        self.leases.values().map(|it| self.clock.time(it.expires))
+    }
+
     /// Executes a call. `None`: the answer is an error, and the call had no effect.
     pub(super) fn execute(&mut self, call: &EtcdCall, time: Moment) -> Option<EtcdReply> {
         self.expire(time);

@@ -1,5 +1,6 @@
 //! Event loop of a simulation, and the state of all processes.
 
+mod aimed;
 mod faults;
 mod invariants;
 mod messages;
@@ -388,9 +389,19 @@ impl Simulation {
             Event::InjectFault => {
                 if self.network.is_hostile() {
                     self.stats.faults += 1;
-                    self.inject_fault();
+                    // A chain has several faults, so a third of all are aimed.
+                    match self.rng.u8(..7) {
+                        0 => self.begin_fault_chain(),
+                        _ => self.inject_fault(),
+                    }
                     let delay = 12.0 * self.rng.f64();
                     self.after(delay, Event::InjectFault);
+                }
+            }
+            Event::AimedFault => {
+                if self.network.is_hostile() {
+                    self.stats.faults += 1;
+                    self.inject_aimed_fault();
                 }
             }
             Event::StopFaults => self.stop_faults(),

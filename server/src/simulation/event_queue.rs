@@ -75,6 +75,8 @@ pub(super) enum Event {
     RandomFault,
     ChangeDemand,
     InjectFault,
+    /// A later fault of a chain.
+    AimedFault,
     /// Faults end.
     StopFaults,
     /// All leases from the time of faults have expired: every demand changes once more.

@@ -26,6 +26,8 @@ pub struct Stats {
     pub hints: u64,
     /// Injected faults, restarts and reloads.
     pub faults: u64,
+    /// Those at the end of a lease, a bound, an election, a learning mode or a hand-over.
+    pub aimed_faults: u64,
     /// Times that a server became master.
     pub masterships: u64,
     /// Those at nodes below the root.
@@ -55,6 +57,7 @@ impl AddAssign for Stats {
             responses,
             hints,
             faults,
+            aimed_faults,
             masterships,
             node_masterships,
             handovers,
@@ -70,6 +73,7 @@ impl AddAssign for Stats {
         self.responses += responses;
         self.hints += hints;
         self.faults += faults;
+        self.aimed_faults += aimed_faults;
         self.masterships += masterships;
         self.node_masterships += node_masterships;
         self.handovers += handovers;
@@ -87,7 +91,7 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} requests, {} responses, {} hints, {} faults, {} masterships, {} hand-overs, \
+            "{} requests, {} responses, {} hints, {} faults ({} aimed), {} masterships, {} hand-overs, \
              {} nodes below the root ({} at the third level) with {} masterships, {} crashes and \
              {} cut-offs, {} checks of their clients, {} capacity cuts, {} checks above a capacity \
              that was cut",
@@ -95,6 +99,7 @@ impl fmt::Display for Stats {
             self.responses,
             self.hints,
             self.faults,
+            self.aimed_faults,
             self.masterships,
             self.handovers,
             self.nodes,

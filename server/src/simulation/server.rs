@@ -217,6 +217,25 @@ impl Server {
         Some(self.mastership.as_ref()?.reign.epoch())
     }
 
+    /// The simulated times at which its reign, its bound, its learning mode, its leases from the
+    /// parent or a hand-over end.
+    pub(super) fn ends(&mut self, resources: &[ResourceId], time: Moment) -> Vec<Moment> {
+        let (clock, now) = (self.clock, self.clock.local(time));
+        let mut ends = Vec::from_iter(self.shuts_down_at);
+        let Some(Mastership { reign, .. }) = &mut self.mastership else {
+            return ends;
+        };
+        let mut local = vec![reign.deadline(), reign.bound().get()];
+        if let Some(ledger) = reign.ledger(now) {
+            local.push(ledger.learning_until());
+            let views = resources.iter().filter_map(|id| ledger.resource(id, now));
+            let leases = views.filter_map(|it| it.parent);
+            local.extend(leases.map(|it| now.after_seconds(it.expires_in.get())));
+        }
+        ends.extend(local.into_iter().map(|it| clock.time(it)));
+        ends
+    }
+
     /// Whether the ledger has neither leases nor work.
     pub(super) fn is_idle(&mut self, time: Moment) -> bool {
         let now = self.clock.local(time);

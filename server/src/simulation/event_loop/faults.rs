@@ -28,11 +28,20 @@ impl Simulation {
             _ => {}
         }
         match self.rng.u8(..22) {
-            0 => self.crash_server(server),
+            0 => {
+                let delay = 8.0 * self.rng.f64();
+                self.crash_random_server(server, delay);
+            }
             1 => self.stop_server(server),
             2..4 => self.pause_server(server),
-            4..6 => self.partition_from_etcd(server),
-            6..9 => self.partition_client(client),
+            4..6 => {
+                let seconds = 6.0 + 50.0 * self.rng.f64();
+                self.partition_from_etcd(server, seconds);
+            }
+            6..9 => {
+                let seconds = 2.0 + 60.0 * self.rng.f64();
+                self.partition_client(client, seconds);
+            }
             9..11 => self.pause_client(client),
             11 => self.crash_client(client),
             12 => self.stop_client(client),
@@ -45,7 +54,8 @@ impl Simulation {
         }
     }
 
-    fn crash_server(&mut self, index: usize) {
+    /// Crashes a server, or its machine, for so many seconds.
+    pub(super) fn crash_random_server(&mut self, index: usize, seconds: f64) {
         let server = &mut self.servers[index];
         if server.is_up {
             if self.rng.u8(..4) == 0 {
@@ -54,8 +64,7 @@ impl Simulation {
                 server.crash();
             }
             self.record(|| format!("server {index} crashes"));
-            let delay = 8.0 * self.rng.f64();
-            self.after(delay, Event::Start(Process::Server(index)));
+            self.after(seconds, Event::Start(Process::Server(index)));
         }
     }
 
@@ -129,8 +138,8 @@ impl Simulation {
 
     /// Prevents a server from renewing its election lease, or from knowing it. Its clients still
     /// reach it.
-    fn partition_from_etcd(&mut self, index: usize) {
-        let until = self.time.after_seconds(6.0 + 50.0 * self.rng.f64());
+    pub(super) fn partition_from_etcd(&mut self, index: usize, seconds: f64) {
+        let until = self.time.after_seconds(seconds);
         let loses_calls = self.rng.u8(..4) > 0;
         self.record(|| format!("server {index} is partitioned from etcd, calls: {loses_calls}"));
         let (server, etcd) = (Process::Server(index), self.etcd_of(index));
@@ -181,8 +190,8 @@ impl Simulation {
     }
 
     /// Prevents a client from reaching one server or all, or from receiving responses.
-    fn partition_client(&mut self, index: usize) {
-        let until = self.time.after_seconds(2.0 + 60.0 * self.rng.f64());
+    pub(super) fn partition_client(&mut self, index: usize, seconds: f64) {
+        let until = self.time.after_seconds(seconds);
         let client = Process::Client(index);
         let servers = self.clients[index].servers.clone();
         let server = Process::Server(self.rng.usize(servers));
@@ -258,7 +267,7 @@ impl Simulation {
         }
     }
 
-    fn crash_client(&mut self, index: usize) {
+    pub(super) fn crash_client(&mut self, index: usize) {
         if self.clients[index].is_up {
             self.record(|| format!("client {index} crashes"));
             self.restart_client(index);
@@ -283,7 +292,7 @@ impl Simulation {
     }
 
     /// Releases a resource, and sometimes wants it again immediately.
-    fn release_and_want(&mut self, index: usize) {
+    pub(super) fn release_and_want(&mut self, index: usize) {
         let resource = self.rng.usize(..self.limits.len());
         let client = &mut self.clients[index];
         if client.is_running() {
@@ -313,11 +322,17 @@ impl Simulation {
         if self.rng.bool() {
             self.stats.node_crashes += 1;
             for server in servers {
-                self.crash_server(server);
+                let delay = 8.0 * self.rng.f64();
+                self.crash_random_server(server, delay);
             }
             return;
         }
-        let until = self.time.after_seconds(2.0 + 40.0 * self.rng.f64());
+        let seconds = 2.0 + 40.0 * self.rng.f64();
+        self.cut_off_random_node(node, seconds);
+    }
+
+    pub(super) fn cut_off_random_node(&mut self, node: usize, seconds: f64) {
+        let until = self.time.after_seconds(seconds);
         let loses_answers = self.rng.bool();
         self.stats.cut_offs += 1;
         self.record(|| format!("node {node} is cut off, answers only: {loses_answers}"));

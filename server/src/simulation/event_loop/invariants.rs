@@ -151,7 +151,7 @@ impl Simulation {
     }
 
     /// The server of a node with the newest reign. It may be paused.
-    fn newest_master(&self, node: usize) -> Option<usize> {
+    pub(super) fn newest_master(&self, node: usize) -> Option<usize> {
         let servers = self.nodes[node].servers.clone();
         let masters = servers.filter(|it| self.servers[*it].epoch().is_some());
         masters.max_by_key(|it| self.servers[*it].epoch())
