@@ -6,6 +6,8 @@ mod fleets;
 mod herd;
 #[path = "tests/scenarios.rs"]
 mod scenarios;
+#[path = "tests/schedules.rs"]
+mod schedules;
 #[path = "tests/schemes.rs"]
 mod schemes;
 #[path = "tests/trees.rs"]
@@ -55,6 +57,7 @@ fn capacity_holds_under_faults() {
     // A run in which little happens proves nothing.
     assert!(total.responses > 100 * SEEDS, "{total}");
     assert!(total.faults > 50 * SEEDS, "{total}");
+    assert!(total.aimed_faults > total.faults / 4, "{total}");
     assert!(total.masterships > 5 * SEEDS, "{total}");
     assert!(total.handovers > SEEDS / 5, "{total}");
     assert!(total.capacity_cuts > SEEDS / 5, "{total}");

@@ -117,7 +117,9 @@ impl Ablated {
         let mut note = |id: &ResourceId, holder: &str, has: Option<HeldLease>| {
             let claim = has.map_or(Capacity::ZERO, |it| it.capacity);
             let claims = self.claims.entry(id.clone()).or_default();
-            claims.insert(holder.to_owned(), claim);
+            // Also after the holder has said that it has nothing.
+            let largest = claims.entry(holder.to_owned()).or_default();
+            *largest = claim.max(*largest);
         };
         match request {
             LeaseRequest::Client(request) => {
@@ -372,7 +374,14 @@ impl Server {
                 .take_late_answers(&call, &response, ledger, now);
         }
         let keeps_booked = without == Some(Rule::UnheardCover);
-        let answered = keeps_booked.then(|| response.clone());
+        let answered = keeps_booked.then(|| {
+            let mut taken = response.clone();
+            let is_late = |id: &ResourceId| ledger.is_parent_answer_late(id, now);
+            taken
+                .resources
+                .retain(|it| !is_late(&it.answer.resource_id));
+            taken
+        });
         self.tell_upstream(Event::Answered { seq, response }, now);
         if let (Some(response), Some((node, ledger))) = (answered, self.node(now)) {
             let ablated = &mut node.ablated;
