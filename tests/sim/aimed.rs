@@ -123,7 +123,11 @@ impl Generator {
             let groups = self.rng.usize(1..=2);
             for group in 0..groups {
                 let (node, count) = (self.nodes[index].name, self.rng.usize(1..=2));
-                let demand = self.demand();
+                // Often the root's own clients take all that is free.
+                let demand = match index == 0 && group == 0 && self.rng.u8(..4) > 0 {
+                    true => format!("constant: {{wants: {CAPACITY}}}"),
+                    false => self.demand(),
+                };
                 self.clients.push(Clients {
                     name: format!("{node} {group}"),
                     node,
@@ -154,9 +158,14 @@ impl Generator {
 
     fn generate(mut self, number: u64) -> String {
         let first = rounded(8.0 + 2.0 * self.refresh + self.lease * self.rng.f64());
-        let count = self.rng.usize(2..=6);
+        let mut count = self.rng.usize(2..=6);
         // Most faults concern one branch of the tree.
         let deepest = self.rng.usize(..self.nodes.len());
+        if self.rng.u8(..3) > 0 {
+            let before = self.faults.len();
+            self.add_pattern(first, deepest);
+            count = count.saturating_sub(self.faults.len() - before + 1);
+        }
         for _ in 0..count {
             let at = match self.faults.is_empty() {
                 true => first,
@@ -170,6 +179,101 @@ impl Generator {
             self.add_fault(at, node);
         }
         self.to_yaml(number)
+    }
+
+    /// The pattern of most violations: a holder does not reach its server for the time of a lease,
+    /// and each of both loses what it knows, the holder at the beginning and the server at the end.
+    fn add_pattern(&mut self, at: f64, node: usize) {
+        let name = self.nodes[node].name;
+        // A node as the holder, or clients of it.
+        let parent = self.parent_of(node).filter(|_| self.rng.u8(..4) > 0);
+        let leased = match self.rng.u8(..4) {
+            0 => self.lease,
+            1 | 2 => DRIFT * self.lease,
+            _ => DRIFT * DRIFT * self.lease,
+        };
+        let lost = at + leased + self.offset();
+        let healed = rounded((lost + self.offset() - at).max(SHORTEST));
+        let server = match parent {
+            Some(parent) => {
+                let kind = match self.rng.u8(..6) {
+                    0 => "lose_node_answers",
+                    1 => "pause_server",
+                    _ => "partition_node",
+                };
+                self.push(at, healed, format!("kind: {kind}, node: {name}"));
+                if self.rng.u8(..5) > 0 {
+                    let after = self.soon();
+                    self.add_loss(at + after, node);
+                }
+                parent
+            }
+            None => {
+                let kind = match self.rng.u8(..4) {
+                    0 => "lose_client_answers",
+                    1 => "pause_clients",
+                    _ => "partition_clients",
+                };
+                let group = self.group();
+                self.push(at, healed, format!("kind: {kind}, group: {group}"));
+                node
+            }
+        };
+        if self.rng.u8(..5) > 0 {
+            self.add_loss(lost, server);
+        }
+    }
+
+    fn parent_of(&self, node: usize) -> Option<usize> {
+        match self.nodes[node].level {
+            0 => None,
+            1 => Some(0),
+            _ => self.nodes.iter().position(|it| it.level == 1),
+        }
+    }
+
+    /// The master of a node is lost, or hands over.
+    fn add_loss(&mut self, at: f64, node: usize) {
+        let Node { name, servers, .. } = self.nodes[node];
+        let length = rounded(match self.rng.bool() {
+            true => between(SHORTEST, 2.0, &mut self.rng),
+            false => self.election + between(0.0, 4.0, &mut self.rng),
+        });
+        let kind = match self.rng.u8(..6) {
+            0 => "stop_server",
+            1 if servers > 1 => "lose_master",
+            2 | 3 if servers > 1 => {
+                return self.push_at(at, format!("kind: elect_master, node: {name}"));
+            }
+            _ => "crash_server",
+        };
+        self.push(at, length, format!("kind: {kind}, node: {name}"));
+    }
+
+    fn group(&mut self) -> String {
+        let group = self.rng.usize(..self.clients.len());
+        self.clients[group].name.clone()
+    }
+
+    /// At once, or within about a refresh.
+    fn soon(&mut self) -> f64 {
+        match self.rng.u8(..3) {
+            0 => 0.0,
+            _ => 1.2 * self.refresh * self.rng.f64(),
+        }
+    }
+
+    /// Adds a fault that lasts.
+    fn push(&mut self, at: f64, length: f64, text: String) {
+        let (at, text) = (rounded(at), format!("{text}, for: {length}"));
+        let ends = at + length;
+        self.faults.push(Fault { at, ends, text });
+    }
+
+    /// Adds a fault of a moment.
+    fn push_at(&mut self, at: f64, text: String) {
+        let at = rounded(at);
+        self.faults.push(Fault { at, ends: at, text });
     }
 
     /// A moment relative to an earlier fault, most often the last one, or to its end.
@@ -220,49 +324,46 @@ impl Generator {
     }
 
     fn add_fault(&mut self, at: f64, node: usize) {
-        let at = rounded(at);
-        let length = self.length();
+        let (length, group) = (self.length(), self.group());
         let Node {
             name,
             level,
             servers,
         } = self.nodes[node];
-        let timed = |kind: &str| format!("kind: {kind}, node: {name}, for: {length}");
-        let group = self.rng.usize(..self.clients.len());
-        let group = self.clients[group].name.clone();
-        let of_clients = |kind: &str| format!("kind: {kind}, group: {group}");
         let by = rounded(match self.rng.bool() {
             true => between(SHORTEST, 3.0, &mut self.rng),
             false => (self.distance() + self.offset()).max(SHORTEST),
         });
-        let late = |text: String| format!("{text}, by: {by}");
-        let timed_of_clients = |kind: &str| format!("{}, for: {length}", of_clients(kind));
+        let of_node = |kind: &str| format!("kind: {kind}, node: {name}");
+        let of_clients = |kind: &str| format!("kind: {kind}, group: {group}");
         let text = match self.rng.u8(..26) {
-            0..4 if level > 0 => timed("partition_node"),
-            4 if level > 0 => timed("lose_node_answers"),
-            5 if level > 0 => late(timed("delay_node_requests")),
-            6 if level > 0 => late(timed("repeat_node_requests")),
-            0..4 | 24 if servers > 1 => format!("kind: elect_master, node: {name}"),
-            7..9 if servers > 1 => timed("lose_master"),
-            9 if servers > 1 => timed("partition_server"),
-            10 if servers > 1 => timed("stop_etcd"),
-            11..14 => timed("stop_server"),
-            14 => timed("pause_server"),
-            15 => timed_of_clients("pause_clients"),
-            16 => timed_of_clients("crash_clients"),
-            17..19 => timed_of_clients("partition_clients"),
-            19 => timed_of_clients("lose_client_answers"),
-            20 => late(timed_of_clients(match self.rng.bool() {
-                true => "delay_client_requests",
-                false => "repeat_client_requests",
-            })),
-            21 => of_clients("release_clients"),
-            22..24 => format!("{}, wants: {}", of_clients("change_demand"), self.wants()),
-            _ => timed("crash_server"),
+            0..4 if level > 0 => of_node("partition_node"),
+            4 if level > 0 => of_node("lose_node_answers"),
+            5 if level > 0 => format!("{}, by: {by}", of_node("delay_node_requests")),
+            6 if level > 0 => format!("{}, by: {by}", of_node("repeat_node_requests")),
+            0..4 | 24 if servers > 1 => return self.push_at(at, of_node("elect_master")),
+            7..9 if servers > 1 => of_node("lose_master"),
+            9 if servers > 1 => of_node("partition_server"),
+            10 if servers > 1 => of_node("stop_etcd"),
+            11..14 => of_node("stop_server"),
+            14 => of_node("pause_server"),
+            15 => of_clients("pause_clients"),
+            16 => of_clients("crash_clients"),
+            17..19 => of_clients("partition_clients"),
+            19 => of_clients("lose_client_answers"),
+            20 if by < 3.0 => format!("{}, by: {by}", of_clients("delay_client_requests")),
+            20 => format!("{}, by: {by}", of_clients("repeat_client_requests")),
+            21 => return self.push_at(at, of_clients("release_clients")),
+            22..24 => {
+                let wants = self.wants();
+                return self.push_at(
+                    at,
+                    format!("{}, wants: {wants}", of_clients("change_demand")),
+                );
+            }
+            _ => of_node("crash_server"),
         };
-        let lasts = text.contains("for: ");
-        let ends = if lasts { at + length } else { at };
-        self.faults.push(Fault { at, ends, text });
+        self.push(at, length, text);
     }
 
     fn to_yaml(mut self, number: u64) -> String {
