@@ -54,7 +54,7 @@ pub struct Settings {
     pub exposure: Exposure,
     /// Meaning of an empty data directory.
     pub empty_directory: EmptyDirectory,
-    /// No earlier lease of the node was longer: counts where nothing is stored about their length.
+    /// No earlier lease of the node was longer: matters where nothing is stored about their length.
     /// `None`: then none is assumed to be longer than those of the document.
     pub longest_lease: Option<Seconds>,
     /// Rate limit of each caller.

@@ -119,11 +119,11 @@ struct IdentityFlags {
     /// effect on a directory that a server has used.
     #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     first_start: bool,
-    /// No earlier lease of this node was longer, where nothing is stored about it: 600, 10m, 1h
+    /// No earlier lease of this node was longer: 600, 10m, 1h
     ///
-    /// Counts while the leases of earlier servers are learned and neither the data directory nor
-    /// etcd says how long they are. Without it, none is assumed to be longer than those of the
-    /// document.
+    /// Needed where neither the data directory nor etcd says how long earlier leases are, because
+    /// both are lost or of an earlier release. Learning mode then lasts at least that long. Without
+    /// it, none is assumed to be longer than those of the document.
     #[arg(long, env = "DOORMAN_LONGEST_LEASE", value_name = "DURATION", value_parser = longest_lease)]
     longest_lease: Option<Seconds>,
 }
