@@ -220,6 +220,16 @@ impl Document {
         self.longest_lease
     }
 
+    /// The shortest lease of any template; zero without templates. Looks at each of them.
+    #[must_use]
+    pub fn shortest_lease(&self) -> Seconds {
+        let templates = self.templates().iter();
+        let lengths = templates.map(|template| template.algorithm().lease_length);
+        lengths
+            .reduce(|a, b| if b < a { b } else { a })
+            .unwrap_or(Seconds::ZERO)
+    }
+
     /// Valid content that is probably a mistake or a risk.
     #[must_use]
     pub fn warnings(&self) -> &[Diagnostic] {

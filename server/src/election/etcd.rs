@@ -780,8 +780,7 @@ impl EtcdElection {
                 .map(LedgerSource::Peer);
         }
         if ledger.is_some() {
-            // However long it takes, it is better than learning. The driver ends a transfer without
-            // progress.
+            // The driver ends a transfer without progress, or that takes longer than learning may.
             fetch = Fetch::Until(Moment::NEVER);
         }
         self.state = State::Elected(Elected {

@@ -191,6 +191,11 @@ impl ParentLease {
         self.capacity(now) > self.reported.wants * (1.0 + TOLERANCE)
     }
 
+    /// Whether this master knows nothing of the node's leases.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.knowledge == Knowledge::None
+    }
+
     /// Whether the parent must be asked before a holder gets an answer.
     pub(super) fn awaits(&self, is_learning: bool) -> bool {
         match self.knowledge {

@@ -49,6 +49,8 @@ pub(super) struct Parents {
     gone: Vec<ResourceId>,
     templates: HashMap<String, Arc<Template>>,
     pub(super) terms: TermsOfParent,
+    /// Until then holders may have leases of an earlier master without a known lease of the node.
+    uncovered_until: Moment,
 }
 
 impl Parents {
@@ -171,7 +173,22 @@ impl Ledger {
     /// gets no answer keeps its lease.
     #[must_use]
     pub fn may_have_lost_leases(&self, now: Moment) -> bool {
+        let parents = self.parents.as_ref();
         self.outstanding_until().is_some_and(|end| now < end)
+            || parents.is_some_and(|it| now < it.uncovered_until)
+    }
+
+    /// Notes until when holders have leases that were restored without the node's own.
+    pub(super) fn note_unknown_leases(&mut self, key: ResourceKey) {
+        let (Some(parents), Some(live)) = (&mut self.parents, self.live.get(key.index())) else {
+            return;
+        };
+        let parent = live.resource.parent.as_ref();
+        if parent.is_some_and(|it| it.is_unknown()) {
+            let ends = live.resource.entries.iter();
+            let ends = ends.map(|entry| entry.booking.last_end());
+            parents.uncovered_until = ends.fold(parents.uncovered_until, Moment::max);
+        }
     }
 
     /// Takes the updates for the parent since the last call.

@@ -784,15 +784,8 @@ fn book_claim(entry: &mut Entry, ask: &Ask<'_>, outstanding: f64, limit: Hold, n
             entry.booking.set_claim(booked, limit.end, now);
             entry.booking.claim(now).map_or(0.0, |_| claim)
         }
-        Has::Unknown => {
-            let booked = entry.booking.amount(now);
-            // An earlier server as the node's master states what its holders claim.
-            if outstanding > booked {
-                let claim = outstanding.min(limit.amount);
-                entry.booking.set_claim(claim, limit.end, now);
-            }
-            booked
-        }
+        // Safety rule: a node that does not know what it has asserts nothing.
+        Has::Unknown => entry.booking.amount(now),
     }
 }
 

@@ -72,7 +72,7 @@ pub struct ParentRecord {
     pub used: Capacity,
     /// Set by earlier servers only: the node had claimed what its holders claimed, so this is no
     /// lease of its own.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub is_claimed: bool,
     /// The holding of the node that the parent stated at first.
     pub stated: Capacity,
@@ -152,6 +152,10 @@ pub struct HolderRecord {
     pub outstanding: Capacity,
     /// The total that it reported as used.
     pub used: Option<Capacity>,
+    /// Of a node: whether the lease was granted in learning mode on a claim that was not confirmed.
+    /// Earlier servers do not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_unconfirmed: Option<bool>,
     /// Its last decision.
     pub decided: Option<DecisionRecord>,
     /// How long the entry is retained without a lease, in nanoseconds.
@@ -291,6 +295,7 @@ impl Ledger {
                 live.resource.restore_feedback(feedback, unit, stopped);
             }
         }
+        let was_learning = self.settings.predecessor != Predecessor::None;
         for holder in &record.holders {
             let id = match holder.kind {
                 HolderKind::Client => HolderId::Client(ClientId::new(&*holder.id)?),
@@ -301,11 +306,12 @@ impl Ledger {
                 continue;
             };
             let resource = &mut live.resource;
-            if resource.restore_holder(holder_key, holder, unit, stopped) {
+            if resource.restore_holder(holder_key, holder, unit, was_learning, stopped) {
                 self.holders.add_lease(holder_key, key);
                 self.stats.leases += 1;
             }
         }
+        self.note_unknown_leases(key);
         self.note_parent_update(key, stopped);
         self.schedule_expiry(key);
         self.drop_if_empty(key, stopped);
@@ -334,6 +340,7 @@ impl Entry {
             claim: self.booking.claim(now).map(record),
             outstanding: self.outstanding,
             used: self.used.get(),
+            is_unconfirmed: (self.kind == HolderKind::Node).then_some(self.is_unconfirmed),
             decided: self.last_decision.map(|last| DecisionRecord {
                 ago: nanos_between(last.at, now),
                 reason: last.reason,
@@ -420,6 +427,7 @@ impl Resource {
         holder: HolderKey,
         record: &HolderRecord,
         unit: Option<AmountUnit>,
+        was_learning: bool,
         stopped: Moment,
     ) -> bool {
         if self.entries.contains(holder) {
@@ -431,6 +439,9 @@ impl Resource {
         entry.booking = Booking::new(record.lease.map(hold), record.claim.map(hold));
         if record.kind == HolderKind::Node {
             entry.predecessor_until = entry.booking.last_end();
+            // Safety rule: such a lease is not stated to a new master of the node. Where it is not
+            // recorded, any lease of a server that learned may be one.
+            entry.is_unconfirmed = record.is_unconfirmed.unwrap_or(was_learning);
         }
         entry.outstanding = record.outstanding;
         entry.used = OptionalCapacity::new(record.used);

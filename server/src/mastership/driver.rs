@@ -24,7 +24,7 @@ use tokio::{
 
 use super::{
     fetch::{self, HandoverCounts},
-    handover::HandoverOffer,
+    handover::{HandoverOffer, STALL},
     peers::Peers,
 };
 use crate::{
@@ -543,8 +543,9 @@ async fn fetch_ledger(
         }
         LedgerSource::Peer(handover) => {
             let now = clock::now();
+            let limit = (document.shortest_lease().duration() / 2).max(STALL);
             let ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
-            fetch::fetch(&parts.peers, &handover, ledger, &parts.handovers).await
+            fetch::fetch(&parts.peers, &handover, ledger, &parts.handovers, limit).await
         }
     }
 }

@@ -4,6 +4,7 @@ use std::{
     error::Error,
     pin::pin,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -34,6 +35,9 @@ enum FetchError {
     Refused(BoxError),
     #[error("no byte arrived for {} s", STALL.as_secs())]
     Stalled,
+    /// Meanwhile nobody renews a lease. In learning mode the holders could.
+    #[error("it took longer than half of the shortest lease")]
+    TooSlow,
     #[error("the transfer broke off")]
     Broken(#[source] BoxError),
     #[error(transparent)]
@@ -54,7 +58,7 @@ impl HandoverCounts {
         match fetched {
             Ok(_) => &self.received,
             Err(FetchError::Refused(_)) => &self.unreachable,
-            Err(FetchError::Stalled) => &self.stalled,
+            Err(FetchError::Stalled | FetchError::TooSlow) => &self.stalled,
             Err(FetchError::Broken(_) | FetchError::Text(_)) => &self.broken,
         }
     }
@@ -78,15 +82,17 @@ impl HandoverCounts {
     }
 }
 
-/// Fetches the ledger that the last master offers, into an empty one. `None` if that fails.
+/// Fetches the ledger that the last master offers, into an empty one. `None` if that fails, or takes
+/// longer than `limit`.
 pub(super) async fn fetch(
     peers: &Peers,
     handover: &Handover,
     ledger: Ledger,
     counts: &HandoverCounts,
+    limit: Duration,
 ) -> Option<InheritedLedger> {
     let text = peers.ask_for_ledger(handover);
-    take_over(text, handover, ledger, counts).await
+    take_over(text, handover, ledger, counts, limit).await
 }
 
 /// As [`fetch`], from the response of the last master.
@@ -95,13 +101,18 @@ async fn take_over<E: Error + Send + Sync + 'static>(
     handover: &Handover,
     ledger: Ledger,
     counts: &HandoverCounts,
+    limit: Duration,
 ) -> Option<InheritedLedger> {
     let requested = clock::now();
-    let fetched = match timeout(STALL, response).await {
-        Ok(Ok(text)) => receive(text, handover.epoch, requested, ledger).await,
-        Ok(Err(error)) => Err(FetchError::Refused(error)),
-        Err(_) => Err(FetchError::Stalled),
+    let fetched = async {
+        match timeout(STALL, response).await {
+            Ok(Ok(text)) => receive(text, handover.epoch, requested, ledger).await,
+            Ok(Err(error)) => Err(FetchError::Refused(error)),
+            Err(_) => Err(FetchError::Stalled),
+        }
     };
+    let fetched = timeout(limit, fetched).await;
+    let fetched = fetched.unwrap_or(Err(FetchError::TooSlow));
     counts.of(&fetched).fetch_add(1, Ordering::Relaxed);
     let address = &*handover.address;
     match fetched {
@@ -174,7 +185,7 @@ fn finish(reader: Option<LedgerReader>) -> Result<Moment, FetchError> {
 
 #[cfg(test)]
 mod tests {
-    use std::{convert::Infallible, io, sync::Arc, time::Duration};
+    use std::{convert::Infallible, io, sync::Arc};
 
     use doorman_config::Document;
     use doorman_openapi::{CapacityRequest, ResourceId};
@@ -187,6 +198,8 @@ mod tests {
         ledger::{Predecessor, Settings, UnmatchedPolicy},
         util::testing::Log,
     };
+
+    const LIMIT: Duration = Duration::from_secs(30);
 
     fn ledger() -> Ledger {
         let settings = Settings {
@@ -248,7 +261,7 @@ mod tests {
         let began = clock::now();
         let counts = HandoverCounts::default();
         let text = respond(paced(parts, pause));
-        let (mut taken, until) = take_over(text, &handover(), ledger(), &counts)
+        let (mut taken, until) = take_over(text, &handover(), ledger(), &counts, LIMIT)
             .await
             .unwrap();
         assert!(clock::now() > began.after_seconds(10.0));
@@ -258,6 +271,21 @@ mod tests {
         assert_eq!(has(&mut taken, first.after_seconds(62.999)), 400.0);
         assert_eq!(has(&mut taken, first.after_seconds(63.0)), 0.0);
         assert_eq!(until, first.after_seconds(63.0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ledger_that_takes_too_long_is_learned() {
+        let (log, _guard) = Log::capture();
+        let text = text();
+        let parts: Vec<_> = text.chunks(text.len() / 20).map(<[u8]>::to_vec).collect();
+        let text = respond(paced(parts, Duration::from_millis(1900)));
+        let began = clock::now();
+        let counts = HandoverCounts::default();
+        let taken = take_over(text, &handover(), ledger(), &counts, LIMIT).await;
+        assert!(taken.is_none());
+        assert_eq!(clock::now(), began.after(LIMIT));
+        assert_eq!(counts.stalled.load(Ordering::Relaxed), 1);
+        assert_eq!(log.count("half of the shortest lease"), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -272,7 +300,7 @@ mod tests {
                 parts.map(|part| stream::iter([Ok::<_, io::Error>(Bytes::from(part))]));
             let late = stream::once(sleep(pause)).flat_map(|()| stream::empty());
             let text = respond(before.chain(late).chain(after));
-            let taken = take_over(text, &handover(), ledger(), &counts).await;
+            let taken = take_over(text, &handover(), ledger(), &counts, LIMIT).await;
             assert!(taken.is_none());
         }
         // The last master accepts the connection, and is silent.
@@ -281,7 +309,7 @@ mod tests {
             Ok(stream::empty::<Result<_, Infallible>>())
         };
         assert!(
-            take_over(silent, &handover(), ledger(), &counts)
+            take_over(silent, &handover(), ledger(), &counts, LIMIT)
                 .await
                 .is_none()
         );
@@ -309,7 +337,7 @@ mod tests {
             let part = Ok::<_, io::Error>(Bytes::copy_from_slice(&text[..length]));
             let ended = respond(stream::iter([part]));
             assert!(
-                take_over(ended, &handover(), ledger(), &counts)
+                take_over(ended, &handover(), ledger(), &counts, LIMIT)
                     .await
                     .is_none()
             );
@@ -317,7 +345,7 @@ mod tests {
             let reset = Err(io::Error::from(io::ErrorKind::ConnectionReset));
             let reset = respond(stream::iter([part, reset]));
             assert!(
-                take_over(reset, &handover(), ledger(), &counts)
+                take_over(reset, &handover(), ledger(), &counts, LIMIT)
                     .await
                     .is_none()
             );
@@ -332,7 +360,7 @@ mod tests {
             let part = Ok::<_, io::Error>(Bytes::from(text));
             let whole = respond(stream::iter([part]));
             assert!(
-                take_over(whole, &handover, ledger(), &counts)
+                take_over(whole, &handover, ledger(), &counts, LIMIT)
                     .await
                     .is_none()
             );
@@ -349,7 +377,7 @@ mod tests {
             text
         };
         assert!(
-            take_over(refused, &handover(), ledger(), &counts)
+            take_over(refused, &handover(), ledger(), &counts, LIMIT)
                 .await
                 .is_none()
         );
