@@ -18,7 +18,7 @@ use super::{
 use crate::{
     election::{FoundBound, FoundState, Outstanding, Reason},
     ledger::Ledger,
-    reign::{DueBound, TermsGeneration, WrittenBound},
+    reign::{DueBound, TermsGeneration},
 };
 
 /// A data directory that no other server uses.
@@ -241,36 +241,24 @@ impl DataDir {
         }
     }
 
-    /// Writes a bound. Returns the part of it that is durable then, and why its length is not,
-    /// which needs space on the disk. Blocks on the disk.
+    /// Writes a bound, which is durable when this returns. It has the longest lease, too. Returns
+    /// why the identity does not have that, which needs space on the disk. Blocks on the disk.
     ///
     /// # Errors
     /// The disk's, or the directory is no longer locked.
-    pub(crate) fn write_bound(
-        &self,
-        due: DueBound,
-    ) -> io::Result<(WrittenBound, Option<DataDirError>)> {
+    pub(crate) fn write_bound(&self, due: DueBound) -> io::Result<Option<DataDirError>> {
         // A write may outlive the server: until it ends, no other server starts.
         let lock = self.lock.upgrade();
         let _lock = lock.ok_or_else(|| io::Error::other("the server has stopped"))?;
         let DueBound { until, longest } = due;
         let failed = self.raise_longest(longest).err();
-        let stored = StoredBound {
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        bound.write(&StoredBound {
             ends: until,
             longest,
             boot: self.boot,
-        };
-        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        bound.write(&stored)?;
-        let longest = match failed {
-            Some(_) => {
-                let identity = self.identity();
-                let known = identity.as_ref().and_then(|it| it.longest_booking_nanos);
-                known.unwrap_or(0)
-            }
-            None => longest,
-        };
-        Ok((WrittenBound { until, longest }, failed))
+        })?;
+        Ok(failed)
     }
 
     /// Writes the bound that a reign begins with, unless it is there.
@@ -288,11 +276,9 @@ impl DataDir {
         if self.on_disk == BoundOnDisk::Valid(stored) {
             return Ok(());
         }
-        let written = self.write_bound(DueBound { until, longest });
-        match written.map_err(io_error("write the bound in", &self.path))? {
-            (_, Some(error)) => Err(error),
-            (_, None) => Ok(()),
-        }
+        self.write_bound(DueBound { until, longest })
+            .map(drop)
+            .map_err(io_error("write the bound in", &self.path))
     }
 
     #[cfg(test)]

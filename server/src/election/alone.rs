@@ -23,8 +23,8 @@ pub enum DiskCall {
 /// The reply to a write of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskReply {
-    /// The bound that is durable then. A full disk stops longer leases, not a later end.
-    Bound(WrittenBound),
+    /// The bound is durable.
+    Bound,
     /// The terms are durable.
     Terms,
 }
@@ -246,17 +246,12 @@ impl Alone {
     ) -> Vec<Effect<DiskCall>> {
         let retry_at = now.after_seconds(RETRY_DELAY);
         if let Some((_, due)) = self.bound.current.take_if(|(id, _)| *id == call) {
-            let written = match result {
-                Some(DiskReply::Bound(written)) => Some(written),
-                Some(DiskReply::Terms) | None => None,
-            };
-            let mut effects = Vec::new();
-            effects.extend(written.map(Effect::BoundWritten));
-            if written.is_none_or(|written| written.longest < due.longest) {
+            if result != Some(DiskReply::Bound) {
                 self.bound.retry_at = retry_at;
-                effects.push(Effect::BoundFailed);
+                return vec![Effect::BoundFailed];
             }
-            return effects;
+            let DueBound { until, longest } = due;
+            return vec![Effect::BoundWritten(WrittenBound { until, longest })];
         }
         let Some((_, due)) = self.terms.current.take_if(|(id, _)| *id == call) else {
             return Vec::new();

@@ -12,7 +12,7 @@ use super::Executor;
 use crate::{
     durability::{DataDir, DataDirError},
     election::{DiskCall, DiskReply},
-    reign::{DueBound, DueTerms, WrittenBound},
+    reign::{DueBound, DueTerms},
 };
 
 /// Writes the bound and the terms of leases to the data directory.
@@ -44,7 +44,7 @@ impl Executor for Disk {
                 let is_failing = Arc::clone(&self.bound_is_failing);
                 Box::pin(async move {
                     let written = spawn_blocking(move || write_bound(&data_dir, due, &is_failing));
-                    written.await.ok()?.map(DiskReply::Bound)
+                    written.await.ok()?.map(|()| DiskReply::Bound)
                 })
             }
             DiskCall::Terms(due) => {
@@ -58,20 +58,20 @@ impl Executor for Disk {
     }
 }
 
-fn write_bound(data_dir: &DataDir, due: DueBound, is_failing: &AtomicBool) -> Option<WrittenBound> {
+fn write_bound(data_dir: &DataDir, due: DueBound, is_failing: &AtomicBool) -> Option<()> {
     match data_dir.write_bound(due) {
-        Ok((written, None)) => {
+        Ok(None) => {
             note_success(is_failing);
-            Some(written)
+            Some(())
         }
-        Ok((written, Some(error))) => {
+        Ok(Some(error)) => {
             if !is_failing.swap(true, Relaxed) {
-                tracing::error!(
+                tracing::warn!(
                     %error,
-                    "cannot write data directory; no lease becomes longer than those before"
+                    "cannot copy the longest lease to the identity; only the bound has it"
                 );
             }
-            Some(written)
+            Some(())
         }
         Err(error) => {
             if !is_failing.swap(true, Relaxed) {

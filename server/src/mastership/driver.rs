@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use super::{
-    fetch::{self, HandoverCounts},
+    fetch::{self, HandoverCounts, InheritedLedger, drop_elsewhere},
     handover::{HandoverOffer, STALL},
     peers::Peers,
 };
@@ -195,9 +195,6 @@ struct Recorded {
     epoch: Epoch,
     longest: Option<u64>,
 }
-
-/// The ledger of the last master, and the end of its latest lease.
-pub(crate) type InheritedLedger = (Ledger, Moment);
 
 impl<E: Election, X> fmt::Debug for Driver<E, X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -512,13 +509,6 @@ where
         if self.longest < longest {
             self.longest = longest;
         }
-    }
-}
-
-/// Frees a large ledger without holding up the election.
-pub(super) fn drop_elsewhere<T: Send + 'static>(ledger: Option<T>) {
-    if ledger.is_some() {
-        spawn_blocking(|| drop(ledger));
     }
 }
 

@@ -13,11 +13,7 @@ use futures_util::{Stream, StreamExt};
 use prometheus_client::registry::Registry;
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{
-    driver::{InheritedLedger, drop_elsewhere},
-    handover::STALL,
-    peers::Peers,
-};
+use super::{handover::STALL, peers::Peers};
 use crate::{
     durability::{LedgerReader, LedgerTextError},
     election::Handover,
@@ -27,6 +23,9 @@ use crate::{
 };
 
 type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The ledger of the last master, and the end of its latest lease.
+pub(super) type InheritedLedger = (Ledger, Moment);
 
 /// Why the ledger of the last master cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -181,6 +180,13 @@ fn finish(reader: Option<LedgerReader>) -> Result<Moment, FetchError> {
     let reader = reader.ok_or_else(|| corrupted("it is empty"))?;
     let until = reader.finish()?;
     until.ok_or_else(|| corrupted("its epoch is another").into())
+}
+
+/// Frees a large ledger without holding up the election.
+pub(super) fn drop_elsewhere<T: Send + 'static>(ledger: Option<T>) {
+    if ledger.is_some() {
+        spawn_blocking(|| drop(ledger));
+    }
 }
 
 #[cfg(test)]

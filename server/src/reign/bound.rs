@@ -9,7 +9,7 @@ use tokio::{
     time::{Duration, timeout},
 };
 
-use super::DurableTerms;
+use super::{terms::DurableTerms, writes::BoundWrites};
 use crate::ledger::{Grant, GrantingTerms, KnownTerms};
 
 /// How far ahead of the latest lease the bound is written.
@@ -33,15 +33,6 @@ pub struct DurableBound {
     urgent: Notify,
     succeeded: AtomicU64,
     failed: AtomicU64,
-}
-
-/// Writes of a bound.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BoundWrites {
-    /// Successful ones.
-    pub written: u64,
-    /// Failed ones.
-    pub failed: u64,
 }
 
 /// A bound that should be written.

@@ -5,6 +5,7 @@
 
 mod bound;
 mod terms;
+mod writes;
 
 use std::sync::Arc;
 
@@ -12,8 +13,9 @@ use doorman_openapi::{Epoch, Moment};
 
 pub(crate) use self::terms::earlier_terms;
 pub use self::{
-    bound::{BoundWrites, DueBound, DurableBound, NeededBound, WrittenBound},
+    bound::{DueBound, DurableBound, NeededBound, WrittenBound},
     terms::{DueTerms, DurableTerms, TermsGeneration},
+    writes::BoundWrites,
 };
 use crate::ledger::Ledger;
 

@@ -15,7 +15,7 @@ use tokio::{
     time::{Duration, timeout},
 };
 
-use super::BoundWrites;
+use super::writes::BoundWrites;
 use crate::ledger::{EarlierTemplate, EarlierTerms, Grant, GrantingTerms, KnownTerms, Units};
 
 /// The most generations of replaced terms that are stored as they were.

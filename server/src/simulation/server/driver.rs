@@ -414,7 +414,7 @@ impl Server {
                     self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
                     self.data_dir.longest = self.data_dir.longest.max(Some(longest));
                 }
-                DiskReply::Bound(WrittenBound { until, longest })
+                DiskReply::Bound
             }
             DiskCall::Terms(DueTerms { generations, .. }) => {
                 if is_written {
