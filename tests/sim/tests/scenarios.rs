@@ -273,6 +273,8 @@ fn every_fault_has_an_effect() {
         "crash_clients",
         "pause_clients",
         "partition_clients",
+        "lose_client_answers",
+        "delay_client_requests, by: 20",
         "restart_clients",
     ] {
         let faults = format!("faults: [{{kind: {kind}, at: 40, for: 45}}]");
@@ -350,7 +352,12 @@ fn longest_recovery(name: &str, scenario: &Scenario, from: usize, check: impl Fn
 #[test]
 fn tree_recovers_from_loss_of_a_whole_level() {
     // A request that is lost just before the end of a partition times out after two seconds.
-    for (kind, most) in [("partition_node", 3), ("lose_master", 2)] {
+    for (kind, most) in [
+        ("partition_node", 3),
+        ("lose_node_answers", 3),
+        ("delay_node_requests, by: 20", 3),
+        ("lose_master", 2),
+    ] {
         let faults = format!(
             "faults:
   - {{kind: {kind}, at: 40, for: 40, node: region-0}}

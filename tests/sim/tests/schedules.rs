@@ -7,7 +7,7 @@ use doorman_tests::sim::{Replay, aimed_scenario, describe};
 /// Runs of each schedule with all rules.
 const SEEDS: u64 = 25;
 /// The aimed scenarios, and the runs of each.
-const AIMED: u64 = 120;
+const AIMED: u64 = 60;
 const AIMED_RUNS: u64 = 2;
 
 const PLAN: Plan = Plan {
@@ -72,7 +72,11 @@ macro_rules! schedules {
 schedules! {
     node_claims_nothing_for_its_holders: "claims-for-holders",
     learning_server_leases_no_outstanding: "outstanding-leased"
-        needs OutstandingWhileLearning at 0,
+        needs OutstandingWhileLearning at 3,
+    learning_server_leases_nothing_unheard: "unheard-outstanding"
+        needs OutstandingWhileLearning at 26 needs OwnLeasesOnly at 5,
+    late_answer_to_claim_of_older_lease_is_ignored: "late-older-lease"
+        needs LateClaim at 262,
     older_lease_covers_unheard_holders: "shrink-shrink-grow"
         needs StatedOutstanding at 0 needs OwnLeasesOnly at 0,
 }

@@ -205,6 +205,31 @@ fn errors_name_the_field_and_what_is_right() {
         ),
         (
             "seconds: 60",
+            "seconds: 60\nfaults: [{kind: pause_clients, at: 5, for: 1, group: nobody}]",
+            "faults[0].group: no clients have the name \"nobody\"",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: stop_etcd, at: 5, for: 1, group: nobody}]",
+            "faults[0].group: does not apply: the fault is not one of clients",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: delay_client_requests, at: 5, for: 1}]",
+            "faults[0].by: is missing; must be the seconds by which messages are late",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nfaults: [{kind: pause_clients, at: 5, for: 1, by: 1}]",
+            "faults[0].by: does not apply: the fault delays no messages",
+        ),
+        (
+            "seconds: 60",
+            "seconds: 60\nrandom_faults: {kinds: [repeat_client_requests], every: 5, for: 1}",
+            "random_faults.kinds[0]: does not apply to random faults, which have no `by`",
+        ),
+        (
+            "seconds: 60",
             "seconds: 60\nfaults: [{kind: pause_server, at: 5, for: 1, server: 3}]",
             "faults[0].server: must be a number from 0 to 2, not 3",
         ),
