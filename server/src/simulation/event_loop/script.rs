@@ -619,9 +619,18 @@ impl Simulation {
             (FaultKind::PartitionNode, _) => self.cut_off_from_parent(node, false, until),
             (FaultKind::LoseNodeAnswers, _) => self.cut_off_from_parent(node, true, until),
             (FaultKind::DelayNodeRequests | FaultKind::RepeatNodeRequests, _) => {
+                let parent = self.nodes[node].parent;
+                let parents = parent.map_or(0..0, |it| self.nodes[it].servers.clone());
                 for server in self.nodes[node].servers.clone() {
-                    self.delay_requests(effect, Process::Server(server), self.nodes[node].parent);
+                    for parent in parents.clone() {
+                        let to = Process::Server(parent);
+                        self.delay_requests(effect, Process::Server(server), Some(to));
+                    }
                 }
+            }
+            (FaultKind::DelayEtcdRequests, Some(server)) => {
+                let etcd = self.etcd_of(server);
+                self.delay_requests(effect, Process::Server(server), Some(etcd));
             }
             (FaultKind::CrashServer, Some(server)) => self.crash_server_for(server, seconds),
             (FaultKind::StopServer, Some(server)) => {
@@ -671,25 +680,18 @@ impl Simulation {
         }
     }
 
-    /// Delays or repeats the requests of a process to the servers of a node, or to all.
-    fn delay_requests(&mut self, effect: &Effect, from: Process, node: Option<usize>) {
-        let servers = node.map(|it| self.nodes[it].servers.clone());
-        let receivers = match servers {
-            Some(servers) => servers.map(|it| Some(Process::Server(it))).collect(),
-            None => vec![None],
-        };
-        for to in receivers {
-            self.network.delay(Delay {
-                from,
-                to,
-                until: self.time.after_seconds(effect.seconds),
-                by: effect.late,
-                is_repeated: matches!(
-                    effect.kind,
-                    FaultKind::RepeatNodeRequests | FaultKind::RepeatClientRequests
-                ),
-            });
-        }
+    /// Delays or repeats the requests of a process to another one, or to all.
+    fn delay_requests(&mut self, effect: &Effect, from: Process, to: Option<Process>) {
+        self.network.delay(Delay {
+            from,
+            to,
+            until: self.time.after_seconds(effect.seconds),
+            by: effect.late,
+            is_repeated: matches!(
+                effect.kind,
+                FaultKind::RepeatNodeRequests | FaultKind::RepeatClientRequests
+            ),
+        });
     }
 
     fn lose_answers_to(&mut self, client: usize, until: Moment) {

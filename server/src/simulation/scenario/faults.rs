@@ -25,6 +25,8 @@ pub(in crate::simulation) enum FaultKind {
     PauseServer,
     /// A server does not reach etcd.
     PartitionServer,
+    /// The requests of a server to etcd take longer.
+    DelayEtcdRequests,
     /// The etcd of a node answers nothing.
     StopEtcd,
     /// A node and its parent do not reach each other.
@@ -59,7 +61,11 @@ impl FaultKind {
     fn is_of_one_server(self) -> bool {
         matches!(
             self,
-            Self::CrashServer | Self::StopServer | Self::PauseServer | Self::PartitionServer
+            Self::CrashServer
+                | Self::StopServer
+                | Self::PauseServer
+                | Self::PartitionServer
+                | Self::DelayEtcdRequests
         )
     }
 
@@ -93,7 +99,8 @@ impl FaultKind {
     fn is_late(self) -> bool {
         matches!(
             self,
-            Self::DelayNodeRequests
+            Self::DelayEtcdRequests
+                | Self::DelayNodeRequests
                 | Self::RepeatNodeRequests
                 | Self::DelayClientRequests
                 | Self::RepeatClientRequests
@@ -111,7 +118,9 @@ impl FaultKind {
     /// Checks that it has an effect on a node.
     fn check_node(self, node: &ScenarioNode) -> Result<(), &'static str> {
         match self {
-            Self::PartitionServer | Self::StopEtcd if node.servers == 1 => {
+            Self::PartitionServer | Self::DelayEtcdRequests | Self::StopEtcd
+                if node.servers == 1 =>
+            {
                 Err("a single server needs no etcd")
             }
             _ if self.is_of_parent() && node.parent.is_none() => Err("the root has no parent"),
