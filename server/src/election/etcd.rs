@@ -19,6 +19,10 @@
 //! deadline: so the next master finds every reported lease covered. And each write of a key depends
 //! on the creation revision of `PREFIX/master`, which is another one for each reign. The renewal of
 //! a lease does not: `PREFIX/master` must only go by its lease or by its master.
+//!
+//! A leader of etcd that was deposed may answer for a moment. It knows neither the leases nor the
+//! renewals since. So a reply counts for nothing during a reign if its header has a lower term than
+//! an earlier one, or a lower revision than the campaign.
 
 mod terms;
 
@@ -36,7 +40,9 @@ use super::{
     next_epoch,
 };
 use crate::{
-    etcd::{Compare, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, Txn, TxnReply},
+    etcd::{
+        Compare, EtcdAnswer, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, ReplyHeader, Txn, TxnReply,
+    },
     reign::{DueBound, TermsGeneration, WrittenBound},
 };
 
@@ -125,6 +131,10 @@ pub struct EtcdElection {
     terms_version: Option<Vec<u8>>,
     calls: BTreeMap<CallId, PendingCall>,
     next_call: u64,
+    /// The least that a reply must know of etcd's history: the highest term that was heard of since
+    /// the campaign, and the revision of the campaign. Zeros without a reign: etcd may have lost
+    /// its data.
+    known: ReplyHeader,
     poll_at: Moment,
     /// Campaigns without a result, since the last one that had one.
     lost_campaigns: u32,
@@ -335,6 +345,7 @@ impl EtcdElection {
             terms_version: None,
             calls: BTreeMap::new(),
             next_call: 0,
+            known: ReplyHeader::default(),
             poll_at: Moment::ORIGIN,
             lost_campaigns: 0,
             options,
@@ -366,10 +377,19 @@ impl EtcdElection {
         }
     }
 
+    /// The lease of the bound, and its seconds to live.
+    fn bound(&self) -> Option<(LeaseId, u32)> {
+        match &self.state {
+            State::Master(master) => master.bound,
+            _ => None,
+        }
+    }
+
     /// Gives mastership up, or the attempt, and returns to the standbys.
     fn step_down(&mut self, reason: EndReason, now: Moment, effects: &mut Effects) {
         let was = std::mem::replace(&mut self.state, State::Standby);
         self.calls.clear();
+        self.known = ReplyHeader::default();
         self.poll_at = now.after_seconds(self.pause_after_campaigns());
         let lease = match was {
             State::Master(master) => {
@@ -472,6 +492,29 @@ impl EtcdElection {
         }
     }
 
+    fn on_answer(
+        &mut self,
+        call: PendingCall,
+        answer: EtcdAnswer,
+        time: Time,
+        effects: &mut Effects,
+    ) {
+        let EtcdAnswer { header, reply } = answer;
+        if self.is_of_deposed_leader(header) {
+            return self.on_failure(&call.purpose, time.now, effects);
+        }
+        let is_campaign = matches!(call.purpose, Purpose::Campaign { .. });
+        self.on_reply(call, reply, time, effects);
+        if is_campaign && self.lease().is_some() {
+            self.known = header;
+        }
+    }
+
+    /// Whether the member of etcd that replied lacks a part of what this reign has seen.
+    fn is_of_deposed_leader(&self, header: ReplyHeader) -> bool {
+        header.raft_term < self.known.raft_term || header.revision < self.known.revision
+    }
+
     fn on_reply(&mut self, call: PendingCall, reply: EtcdReply, time: Time, effects: &mut Effects) {
         let (now, sent) = (time.now, call.sent);
         match (call.purpose, reply) {
@@ -523,7 +566,9 @@ impl EtcdElection {
                 self.on_bound_written(ttl, sent, now, effects);
             }
             (Purpose::RenewBound, EtcdReply::KeptAlive(Some(ttl))) => {
-                self.on_bound_written(ttl, sent, now, effects);
+                if let Some((_, granted)) = self.bound() {
+                    self.on_bound_written(ttl.min(granted), sent, now, effects);
+                }
             }
             (Purpose::RenewBound, EtcdReply::KeptAlive(None)) => {
                 // It was not needed for a while. The next one is a new lease.
@@ -891,7 +936,7 @@ impl EtcdElection {
         };
         // A reign that was over stays over: it may lack a document that was activated since.
         let was_over = lease.deadline() <= now;
-        *lease = ElectionLease::new(lease.id, ttl, sent);
+        *lease = ElectionLease::new(lease.id, ttl.min(lease.ttl), sent);
         let deadline = lease.deadline();
         if was_over || deadline <= now {
             self.step_down(EndReason::Deadline, now, effects);
@@ -1082,17 +1127,23 @@ fn parse_epoch(stored: &KeyValue) -> Option<Epoch> {
 
 impl Election for EtcdElection {
     type Call = EtcdCall;
-    type Reply = EtcdReply;
+    type Reply = EtcdAnswer;
 
-    fn handle(&mut self, event: Event<EtcdReply>, time: Time) -> Effects {
+    fn handle(&mut self, event: Event<EtcdAnswer>, time: Time) -> Effects {
         let mut effects = Vec::new();
         let now = time.now;
         match event {
             Event::Wake => self.wake(now, &mut effects),
             Event::Reply { call, result } => {
+                // Of calls that are overdue, too.
+                if let Some(EtcdAnswer { header, .. }) = &result
+                    && self.lease().is_some()
+                {
+                    self.known.raft_term = self.known.raft_term.max(header.raft_term);
+                }
                 if let Some(call) = self.calls.remove(&call) {
                     match result {
-                        Some(reply) => self.on_reply(call, reply, time, &mut effects),
+                        Some(answer) => self.on_answer(call, answer, time, &mut effects),
                         None => self.on_failure(&call.purpose, now, &mut effects),
                     }
                 }

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::{sync::Mutex, task, time};
 
 use super::{
-    EtcdCall, EtcdReply, EtcdSettings, EtcdUser,
+    EtcdAnswer, EtcdCall, EtcdReply, EtcdSettings, EtcdUser,
     error::{EtcdError, Kind, chain},
     gateway::{self, Failure},
     transport::Transport,
@@ -82,6 +82,17 @@ impl EtcdClient {
     /// # Cancel safety
     /// A call that is dropped may have been executed, and the next one uses the same endpoint.
     pub async fn call(&self, call: EtcdCall, time: Duration) -> Result<EtcdReply, EtcdError> {
+        Ok(self.answer(call, time).await?.reply)
+    }
+
+    /// The same, with the header of the reply.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    /// As [`call`](Self::call).
+    pub async fn answer(&self, call: EtcdCall, time: Duration) -> Result<EtcdAnswer, EtcdError> {
         let result = self.0.call(&call, time).await;
         if result.as_ref().is_err_and(EtcdError::is_of_endpoint) && self.0.transport.has_files() {
             // The endpoint or this client may need a new certificate.
@@ -93,7 +104,7 @@ impl EtcdClient {
 }
 
 impl Inner {
-    async fn call(&self, call: &EtcdCall, time: Duration) -> Result<EtcdReply, EtcdError> {
+    async fn call(&self, call: &EtcdCall, time: Duration) -> Result<EtcdAnswer, EtcdError> {
         let current = self.current.load(Ordering::Relaxed);
         let index = current.checked_rem(self.endpoints.len());
         let Some(endpoint) = index.and_then(|index| self.endpoints.get(index)) else {
@@ -114,7 +125,11 @@ impl Inner {
         result
     }
 
-    async fn call_at(&self, endpoint: &ServerUrl, call: &EtcdCall) -> Result<EtcdReply, EtcdError> {
+    async fn call_at(
+        &self,
+        endpoint: &ServerUrl,
+        call: &EtcdCall,
+    ) -> Result<EtcdAnswer, EtcdError> {
         let (path, body) = gateway::request(call);
         let body = body.to_string();
         let mut token = self.token(endpoint, None).await?;

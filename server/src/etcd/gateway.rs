@@ -5,7 +5,9 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, json};
 
-use super::{Compare, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, Txn, TxnReply};
+use super::{
+    Compare, EtcdAnswer, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, ReplyHeader, Txn, TxnReply,
+};
 
 /// gRPC's code for a thing that does not exist.
 const NOT_FOUND: i64 = 5;
@@ -84,41 +86,57 @@ fn range(prefix: &str) -> (String, String) {
 }
 
 /// The reply in the body of a successful response. An error says what is wrong with it.
-pub(super) fn reply(call: &EtcdCall, body: &[u8]) -> Result<EtcdReply, String> {
-    Ok(match call {
+pub(super) fn reply(call: &EtcdCall, body: &[u8]) -> Result<EtcdAnswer, String> {
+    let (header, reply) = match call {
         EtcdCall::GrantLease { .. } => {
             let lease: Lease = parse(body)?;
             if lease.id == 0 || lease.ttl <= 0 {
                 return Err("no lease in the reply".to_owned());
             }
-            EtcdReply::LeaseGranted {
+            let reply = EtcdReply::LeaseGranted {
                 lease: LeaseId(lease.id),
                 ttl: seconds(lease.ttl),
-            }
+            };
+            (lease.header, reply)
         }
         EtcdCall::KeepAlive(_) => {
             // A stream of lines, of which one is enough.
             let line = body.split(|byte| *byte == b'\n').next().unwrap_or_default();
             match parse(line)? {
                 Streamed::Result(lease) => {
-                    EtcdReply::KeptAlive((lease.ttl > 0).then(|| seconds(lease.ttl)))
+                    let ttl = (lease.ttl > 0).then(|| seconds(lease.ttl));
+                    (lease.header, EtcdReply::KeptAlive(ttl))
                 }
-                Streamed::Error(error) if error.is_not_found() => EtcdReply::KeptAlive(None),
+                Streamed::Error(error) if error.is_not_found() => {
+                    (Header::default(), EtcdReply::KeptAlive(None))
+                }
                 Streamed::Error(error) => return Err(error.message),
             }
         }
         EtcdCall::TimeToLive(_) => {
             let lease: Lease = parse(body)?;
             let exists = lease.granted_ttl > 0 && lease.ttl >= 0;
-            EtcdReply::TimeLeft(exists.then(|| seconds(lease.ttl)))
+            // A new leader of etcd prolongs all leases, and one that was deposed lets none end.
+            let left = lease.ttl.min(lease.granted_ttl);
+            let reply = EtcdReply::TimeLeft(exists.then(|| seconds(left)));
+            (lease.header, reply)
         }
-        EtcdCall::RevokeLease(_) => EtcdReply::LeaseRevoked,
-        EtcdCall::Txn(txn) => EtcdReply::Txn(transaction_reply(txn, body)?),
+        EtcdCall::RevokeLease(_) => (Header::default(), EtcdReply::LeaseRevoked),
+        EtcdCall::Txn(txn) => {
+            let reply: Transaction = parse(body)?;
+            (reply.header, EtcdReply::Txn(transaction_reply(txn, reply)?))
+        }
+    };
+    Ok(EtcdAnswer {
+        header: ReplyHeader {
+            raft_term: header.raft_term,
+            revision: header.revision,
+        },
+        reply,
     })
 }
 
-fn transaction_reply(txn: &Txn, body: &[u8]) -> Result<TxnReply, String> {
-    let reply: Transaction = parse(body)?;
+fn transaction_reply(txn: &Txn, reply: Transaction) -> Result<TxnReply, String> {
     let operations = if reply.succeeded {
         &txn.success
     } else {
@@ -142,14 +160,19 @@ fn transaction_reply(txn: &Txn, body: &[u8]) -> Result<TxnReply, String> {
     })
 }
 
-/// The reply to a call that failed because its lease does not exist, if it has one for that.
-pub(super) fn reply_without_lease(call: &EtcdCall) -> Option<EtcdReply> {
-    match call {
-        EtcdCall::KeepAlive(_) => Some(EtcdReply::KeptAlive(None)),
-        EtcdCall::TimeToLive(_) => Some(EtcdReply::TimeLeft(None)),
-        EtcdCall::RevokeLease(_) => Some(EtcdReply::LeaseRevoked),
-        EtcdCall::GrantLease { .. } | EtcdCall::Txn(_) => None,
-    }
+/// The reply to a call that failed because its lease does not exist, if it has one for that. An
+/// error has no header.
+pub(super) fn reply_without_lease(call: &EtcdCall) -> Option<EtcdAnswer> {
+    let reply = match call {
+        EtcdCall::KeepAlive(_) => EtcdReply::KeptAlive(None),
+        EtcdCall::TimeToLive(_) => EtcdReply::TimeLeft(None),
+        EtcdCall::RevokeLease(_) => EtcdReply::LeaseRevoked,
+        EtcdCall::GrantLease { .. } | EtcdCall::Txn(_) => return None,
+    };
+    Some(EtcdAnswer {
+        header: ReplyHeader::default(),
+        reply,
+    })
 }
 
 /// The token in the reply to an authentication.
@@ -204,6 +227,8 @@ impl Failure {
 
 #[derive(Deserialize)]
 struct Lease {
+    #[serde(default)]
+    header: Header,
     #[serde(rename = "ID", default, deserialize_with = "number")]
     id: i64,
     #[serde(rename = "TTL", default, deserialize_with = "number")]
@@ -228,10 +253,12 @@ struct Transaction {
     responses: Vec<OpResponse>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize)]
 struct Header {
     #[serde(default, deserialize_with = "number")]
     revision: u64,
+    #[serde(default, deserialize_with = "number")]
+    raft_term: u64,
 }
 
 #[derive(Deserialize)]

@@ -37,6 +37,24 @@ pub enum EtcdCall {
     Txn(Txn),
 }
 
+/// A reply, and the state of the member of etcd that sent it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdAnswer {
+    /// Tells whether the member was up to date.
+    pub header: ReplyHeader,
+    /// The reply.
+    pub reply: EtcdReply,
+}
+
+/// How much of etcd's history a member knew when it replied; zeros where the reply does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// The term of the leader that it follows. It grows with each election of a leader.
+    pub raft_term: u64,
+    /// The revision of its store.
+    pub revision: u64,
+}
+
 /// The reply to a call of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EtcdReply {
@@ -49,7 +67,8 @@ pub enum EtcdReply {
     },
     /// The seconds that the lease lives from the renewal on; `None` if there is no such lease.
     KeptAlive(Option<u32>),
-    /// The rest of the lease in seconds, rounded down; `None` if there is no such lease.
+    /// The rest of the lease in seconds, rounded down, and at most what was granted; `None` if there
+    /// is no such lease.
     TimeLeft(Option<u32>),
     /// The lease is gone, or there was none.
     LeaseRevoked,

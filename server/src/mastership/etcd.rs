@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::BoxFuture;
 
 use super::Executor;
-use crate::etcd::{EtcdCall, EtcdClient, EtcdReply};
+use crate::etcd::{EtcdAnswer, EtcdCall, EtcdClient};
 
 /// Sends calls to etcd.
 #[derive(Debug)]
@@ -34,18 +34,18 @@ impl Etcd {
 
 impl Executor for Etcd {
     type Call = EtcdCall;
-    type Reply = EtcdReply;
+    type Reply = EtcdAnswer;
 
-    fn execute(&self, call: EtcdCall) -> BoxFuture<'static, Option<EtcdReply>> {
+    fn execute(&self, call: EtcdCall) -> BoxFuture<'static, Option<EtcdAnswer>> {
         let (client, timeout) = (self.client.clone(), self.timeout);
         let is_failing = Arc::clone(&self.is_failing);
         Box::pin(async move {
-            match client.call(call, timeout).await {
-                Ok(reply) => {
+            match client.answer(call, timeout).await {
+                Ok(answer) => {
                     if is_failing.swap(false, Relaxed) {
                         tracing::info!("etcd answers again");
                     }
-                    Some(reply)
+                    Some(answer)
                 }
                 Err(error) => {
                     if !is_failing.swap(true, Relaxed) {

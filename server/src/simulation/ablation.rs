@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use crate::{
     election::{CallId, Event},
-    etcd::{EtcdCall, EtcdReply, LeaseId, Op, Txn},
+    etcd::{EtcdAnswer, EtcdCall, EtcdReply, LeaseId, Op, Txn},
     ledger::{Grant, HolderStatus, Ledger, PageQuery},
 };
 use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
@@ -200,12 +200,12 @@ impl EtcdCalls {
     }
 
     /// The part of a reign that a reply extends without the rule.
-    pub(super) fn on_reply(&mut self, event: &Event<EtcdReply>, now: Moment) -> Option<Extended> {
+    pub(super) fn on_reply(&mut self, event: &Event<EtcdAnswer>, now: Moment) -> Option<Extended> {
         let Event::Reply { call, result } = event else {
             return None;
         };
         let (lease, sent) = self.renewals.remove(call)?;
-        let Some(EtcdReply::KeptAlive(Some(ttl))) = result else {
+        let Some(EtcdReply::KeptAlive(Some(ttl))) = result.as_ref().map(|it| &it.reply) else {
             return None;
         };
         let is_election = Some(lease) == self.election_lease;

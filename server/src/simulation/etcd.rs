@@ -1,16 +1,20 @@
-//! A model of etcd: keys with revisions, leases by its own clock, and transactions.
+//! A model of etcd: keys with revisions, leases by its own clock, transactions, and the leader that
+//! was deposed.
 
 use std::collections::BTreeMap;
 
-use crate::etcd::{Compare, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, Txn, TxnReply};
+use crate::etcd::{
+    Compare, EtcdAnswer, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, ReplyHeader, Txn, TxnReply,
+};
 use doorman_openapi::Moment;
+use fastrand::Rng;
 
-use super::clock::Clock;
+use super::{clock::Clock, network::Candidate};
 
 /// The shortest lease of etcd, in seconds.
 const SHORTEST_LEASE: u32 = 2;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Key {
     value: Vec<u8>,
     created: u64,
@@ -18,21 +22,46 @@ struct Key {
     lease: Option<LeaseId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Lease {
     ttl: u32,
     /// By etcd's clock.
     expires: Moment,
 }
 
+/// The keys and leases that a leader knows.
+#[derive(Debug, Clone, Default)]
+struct Store {
+    keys: BTreeMap<String, Key>,
+    leases: BTreeMap<LeaseId, Lease>,
+    header: ReplyHeader,
+}
+
+/// A leader that another one has replaced, and that does not know it. It has no quorum, so it
+/// executes no transaction and grants no lease. But it renews leases and tells what is left of them
+/// by its own clock and its own memory.
+#[derive(Debug)]
+struct DeposedLeader {
+    store: Store,
+    /// Until when it answers any server: its successor prolongs all leases for as long, because it
+    /// may have renewed one meanwhile. By etcd's clock.
+    answers_all_until: Moment,
+    /// Until when it answers the servers that have heard of its successor: it was suspended.
+    answers_until: Moment,
+    heard: Vec<Candidate>,
+    rng: Rng,
+}
+
+/// The etcd of a node. Each call takes effect at one moment between its sending and its answer, in
+/// the same order for all servers: the calls are linearizable. Only a deposed leader answers from
+/// the past.
 #[derive(Debug)]
 pub(super) struct Etcd {
     clock: Clock,
     /// The simulated time until which it answers nothing.
     pub(super) down_until: Moment,
-    keys: BTreeMap<String, Key>,
-    leases: BTreeMap<LeaseId, Lease>,
-    revision: u64,
+    store: Store,
+    deposed: Option<DeposedLeader>,
     /// Ids of leases are never used twice, even by an etcd that was rebuilt.
     last_lease: i64,
 }
@@ -42,32 +71,59 @@ impl Etcd {
         Self {
             clock,
             down_until: Moment::ORIGIN,
-            keys: BTreeMap::new(),
-            leases: BTreeMap::new(),
-            revision: 1,
+            store: Store::new(),
+            deposed: None,
             last_lease: 0,
         }
     }
 
     /// Answers nothing until then. No lease ends if it has crashed.
     pub(super) fn stop(&mut self, time: Moment, until: Moment) {
-        self.expire(time);
+        self.store.expire(self.clock.local(time));
         self.down_until = until;
     }
 
     /// Has another leader, maybe after a crash: all leases live for their full time again.
     pub(super) fn restart(&mut self, time: Moment) {
+        self.elect_leader(self.clock.local(time), 0.0);
+    }
+
+    /// Has another leader, while the one before still answers any server for `timeout` seconds, and
+    /// those that have heard of its successor for `seconds`.
+    pub(super) fn depose_leader(&mut self, time: Moment, timeout: f64, seconds: f64, rng: Rng) {
         let now = self.clock.local(time);
-        for lease in self.leases.values_mut() {
-            lease.expires = now.after_seconds(f64::from(lease.ttl));
+        self.store.expire(now);
+        self.deposed = Some(DeposedLeader {
+            store: self.store.clone(),
+            answers_all_until: now.after_seconds(timeout),
+            answers_until: now.after_seconds(timeout.max(seconds)),
+            heard: Vec::new(),
+            rng,
+        });
+        self.elect_leader(now, timeout);
+    }
+
+    fn elect_leader(&mut self, now: Moment, longer: f64) {
+        self.store.header.raft_term += 1;
+        for lease in self.store.leases.values_mut() {
+            lease.expires = now.after_seconds(f64::from(lease.ttl) + longer);
         }
     }
 
     /// Loses all data.
     pub(super) fn rebuild(&mut self) {
-        self.keys.clear();
-        self.leases.clear();
-        self.revision = 1;
+        self.store = Store::new();
+        self.deposed = None;
+    }
+
+    /// A server has received an answer.
+    pub(super) fn record_answer(&mut self, candidate: Candidate, header: ReplyHeader) {
+        if let Some(deposed) = &mut self.deposed
+            && header.raft_term == self.store.header.raft_term
+            && !deposed.heard.contains(&candidate)
+        {
+            deposed.heard.push(candidate);
+        }
     }
 
     /// The simulated times at which its leases end.
@@ -76,38 +132,95 @@ impl Etcd {
     }
 
     /// Executes a call. `None`: the answer is an error, and the call had no effect.
-    pub(super) fn execute(&mut self, call: &EtcdCall, time: Moment) -> Option<EtcdReply> {
-        self.expire(time);
+    pub(super) fn execute(
+        &mut self,
+        candidate: Candidate,
+        call: &EtcdCall,
+        time: Moment,
+    ) -> Option<EtcdAnswer> {
         let now = self.clock.local(time);
-        Some(match call {
+        if let Some(deposed) = &mut self.deposed {
+            if deposed.answers_until <= now {
+                self.deposed = None;
+            } else if deposed.is_asked(candidate, now) {
+                return deposed.store.answer_deposed(call, now);
+            }
+        }
+        self.store.expire(now);
+        let reply = match call {
             EtcdCall::GrantLease { ttl } => {
                 self.last_lease += 1;
                 let (lease, ttl) = (LeaseId(self.last_lease), *ttl.max(&SHORTEST_LEASE));
                 let expires = now.after_seconds(f64::from(ttl));
-                self.leases.insert(lease, Lease { ttl, expires });
+                self.store.leases.insert(lease, Lease { ttl, expires });
                 EtcdReply::LeaseGranted { lease, ttl }
             }
-            EtcdCall::KeepAlive(lease) => {
-                EtcdReply::KeptAlive(self.leases.get_mut(lease).map(|lease| {
-                    lease.expires = now.after_seconds(f64::from(lease.ttl));
-                    lease.ttl
-                }))
-            }
-            EtcdCall::TimeToLive(lease) => EtcdReply::TimeLeft(
-                self.leases
-                    .get(lease)
-                    .map(|lease| lease.expires.seconds_since(now).floor() as u32),
-            ),
+            EtcdCall::KeepAlive(lease) => EtcdReply::KeptAlive(self.store.renew(*lease, now)),
+            EtcdCall::TimeToLive(lease) => EtcdReply::TimeLeft(self.store.time_left(*lease, now)),
             EtcdCall::RevokeLease(lease) => {
-                self.end_lease(*lease);
+                self.store.end_lease(*lease);
                 EtcdReply::LeaseRevoked
             }
-            EtcdCall::Txn(txn) => EtcdReply::Txn(self.commit(txn)?),
-        })
+            EtcdCall::Txn(txn) => EtcdReply::Txn(self.store.commit(txn)?),
+        };
+        let header = self.store.header;
+        Some(EtcdAnswer { header, reply })
+    }
+}
+
+impl DeposedLeader {
+    /// Whether a call reaches this member, and it answers.
+    fn is_asked(&mut self, candidate: Candidate, now: Moment) -> bool {
+        let answers = now < self.answers_all_until || self.heard.contains(&candidate);
+        answers && self.rng.bool()
+    }
+}
+
+impl Store {
+    fn new() -> Self {
+        let header = ReplyHeader {
+            raft_term: 1,
+            revision: 1,
+        };
+        Self {
+            header,
+            ..Self::default()
+        }
     }
 
-    fn expire(&mut self, time: Moment) {
-        let now = self.clock.local(time);
+    /// The answer of a deposed leader.
+    fn answer_deposed(&mut self, call: &EtcdCall, now: Moment) -> Option<EtcdAnswer> {
+        let reply = match call {
+            // It cannot end the lease, which takes a quorum.
+            EtcdCall::KeepAlive(lease)
+                if self.leases.get(lease).is_some_and(|it| it.expires <= now) =>
+            {
+                return None;
+            }
+            EtcdCall::KeepAlive(lease) => EtcdReply::KeptAlive(self.renew(*lease, now)),
+            EtcdCall::TimeToLive(lease) => EtcdReply::TimeLeft(self.time_left(*lease, now)),
+            EtcdCall::GrantLease { .. } | EtcdCall::RevokeLease(_) | EtcdCall::Txn(_) => {
+                return None;
+            }
+        };
+        let header = self.header;
+        Some(EtcdAnswer { header, reply })
+    }
+
+    fn renew(&mut self, lease: LeaseId, now: Moment) -> Option<u32> {
+        let lease = self.leases.get_mut(&lease)?;
+        lease.expires = now.after_seconds(f64::from(lease.ttl));
+        Some(lease.ttl)
+    }
+
+    /// At most what was granted, as the client of etcd returns it.
+    fn time_left(&self, lease: LeaseId, now: Moment) -> Option<u32> {
+        let lease = self.leases.get(&lease)?;
+        let left = lease.expires.seconds_since(now).floor() as u32;
+        Some(left.min(lease.ttl))
+    }
+
+    fn expire(&mut self, now: Moment) {
         let expired = self.leases.iter().filter(|(_, it)| it.expires <= now);
         let expired: Vec<_> = expired.map(|(id, _)| *id).collect();
         for lease in expired {
@@ -119,7 +232,7 @@ impl Etcd {
         if self.leases.remove(&lease).is_some() {
             let before = self.keys.len();
             self.keys.retain(|_, key| key.lease != Some(lease));
-            self.revision += u64::from(self.keys.len() < before);
+            self.header.revision += u64::from(self.keys.len() < before);
         }
     }
 
@@ -137,7 +250,7 @@ impl Etcd {
         if !ops.iter().all(is_valid) {
             return None;
         }
-        let revision = self.revision + 1;
+        let revision = self.header.revision + 1;
         let mut has_written = false;
         let mut results = Vec::new();
         for op in ops {
@@ -165,11 +278,11 @@ impl Etcd {
             results.push(found);
         }
         if has_written {
-            self.revision = revision;
+            self.header.revision = revision;
         }
         Some(TxnReply {
             succeeded,
-            revision: self.revision,
+            revision: self.header.revision,
             results,
         })
     }

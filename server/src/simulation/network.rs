@@ -2,7 +2,7 @@
 
 use crate::{
     election::{CallId, DiskCall, Handover},
-    etcd::{EtcdCall, EtcdReply},
+    etcd::{EtcdAnswer, EtcdCall},
 };
 use doorman_openapi::{
     CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId,
@@ -109,7 +109,7 @@ pub(super) enum Message {
         candidate: Candidate,
         id: CallId,
         /// `None`: an error.
-        reply: Option<EtcdReply>,
+        reply: Option<EtcdAnswer>,
     },
     /// A new master asks the last one for its ledger.
     FetchLedger {

@@ -27,6 +27,11 @@ fn options() -> EtcdOptions {
     }
 }
 
+const HEADER: ReplyHeader = ReplyHeader {
+    raft_term: 3,
+    revision: 10,
+};
+
 const LONGEST: Learn = Learn::LongestLease(Moment::ORIGIN);
 
 fn epoch(number: u64) -> Epoch {
@@ -38,6 +43,8 @@ struct Script {
     election: EtcdElection,
     now: Moment,
     open: Vec<(CallId, EtcdCall)>,
+    /// Of the replies.
+    header: ReplyHeader,
     /// Effects other than calls.
     effects: Vec<Effect<EtcdCall>>,
 }
@@ -48,11 +55,12 @@ impl Script {
             election: EtcdElection::new(options),
             now: START,
             open: Vec::new(),
+            header: HEADER,
             effects: Vec::new(),
         }
     }
 
-    fn handle(&mut self, event: Event<EtcdReply>) {
+    fn handle(&mut self, event: Event<EtcdAnswer>) {
         let time = Time {
             now: self.now,
             unix: UNIX,
@@ -84,7 +92,12 @@ impl Script {
 
     fn reply(&mut self, is_this: impl Fn(&EtcdCall) -> bool, reply: EtcdReply) {
         let (call, _) = self.take(is_this);
-        let result = Some(reply);
+        self.answer(call, reply);
+    }
+
+    fn answer(&mut self, call: CallId, reply: EtcdReply) {
+        let header = self.header;
+        let result = Some(EtcdAnswer { header, reply });
         self.handle(Event::Reply { call, result });
     }
 
@@ -415,8 +428,7 @@ fn poll_from_before_the_election_is_ignored() {
     let (poll, _) = script.take(is_poll);
     script.reply(is_grant, granted(1));
     script.reply(is_txn, txn(true, 10, vec![Vec::new(); 4]));
-    let result = Some(txn(true, 9, vec![Vec::new(), Vec::new()]));
-    script.handle(Event::Reply { call: poll, result });
+    script.answer(poll, txn(true, 9, vec![Vec::new(), Vec::new()]));
     assert!(script.begun().is_some() && script.ended().is_none());
 }
 
@@ -450,8 +462,7 @@ fn bound_counts_from_the_sending_of_its_lease() {
     assert_eq!(grant, EtcdCall::GrantLease { ttl: 70 });
     script.pass(0.2);
     let (lease, ttl) = (LeaseId(2), 70);
-    let result = Some(EtcdReply::LeaseGranted { lease, ttl });
-    script.handle(Event::Reply { call, result });
+    script.answer(call, EtcdReply::LeaseGranted { lease, ttl });
     let (call, put) = script.take(is_txn);
     let EtcdCall::Txn(put) = put else { panic!() };
     let guard = Compare::Created {
@@ -460,8 +471,7 @@ fn bound_counts_from_the_sending_of_its_lease() {
     };
     assert_eq!(put.compare, [guard]);
     script.pass(0.2);
-    let result = Some(txn(true, 11, vec![Vec::new()]));
-    script.handle(Event::Reply { call, result });
+    script.answer(call, txn(true, 11, vec![Vec::new()]));
     let written = WrittenBound {
         until: sent.after_seconds(70.0 / 1.05),
         longest: 0,
@@ -483,8 +493,7 @@ fn shorter_leases_get_a_shorter_bound() {
             panic!()
         };
         let lease = LeaseId(id);
-        let result = Some(EtcdReply::LeaseGranted { lease, ttl });
-        script.handle(Event::Reply { call, result });
+        script.answer(call, EtcdReply::LeaseGranted { lease, ttl });
         script.reply(is_txn, txn(true, 11, vec![Vec::new()]));
         ttl
     };
@@ -503,8 +512,7 @@ fn bound_that_is_answered_after_the_deadline_does_not_count() {
     let (call, _) = script.take(is_txn);
     // The server was stopped meanwhile: no timer has run.
     script.now = script.now.after_seconds(10.0);
-    let result = Some(txn(true, 11, vec![Vec::new()]));
-    script.handle(Event::Reply { call, result });
+    script.answer(call, txn(true, 11, vec![Vec::new()]));
     let written = |effect: &Effect<_>| matches!(effect, Effect::BoundWritten(_));
     assert!(!script.effects.iter().any(written), "{:?}", script.effects);
 }
@@ -522,8 +530,7 @@ fn resignation_offers_the_ledger_and_deletes_the_key() {
     };
     let delete = Op::Delete("p/master".to_owned());
     assert!(resign.success.contains(&delete), "{resign:?}");
-    let result = Some(txn(true, 12, vec![Vec::new(); 2]));
-    script.handle(Event::Reply { call, result });
+    script.answer(call, txn(true, 12, vec![Vec::new(); 2]));
     let offered = Some(epoch(UNIX));
     assert!(script.effects.contains(&Effect::Resigned { offered }));
     // It follows the next master, but never campaigns.
@@ -628,13 +635,11 @@ fn write_bound(script: &mut Script, id: i64) -> Vec<Op> {
         panic!()
     };
     let lease = LeaseId(id);
-    let result = Some(EtcdReply::LeaseGranted { lease, ttl });
-    script.handle(Event::Reply { call, result });
+    script.answer(call, EtcdReply::LeaseGranted { lease, ttl });
     let (call, EtcdCall::Txn(put)) = script.take(is_txn) else {
         panic!()
     };
-    let result = Some(txn(true, 11, vec![Vec::new(); put.success.len()]));
-    script.handle(Event::Reply { call, result });
+    script.answer(call, txn(true, 11, vec![Vec::new(); put.success.len()]));
     put.success
 }
 
@@ -738,8 +743,7 @@ fn standby_remembers_the_longest_lease_when_etcd_loses_it() {
     // The next master may remember less.
     let key = format!("p/longest/{}/630000000000", UNIX + 1);
     assert!(campaign.success.contains(&put(&key)), "{campaign:?}");
-    let result = Some(txn(true, 10, vec![Vec::new(); 9]));
-    script.handle(Event::Reply { call, result });
+    script.answer(call, txn(true, 10, vec![Vec::new(); 9]));
     script.outwait_forgotten_master();
     let term = script.begun().unwrap();
     assert!(!term.is_longest_unknown());
@@ -807,8 +811,7 @@ fn terms_are_written_in_parts_and_found_by_the_next_master() {
                     other => panic!("{other:?}"),
                 }
             }
-            let result = Some(txn(true, 11, vec![Vec::new(); 2]));
-            script.handle(Event::Reply { call, result });
+            script.answer(call, txn(true, 11, vec![Vec::new(); 2]));
         }
         let written = Effect::TermsWritten(due(version, templates));
         assert!(script.effects.contains(&written));
@@ -901,4 +904,85 @@ fn standby_remembers_the_terms_when_etcd_loses_them() {
     let bound = term.new_bound(Seconds::saturating(60.0), None, script.now);
     let due = bound.terms().unwrap().due(script.now).unwrap();
     assert_eq!(due.generations, heard);
+}
+
+fn header(raft_term: u64, revision: u64) -> ReplyHeader {
+    ReplyHeader {
+        raft_term,
+        revision,
+    }
+}
+
+#[test]
+fn renewal_of_deposed_leader_is_ignored() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.pass(1.0);
+    script.header = header(4, 10);
+    script.reply(is_keep_alive, EtcdReply::KeptAlive(Some(5)));
+    script.effects.clear();
+    script.pass(1.0);
+    script.header = HEADER;
+    script.reply(is_keep_alive, EtcdReply::KeptAlive(Some(5)));
+    script.reply(is_poll, txn(true, 10, vec![Vec::new(); 2]));
+    assert_eq!(script.effects, []);
+    // Both are tried again.
+    script.pass(0.2);
+    script.take(is_keep_alive);
+    script.take(is_poll);
+}
+
+#[test]
+fn bound_is_not_read_from_deposed_leader() {
+    for stale in [header(3, 9), header(2, 10), header(0, 0)] {
+        let mut script = Script::new(options());
+        script.win(Some(1), &[7], None);
+        script.header = stale;
+        script.reply(is_time_to_live, EtcdReply::TimeLeft(None));
+        assert_eq!(script.begun(), None, "{stale:?}");
+        script.header = HEADER;
+        script.pass(0.3);
+        script.reply(is_time_to_live, EtcdReply::TimeLeft(Some(20)));
+        let learn = script.begun().map(|it| it.learn);
+        assert!(matches!(learn, Some(Learn::Until(_))), "{learn:?}");
+    }
+}
+
+#[test]
+fn bound_renewed_at_deposed_leader_is_not_written() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.handle(Event::BoundDue(due(&script, 66.0)));
+    script.reply(is_grant, granted(2));
+    script.header = header(2, 12);
+    script.reply(is_txn, txn(true, 12, vec![Vec::new()]));
+    assert_eq!(script.effects.last(), Some(&Effect::BoundFailed));
+}
+
+#[test]
+fn renewal_is_no_longer_than_granted() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.pass(1.0);
+    let sent = script.now;
+    script.reply(is_keep_alive, EtcdReply::KeptAlive(Some(500)));
+    let deadline = sent.after_seconds(4.75);
+    assert_eq!(script.effects.last(), Some(&Effect::Extend(deadline)));
+}
+
+#[test]
+fn etcd_that_begins_anew_is_heard_after_the_reign() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    script.header = header(2, 1);
+    script.pass(5.0);
+    assert_eq!(script.ended(), Some(EndReason::Deadline));
+    script.open.clear();
+    script.effects.clear();
+    script.pass(5.0);
+    script.find_no_master(None);
+    script.reply(is_grant, granted(3));
+    script.reply(is_txn, txn(true, 2, vec![Vec::new(); 4]));
+    script.outwait_forgotten_master();
+    assert!(script.begun().is_some());
 }

@@ -9,7 +9,11 @@ fn get(key: &str) -> Op {
 }
 
 fn replied(call: &EtcdCall, rest: &str) -> Result<EtcdReply, String> {
-    reply(call, format!("{{{HEADER}{rest}}}").as_bytes())
+    parsed(call, &format!("{{{HEADER}{rest}}}"))
+}
+
+fn parsed(call: &EtcdCall, body: &str) -> Result<EtcdReply, String> {
+    Ok(reply(call, body.as_bytes())?.reply)
 }
 
 #[test]
@@ -105,6 +109,12 @@ fn lease_replies_are_read() {
     for (rest, expected) in [
         (r#","ID":"1","TTL":"59","grantedTTL":"60""#, Some(59)),
         (r#","ID":"1","grantedTTL":"60""#, Some(0)),
+        // Of a leader that has just been elected, and of one that was deposed.
+        (r#","ID":"1","TTL":"61","grantedTTL":"60""#, Some(60)),
+        (
+            r#","ID":"1","TTL":"9223372036","grantedTTL":"60""#,
+            Some(60),
+        ),
         (r#","ID":"1","TTL":"-1""#, None),
     ] {
         assert_eq!(replied(&left, rest), Ok(EtcdReply::TimeLeft(expected)));
@@ -119,27 +129,38 @@ fn first_line_of_the_keep_alive_stream_is_read() {
     let kept = format!("{{\"result\":{{{HEADER},\"ID\":\"1\",\"TTL\":\"60\"}}}}\n");
     let twice = kept.repeat(2);
     for body in [&kept, &twice] {
-        assert_eq!(
-            reply(&call, body.as_bytes()),
-            Ok(EtcdReply::KeptAlive(Some(60)))
-        );
+        assert_eq!(parsed(&call, body), Ok(EtcdReply::KeptAlive(Some(60))));
     }
     let gone = format!("{{\"result\":{{{HEADER},\"ID\":\"1\"}}}}\n");
-    assert_eq!(
-        reply(&call, gone.as_bytes()),
-        Ok(EtcdReply::KeptAlive(None))
-    );
+    assert_eq!(parsed(&call, &gone), Ok(EtcdReply::KeptAlive(None)));
     let not_found = r#"{"error":{"grpc_code":5,"http_code":404,"message":"requested lease not found","http_status":"Not Found"}}"#;
-    assert_eq!(
-        reply(&call, not_found.as_bytes()),
-        Ok(EtcdReply::KeptAlive(None))
-    );
+    assert_eq!(parsed(&call, not_found), Ok(EtcdReply::KeptAlive(None)));
     let error = r#"{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"Service Unavailable"}}"#;
     assert_eq!(
-        reply(&call, error.as_bytes()),
+        parsed(&call, error),
         Err("etcdserver: no leader".to_owned())
     );
-    assert!(reply(&call, b"").is_err());
+    assert!(parsed(&call, "").is_err());
+}
+
+#[test]
+fn header_tells_term_and_revision() {
+    let header = ReplyHeader {
+        raft_term: 2,
+        revision: 7,
+    };
+    let lease = format!("{{{HEADER},\"ID\":\"1\",\"TTL\":\"60\"}}");
+    let kept = format!("{{\"result\":{lease}}}");
+    let read = EtcdCall::Txn(Txn::default());
+    for (call, body) in [
+        (EtcdCall::GrantLease { ttl: 60 }, &lease),
+        (EtcdCall::KeepAlive(LEASE), &kept),
+        (EtcdCall::TimeToLive(LEASE), &lease),
+        (read, &lease),
+    ] {
+        let answer = reply(&call, body.as_bytes()).unwrap();
+        assert_eq!(answer.header, header, "{call:?}");
+    }
 }
 
 #[test]

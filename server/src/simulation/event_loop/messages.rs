@@ -183,6 +183,10 @@ impl Simulation {
                 id,
                 reply,
             } if is_current(candidate) => {
+                let etcd = self.nodes[server.membership.index].etcd.as_mut();
+                if let (Some(etcd), Some(answer)) = (etcd, &reply) {
+                    etcd.record_answer(candidate, answer.header);
+                }
                 let result = reply.map(CallReply::Etcd);
                 server.handle(ElectionEvent::Reply { call: id, result }, self.time);
             }
@@ -243,7 +247,7 @@ impl Simulation {
         let reply = if self.time < etcd.down_until {
             None
         } else {
-            etcd.execute(call, self.time)
+            etcd.execute(candidate, call, self.time)
         };
         let message = Message::EtcdReply {
             candidate,

@@ -7,7 +7,7 @@ use crate::{
         Alone, CallId, DiskCall, DiskReply, Effect, Election, EndReason, EtcdElection, EtcdOptions,
         Event, FoundBound, FoundState, Handover, Learn, LedgerSource, Term, Time, next_epoch,
     },
-    etcd::{EtcdCall, EtcdReply},
+    etcd::{EtcdAnswer, EtcdCall},
     ledger::Predecessor,
     reign::{DueBound, DueTerms, Reign, WrittenBound},
 };
@@ -51,7 +51,7 @@ pub(super) enum Candidacy {
 #[derive(Debug)]
 pub(in crate::simulation) enum CallReply {
     Disk(DiskReply),
-    Etcd(EtcdReply),
+    Etcd(EtcdAnswer),
 }
 
 /// An action of the simulation for a server.
