@@ -18,7 +18,7 @@ use std::{
 
 use clap::Parser;
 use doorman_server::simulation::{
-    Plan, Rule, Scenario, Stats, Violation, check_scenario, simulate,
+    Extras, Plan, Rule, Scenario, Stats, Violation, check_scenario, simulate,
 };
 use doorman_tests::sim::{Replay, aimed_scenario, describe};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
@@ -44,6 +44,9 @@ struct Args {
     /// Simulated minutes per seed [default: 10].
     #[arg(long)]
     minutes: Option<f64>,
+    /// Add kinds of faults and holders to the usual ones: `all`, or names with commas between them.
+    #[arg(long)]
+    extras: Option<Extras>,
     /// Disable a safety rule: the simulation must then fail.
     #[arg(long)]
     without: Option<Rule>,
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
     let plan = Plan {
         seconds: args.hours.map_or(60.0 * minutes, |hours| 3600.0 * hours),
         without: args.without,
+        extras: args.extras.unwrap_or_default(),
         trace: args.seed.is_some(),
     };
     let result = match args.seed {

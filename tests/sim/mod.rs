@@ -13,7 +13,7 @@ use std::path::Path;
 pub use aimed::{aimed_scenario, aimed_yaml};
 pub use herd::{Departure, HerdPlan, HerdReport, change_master};
 
-use doorman_server::simulation::Violation;
+use doorman_server::simulation::{Extras, Violation};
 
 /// The runs in which a violation was found.
 #[derive(Debug, Clone, Copy)]
@@ -37,8 +37,12 @@ pub fn describe(violation: &Violation, replay: Replay<'_>) -> String {
     };
     let without = violation.plan.without;
     let without = without.map_or_else(String::new, |rule| format!(" --without {rule}"));
+    let extras = match violation.plan.extras {
+        Extras::NONE => String::new(),
+        extras => format!(" --extras {extras}"),
+    };
     format!(
         "{violation}\nreplay: cargo run --release -p doorman-tests --bin invariants -- \
-         {arguments}{without}"
+         {arguments}{extras}{without}"
     )
 }

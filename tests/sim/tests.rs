@@ -22,20 +22,22 @@ use std::{
     thread,
 };
 
-use doorman_server::simulation::{Invariant, Plan, Rule, Stats, simulate};
+use doorman_server::simulation::{Extra, Extras, Invariant, Plan, Rule, Stats, simulate};
 use doorman_tests::sim::{Replay, describe};
 
 const PLAN: Plan = Plan {
     seconds: 600.0,
     without: None,
+    extras: Extras::NONE,
     trace: false,
 };
 const SEEDS: u64 = 250;
+const SEEDS_WITH_EXTRAS: u64 = 150;
 /// At least one of this many seeds must fail without a rule.
 const SEEDS_WITHOUT_RULE: u64 = 1_000;
 
-#[test]
-fn capacity_holds_under_faults() {
+/// Runs all seeds, which must keep the invariants.
+fn run_seeds(plan: &Plan, seeds: u64) -> Stats {
     let next = AtomicU64::new(0);
     let total = Mutex::new(Stats::default());
     thread::scope(|scope| {
@@ -43,17 +45,22 @@ fn capacity_holds_under_faults() {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= SEEDS {
+                    if seed >= seeds {
                         return;
                     }
-                    let stats = simulate(seed, &PLAN)
+                    let stats = simulate(seed, plan)
                         .unwrap_or_else(|it| panic!("{}", describe(&it, Replay::Random)));
                     *total.lock().unwrap() += stats;
                 }
             });
         }
     });
-    let total = total.into_inner().unwrap();
+    total.into_inner().unwrap()
+}
+
+#[test]
+fn capacity_holds_under_faults() {
+    let total = run_seeds(&PLAN, SEEDS);
     // A run in which little happens proves nothing.
     assert!(total.responses > 100 * SEEDS, "{total}");
     assert!(total.faults > 50 * SEEDS, "{total}");
@@ -68,6 +75,23 @@ fn capacity_holds_under_faults() {
     assert!(total.node_crashes > SEEDS / 4, "{total}");
     assert!(total.cut_offs > SEEDS / 4, "{total}");
     assert!(total.node_checks > 1_000 * total.nodes, "{total}");
+}
+
+#[test]
+fn capacity_holds_under_further_kinds_of_faults() {
+    let plan = Plan {
+        extras: Extras::all(),
+        ..PLAN
+    };
+    let total = run_seeds(&plan, SEEDS_WITH_EXTRAS);
+    assert!(total.etcd_depositions > SEEDS_WITH_EXTRAS, "{total}");
+    assert!(total.document_changes > SEEDS_WITH_EXTRAS, "{total}");
+    assert!(total.server_counts > SEEDS_WITH_EXTRAS / 2, "{total}");
+    assert!(total.lies > 10 * SEEDS_WITH_EXTRAS, "{total}");
+    assert!(
+        total.overlong_operations > 10 * SEEDS_WITH_EXTRAS,
+        "{total}"
+    );
 }
 
 #[test]
@@ -94,9 +118,10 @@ fn violation_contains_trace_and_replay_command() {
 }
 
 #[track_caller]
-fn assert_breaks_without(rule: Rule, invariant: Invariant) {
+fn assert_breaks_without(rule: Rule, extras: Extras, invariant: Invariant) {
     let plan = Plan {
         without: Some(rule),
+        extras,
         ..PLAN
     };
     let breaks = (0..SEEDS_WITHOUT_RULE)
@@ -109,11 +134,12 @@ fn assert_breaks_without(rule: Rule, invariant: Invariant) {
 }
 
 macro_rules! necessary_rules {
-    ($($name:ident: $rule:ident => $invariant:ident,)*) => {
+    ($($name:ident: $rule:ident $(with $extra:ident)? => $invariant:ident,)*) => {
         $(
             #[test]
             fn $name() {
-                assert_breaks_without(Rule::$rule, Invariant::$invariant);
+                let extras = [$(Extra::$extra)?].into_iter().collect();
+                assert_breaks_without(Rule::$rule, extras, Invariant::$invariant);
             }
         )*
     };
@@ -162,6 +188,12 @@ necessary_rules! {
     capacity_needs_stated_leases_to_stay_outstanding: StatedOutstanding => Capacity,
     capacity_needs_nodes_to_assert_their_own_leases_only: OwnLeasesOnly => Capacity,
     capacity_needs_older_leases_that_cover_unheard_holders: UnheardCover => Capacity,
+    capacity_needs_answers_of_deposed_leaders_ignored: DeposedLeader with DeposedLeader => Capacity,
+    capacity_needs_operations_in_flight_booked: Outstanding with Gauges => Capacity,
+    capacity_needs_claims_limited: ClaimLimit with Liars => Capacity,
+    capacity_needs_units_of_earlier_leases: EarlierTerms with Documents => Capacity,
+    capacity_needs_longest_lease_of_earlier_reigns: LongestLease with ServerCount => Capacity,
+    holders_of_static_leases_need_their_limit: StaticLimit with Algorithms => HolderCapacity,
     bookings_of_nodes_need_leases_to_end_with_their_own: ParentLeaseEnd => NodeCapacity,
     bookings_of_nodes_need_combined_bookings: CombinedBooking => NodeCapacity,
     partial_grants_after_cut_need_gradual_cut: GradualCut => PartialGrant,

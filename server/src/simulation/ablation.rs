@@ -10,7 +10,7 @@ use crate::{
     etcd::{EtcdAnswer, EtcdCall, EtcdReply, LeaseId, Op, Txn},
     ledger::{Grant, HolderStatus, Ledger, PageQuery},
 };
-use doorman_openapi::{CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
+use doorman_openapi::{AlgorithmKind, CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
 
 use super::limits::{Demand, Limit};
 
@@ -112,6 +112,15 @@ rules! {
     /// The lease that a parent states to a node's new master is within the durable bound. Without:
     /// the statement does not count.
     StatedWithinBound = "stated-within-bound",
+    /// Answers of a deposed leader of etcd count for nothing. Without: as all others.
+    DeposedLeader = "deposed-leader",
+    /// Operations in flight are booked as a claim. Without: they are not reported.
+    Outstanding = "outstanding",
+    /// A claim counts up to what is booked for the holder, or else what the others leave. Without:
+    /// up to the holder's share.
+    ClaimLimit = "claim-limit",
+    /// A STATIC lease is at most the capacity. Without: it is what the holder wants.
+    StaticLimit = "static-limit",
     /// After a capacity cut every holder keeps a part. Without: a holder gets what the others
     /// leave.
     GradualCut = "gradual-cut",
@@ -257,6 +266,11 @@ pub(super) fn ablate_grant(
                 }
             }
         }
+        Rule::StaticLimit if grant.algorithm.kind == AlgorithmKind::Static => {
+            if let Some((holders, own)) = holders(ledger, grant, holder, now) {
+                grant.capacity = Capacity::saturating(holders[own].wants);
+            }
+        }
         Rule::GradualCut => {
             if let Some((holders, own)) = holders(ledger, grant, holder, now) {
                 let booked: f64 = holders.iter().map(|it| it.booked).sum();
@@ -278,6 +292,25 @@ pub(super) fn lease_uncovered_claim(grant: &mut Grant, claim: f64, ledger: &Ledg
         grant.capacity = Capacity::saturating(claim);
         grant.lease_length = Seconds::saturating(left / CLOCK_DRIFT);
         grant.booked_until = now.after_seconds(left);
+    }
+}
+
+/// Grants what a client claims, up to its share.
+pub(super) fn grant_claim(
+    grant: &mut Grant,
+    claim: f64,
+    ledger: &Ledger,
+    holder: &str,
+    limit: &Limit,
+    now: Moment,
+) {
+    if grant.lease_length > Seconds::ZERO
+        && let Some((holders, own)) = holders(ledger, grant, holder, now)
+    {
+        let demands: Vec<_> = holders.iter().map(demand).collect();
+        let share = limit.shares(&demands)[own];
+        let capacity = grant.capacity.get().max(claim.min(share));
+        grant.capacity = Capacity::saturating(capacity);
     }
 }
 

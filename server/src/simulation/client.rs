@@ -3,7 +3,8 @@
 use std::{cmp::Reverse, collections::VecDeque, ops::Range, sync::Arc};
 
 use doorman_openapi::{
-    Capacity, ClientBand, ClientId, Epoch, Moment, Reason, ResourceId, Seconds, Seq,
+    Capacity, CapacityRequest, CapacityResponse, ClientBand, ClientId, Epoch, Moment, Reason,
+    ResourceId, Seconds, Seq, Unit,
 };
 use tower_doorman::{
     Cost,
@@ -13,7 +14,9 @@ use tower_doorman::{
 use super::{
     ablation::Rule,
     clock::{Clock, ExpiringCapacity},
+    limits::LimitUnit,
     network::{ClientCall, Outcome},
+    operations::Operations,
 };
 
 /// A response that arrived.
@@ -64,8 +67,20 @@ pub(super) struct Client {
     pub(super) inbox: VecDeque<Reply>,
     /// The capacity that the client may use, expiring in simulated time.
     pub(super) usable: Vec<ExpiringCapacity>,
-    /// `None` for resources that the client does not lease.
+    /// `None` for resources that the client does not lease. Of a rate per second where units are
+    /// read.
     pub(super) wants: Vec<Option<f64>>,
+    /// Whether it converts amounts from the units in which responses state them. Otherwise all
+    /// amounts are in the unit of the document.
+    pub(super) reads_units: bool,
+    /// The unit of each resource by the last response.
+    pub(super) units: Vec<LimitUnit>,
+    /// Of resources that are gauges.
+    pub(super) operations: Vec<Operations>,
+    /// Whether it claims what it does not have.
+    pub(super) is_liar: bool,
+    /// Whether its requests state no units, as those of earlier versions.
+    pub(super) states_no_units: bool,
     pub(super) priorities: Vec<i32>,
     /// The simulated time of the next timer.
     pub(super) wake: Moment,
@@ -114,6 +129,11 @@ impl Client {
             inbox: VecDeque::new(),
             usable: vec![ExpiringCapacity::default(); count],
             wants: vec![None; count],
+            reads_units: false,
+            units: vec![LimitUnit::Rate { per: 1.0 }; count],
+            operations: (0..count).map(|_| Operations::default()).collect(),
+            is_liar: false,
+            states_no_units: false,
             priorities: vec![0; count],
             wake: Moment::NEVER,
             poll: 0,
@@ -218,6 +238,8 @@ impl Client {
         self.paused_until = None;
         self.inbox.clear();
         self.usable.fill(ExpiringCapacity::default());
+        self.units.fill(LimitUnit::Rate { per: 1.0 });
+        self.operations.iter_mut().for_each(Operations::clear);
         self.wake = Moment::NEVER;
         self.newest = Seq::ZERO;
         self.last_hint = None;
@@ -246,14 +268,51 @@ impl Client {
             });
         let mut bands: Vec<_> = bands.collect();
         bands.sort_unstable_by_key(|it| Reverse(it.priority));
+        let unit = self.units[resource];
+        let in_use = self.operations[resource].in_use;
         let demand = Demand {
-            wants: Capacity::saturating(wants),
+            wants: Capacity::saturating(wants / unit.scale()),
+            outstanding: Capacity::saturating(in_use),
             priority: self.priorities[resource],
             bands: (bands.len() > 1).then(|| Arc::new(DemandBands(bands))),
             ..Demand::default()
         };
         let resource = self.resources[resource].clone();
         self.handle(Event::Demand { resource, demand }, time)
+    }
+
+    /// What it may use, and what its operations use beyond that.
+    pub(super) fn counted(&self, resource: usize, time: Moment) -> f64 {
+        let usable = self.usable[resource].at(time);
+        usable.max(self.operations[resource].counted(time))
+    }
+
+    /// Changes the units of a gauge that are in use.
+    pub(super) fn change_in_use(&mut self, resource: usize, by: f64, time: Moment) -> Vec<Effect> {
+        let in_use = &mut self.operations[resource].in_use;
+        *in_use = (*in_use + by).max(0.0);
+        let wants = self.wants[resource].unwrap_or_default();
+        self.set_demand(resource, wants, time)
+    }
+
+    /// Reports a resource before it is due.
+    pub(super) fn report_soon(&mut self, resource: usize, time: Moment) -> Vec<Effect> {
+        let resource = self.resources[resource].clone();
+        self.handle(Event::Report { resource }, time)
+    }
+
+    /// Records the operations that a request reports.
+    pub(super) fn on_send(&mut self, seq: Seq, request: &CapacityRequest, time: Moment) {
+        for asked in &request.resources {
+            let Some(index) = self.resource_index(&asked.resource_id) else {
+                continue;
+            };
+            let usable = self.usable[index];
+            // At a node the lease that covers them may end before the newest one.
+            if self.units[index].is_gauge() && self.is_of_root() && usable.at(time) > 0.0 {
+                self.operations[index].report(seq, asked.outstanding.get(), usable.expires);
+            }
+        }
     }
 
     /// Releases a resource.
@@ -305,10 +364,57 @@ impl Client {
             .filter(|resource| self.usable[*resource].at(time) > 0.0)
             .filter(|resource| self.wants[*resource].is_some_and(|wants| wants > 0.0))
             .collect();
-        let effects = self.handle(Event::Answered { seq, response }, time);
-        let is_lost = |resource: &usize| self.usable[*resource].at(time) == 0.0;
+        let (effects, converted) = self.accept(seq, response, time);
+        // Leases in another unit are none.
+        let is_lost = |it: &usize| self.usable[*it].at(time) == 0.0 && !converted.contains(it);
         let lost = zero_grants.into_iter().filter(is_lost).collect();
         (effects, lost)
+    }
+
+    /// Handles a response. Also returns the resources whose unit is another one than before.
+    fn accept(
+        &mut self,
+        seq: Seq,
+        response: CapacityResponse,
+        time: Moment,
+    ) -> (Vec<Effect>, Vec<usize>) {
+        let epoch = response.epoch;
+        let units = self.units_in(&response);
+        let before = self.units.clone();
+        let usable_before = self.usable.clone();
+        let mut effects = self.handle_answer(Event::Answered { seq, response }, &units, time);
+        let mut converted = Vec::new();
+        for index in units.iter().map(|(index, _)| *index) {
+            let (unit, usable) = (self.units[index], self.usable[index]);
+            self.operations[index].on_answer(seq, epoch, time);
+            // The client ignores some responses.
+            let is_new = usable != usable_before[index];
+            if unit.is_gauge() && is_new && usable.at(time) > 0.0 {
+                self.operations[index].add_lease(usable.amount, usable.expires, epoch, time);
+            }
+            if unit != before[index] {
+                converted.push(index);
+                if !unit.is_gauge() {
+                    self.operations[index].clear();
+                }
+                let wants = self.wants[index];
+                effects.extend(wants.map_or_else(Vec::new, |it| self.set_demand(index, it, time)));
+            }
+        }
+        (effects, converted)
+    }
+
+    /// The units of the resources of a response.
+    fn units_in(&self, response: &CapacityResponse) -> Vec<(usize, LimitUnit)> {
+        let read = response.resources.iter().filter(|_| self.reads_units);
+        let units = read.filter_map(|it| {
+            let unit = match it.unit? {
+                Unit::Gauge => LimitUnit::Gauge,
+                Unit::Rate => LimitUnit::Rate { per: it.per?.get() },
+            };
+            Some((self.resource_index(&it.resource_id)?, unit))
+        });
+        units.collect()
     }
 
     pub(super) fn client_id(&self) -> ClientId {
@@ -316,6 +422,16 @@ impl Client {
     }
 
     pub(super) fn handle(&mut self, event: Event, time: Moment) -> Vec<Effect> {
+        self.handle_answer(event, &[], time)
+    }
+
+    /// Handles an event: a response with these units, or another one.
+    fn handle_answer(
+        &mut self,
+        event: Event,
+        units: &[(usize, LimitUnit)],
+        time: Moment,
+    ) -> Vec<Effect> {
         let now = self.clock.local(time);
         let effects = match &mut self.leasing {
             Leasing::Stated(holder) => holder.handle(event, now),
@@ -326,10 +442,13 @@ impl Client {
             if let Effect::Changed { resource, holding } = effect
                 && let Some(index) = self.resource_index(resource)
             {
+                if let Some((_, unit)) = units.iter().find(|(it, _)| *it == index) {
+                    self.units[index] = *unit;
+                }
                 self.usable[index] = holding
                     .lease
                     .map(|lease| ExpiringCapacity {
-                        amount: lease.capacity.get(),
+                        amount: lease.capacity.get() * self.units[index].scale(),
                         expires: self.clock.time(lease.ends),
                     })
                     .unwrap_or_default();

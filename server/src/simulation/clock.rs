@@ -63,7 +63,7 @@ impl Clock {
 }
 
 /// A capacity that expires.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct ExpiringCapacity {
     pub(super) amount: f64,
     pub(super) expires: Moment,

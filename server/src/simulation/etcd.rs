@@ -128,7 +128,8 @@ impl Etcd {
 
     /// The simulated times at which its leases end.
     pub(super) fn ends(&self) -> impl Iterator<Item = Moment> {
-        self.leases.values().map(|it| self.clock.time(it.expires))
+        let leases = self.store.leases.values();
+        leases.map(|it| self.clock.time(it.expires))
     }
 
     /// Executes a call. `None`: the answer is an error, and the call had no effect.

@@ -1,8 +1,10 @@
 //! Event loop of a simulation, and the state of all processes.
 
 mod aimed;
+mod extras;
 mod faults;
 mod invariants;
+mod lies;
 mod messages;
 mod polls;
 mod processes;
@@ -16,6 +18,7 @@ use fastrand::Rng;
 
 pub use self::polls::PollMode;
 use self::{
+    extras::ExtraFaults,
     invariants::{BrokenInvariant, CapacityCheck},
     polls::Polls,
     script::Script,
@@ -26,7 +29,8 @@ use super::{
     clock::Clock,
     etcd::Etcd,
     event_queue::{Event, EventQueue},
-    limits::{self, Limit, Priorities, RESOURCES, resource_ids},
+    extras::Extras,
+    limits::{self, DIVIDED, Limit, Priorities, resource_ids},
     network::{Network, Process},
     report::{Plan, Stats, Violation},
     scenario::{Change, Scenario},
@@ -56,6 +60,7 @@ pub(super) struct Simulation {
     rebuilds_etcd: bool,
     pub(super) network: Network,
     polls: Polls,
+    extras: ExtraFaults,
     limits: Vec<Limit>,
     document: Arc<Document>,
     /// The longest lease of any document of this run, in seconds.
@@ -81,7 +86,7 @@ impl Simulation {
     /// A run with faults.
     pub(super) fn new(seed: u64, plan: Plan) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let resources = rng.usize(1..=RESOURCES);
+        let resources = rng.usize(1..=DIVIDED);
         let priorities = Priorities::of_run(seed);
         let limits: Vec<_> = (0..resources)
             .map(|_| Limit::random(&mut rng, &priorities))
@@ -119,7 +124,7 @@ impl Simulation {
         }
         let servers = new_servers(&nodes, clocks.into_iter(), &document, without);
         let allows_cuts = without == Some(Rule::GradualCut) || rng.u8(..3) == 0;
-        Self {
+        let mut simulation = Self {
             clients,
             servers,
             nodes,
@@ -128,7 +133,9 @@ impl Simulation {
             polls: Polls::of_run(seed),
             priorities,
             ..Self::empty(seed, plan, rng, document, limits)
-        }
+        };
+        simulation.add_extras();
+        simulation
     }
 
     /// A run without faults and without clients.
@@ -146,6 +153,7 @@ impl Simulation {
         let plan = Plan {
             seconds: 0.0,
             without: None,
+            extras: Extras::NONE,
             trace: false,
         };
         let mut simulation = Self {
@@ -230,6 +238,7 @@ impl Simulation {
             network: Network::default(),
             polls: Polls::new(PollMode::Off, seed),
             priorities: Priorities::none(),
+            extras: ExtraFaults::of_run(seed, plan.extras),
             document,
             longest_lease: limits::longest_lease(&limits),
             limits,
@@ -313,6 +322,7 @@ impl Simulation {
         self.begin_polls();
         self.after(5.0, Event::ChangeDemand);
         self.after(10.0, Event::InjectFault);
+        self.begin_extra_faults();
         // On each level, old leases must expire, one election take place, and three refreshes
         // follow.
         let rest = 2.5 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
@@ -404,6 +414,15 @@ impl Simulation {
                     self.inject_aimed_fault();
                 }
             }
+            Event::InjectExtraFault => self.inject_extra_fault(),
+            Event::Deploy(server) => self.deploy(server),
+            Event::StartPeers(node) => self.start_peers(node),
+            Event::EndOperations {
+                client,
+                incarnation,
+                resource,
+                units,
+            } => self.end_operations(client, incarnation, resource, units),
             Event::StopFaults => self.stop_faults(),
             Event::FinalDemand => self.set_final_demand(),
             Event::CheckShares => return self.check_shares(),

@@ -77,6 +77,19 @@ pub(super) enum Event {
     InjectFault,
     /// A later fault of a chain.
     AimedFault,
+    /// A fault of a kind that the plan adds.
+    InjectExtraFault,
+    /// A server takes over the newest document.
+    Deploy(usize),
+    /// The other servers of a node start, once the first one is master.
+    StartPeers(usize),
+    /// Operations of a client end, which use so many units of a gauge.
+    EndOperations {
+        client: usize,
+        incarnation: u32,
+        resource: usize,
+        units: f64,
+    },
     /// Faults end.
     StopFaults,
     /// All leases from the time of faults have expired: every demand changes once more.

@@ -7,7 +7,7 @@ use super::{
     clock::Clock,
     event_loop::{PollMode, Simulation},
     event_queue::Event,
-    limits::{Algorithm, Demand, Limit, resource_ids},
+    limits::{Algorithm, Demand, Glob, Limit, LimitUnit, resource_ids},
     network::Network,
 };
 
@@ -53,6 +53,8 @@ impl Fleet {
     pub fn new(seed: u64, plan: &FleetPlan) -> Self {
         let limit = Limit {
             capacity: plan.capacity,
+            unit: LimitUnit::Rate { per: 1.0 },
+            glob: Glob::Exact,
             algorithm: if plan.is_proportional {
                 Algorithm::Proportional
             } else {

@@ -1,6 +1,6 @@
 //! The simulated document, and a reference implementation of its shares.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use doorman_config::Document;
 use doorman_openapi::{AlgorithmKind, ResourceId};
@@ -8,9 +8,11 @@ use fastrand::Rng;
 
 use super::scenario::Scenario;
 
+/// The largest number of resources that are divided from the beginning.
+pub(super) const DIVIDED: usize = 2;
 /// The largest number of resources.
-pub(super) const RESOURCES: usize = 2;
-const NAMES: [&str; RESOURCES] = ["db", "api"];
+pub(super) const RESOURCES: usize = DIVIDED + 1;
+const NAMES: [&str; RESOURCES] = ["db", "api", "beside"];
 
 pub(super) fn resource_id(index: usize) -> ResourceId {
     ResourceId::new(NAMES[index]).expect("the name is a valid identifier")
@@ -22,7 +24,8 @@ pub(super) fn resource_ids() -> Arc<[ResourceId]> {
 }
 
 pub(super) fn resource_index(id: &ResourceId) -> usize {
-    usize::from(id.as_str() == NAMES[1])
+    let position = NAMES.iter().position(|name| id.as_str() == *name);
+    position.unwrap_or_default()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +36,10 @@ pub(super) enum Algorithm {
     Priority {
         floor: u8,
     },
+    Static,
+    SharedBucket,
+    Suppression,
+    Unlimited,
 }
 
 /// The priorities of a run, from a random generator of their own: without them a seed means the
@@ -84,12 +91,86 @@ impl Algorithm {
             (false, _) => Self::Proportional,
         }
     }
+
+    /// Any algorithm. One that divides the capacity is as likely as one that does not.
+    pub(super) fn random_of_all(rng: &mut Rng) -> Self {
+        const DIVIDING: [Algorithm; 2] = [Algorithm::Fair, Algorithm::Proportional];
+        match rng.bool() {
+            true => DIVIDING[rng.usize(..DIVIDING.len())],
+            false => Self::random_undivided(rng),
+        }
+    }
+
+    pub(super) fn random_undivided(rng: &mut Rng) -> Self {
+        const UNDIVIDED: [Algorithm; 4] = [
+            Algorithm::Static,
+            Algorithm::SharedBucket,
+            Algorithm::Suppression,
+            Algorithm::Unlimited,
+        ];
+        UNDIVIDED[rng.usize(..UNDIVIDED.len())]
+    }
+
+    /// Whether the sum of all leases stays within the capacity.
+    pub(super) fn divides(self) -> bool {
+        match self {
+            Self::Fair | Self::Proportional | Self::Priority { .. } => true,
+            Self::Static | Self::SharedBucket | Self::Suppression | Self::Unlimited => false,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fair => "FAIR_SHARE",
+            Self::Proportional => "PROPORTIONAL_SHARE",
+            Self::Priority { .. } => "PRIORITY_SHARE",
+            Self::Static => "STATIC",
+            Self::SharedBucket => "SHARED_BUCKET",
+            Self::Suppression => "SUPPRESSION",
+            Self::Unlimited => "NO_ALGORITHM",
+        }
+    }
+}
+
+/// The unit of a capacity.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum LimitUnit {
+    /// The capacity is per second; the document states it per so many seconds.
+    Rate {
+        per: f64,
+    },
+    Gauge,
+}
+
+impl LimitUnit {
+    /// What a lease of one unit of the document counts.
+    pub(super) fn scale(self) -> f64 {
+        match self {
+            Self::Rate { per } => 1.0 / per,
+            Self::Gauge => 1.0,
+        }
+    }
+
+    pub(super) fn is_gauge(self) -> bool {
+        self == Self::Gauge
+    }
+}
+
+/// How the template of a resource names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Glob {
+    Exact,
+    /// All names with the same first letter.
+    Prefix,
 }
 
 /// The template of one resource. Durations are in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Limit {
+    /// Of a rate per second.
     pub(super) capacity: f64,
+    pub(super) unit: LimitUnit,
+    pub(super) glob: Glob,
     pub(super) algorithm: Algorithm,
     pub(super) lease_length: f64,
     pub(super) refresh_interval: f64,
@@ -111,6 +192,8 @@ impl Limit {
         let refresh_interval = (lease_length / 5.0).max(2.5);
         Self {
             capacity: 100.0,
+            unit: LimitUnit::Rate { per: 1.0 },
+            glob: Glob::Exact,
             algorithm: Algorithm::random(rng, priorities),
             lease_length,
             refresh_interval,
@@ -132,6 +215,8 @@ impl Limit {
         let algorithm = template.algorithm();
         Some(Self {
             capacity: resource.capacity,
+            unit: LimitUnit::Rate { per: 1.0 },
+            glob: Glob::Exact,
             algorithm: match algorithm.kind {
                 AlgorithmKind::FairShare => Algorithm::Fair,
                 AlgorithmKind::ProportionalShare => Algorithm::Proportional,
@@ -156,6 +241,12 @@ impl Limit {
             Algorithm::Priority { floor } => {
                 priority_shares(self.capacity, f64::from(floor) / 100.0, demands)
             }
+            Algorithm::Static => {
+                let wants = demands.iter().map(|demand| demand.wants);
+                wants.map(|it| it.min(self.capacity)).collect()
+            }
+            Algorithm::SharedBucket | Algorithm::Suppression => vec![self.capacity; demands.len()],
+            Algorithm::Unlimited => demands.iter().map(|demand| demand.wants).collect(),
         }
     }
 }
@@ -246,32 +337,46 @@ fn proportional_shares(capacity: f64, demands: &[Demand]) -> Vec<f64> {
 pub(super) fn document(limits: &[Limit]) -> Arc<Document> {
     let mut text = "resources:\n".to_owned();
     for (limit, name) in limits.iter().zip(NAMES) {
-        let Limit {
-            capacity,
-            algorithm,
-            lease_length,
-            refresh_interval,
-            minimum_refresh_interval,
-        } = limit;
-        let kind = match algorithm {
-            Algorithm::Fair => "FAIR_SHARE",
-            Algorithm::Proportional => "PROPORTIONAL_SHARE",
-            Algorithm::Priority { .. } => "PRIORITY_SHARE",
-        };
-        let parameters = match algorithm {
-            Algorithm::Priority { floor } => {
-                format!(", parameters: [{{name: floor, value: 0.{floor:02}}}]")
-            }
-            Algorithm::Fair | Algorithm::Proportional => String::new(),
-        };
-        // Writing to a string cannot fail.
-        let _infallible = writeln!(
-            text,
-            "  - {{identifier_glob: {name}, capacity: {capacity}, \
-             minimum_refresh_interval: {minimum_refresh_interval}, \
-             algorithm: {{kind: {kind}, lease_length: {lease_length}, \
-             refresh_interval: {refresh_interval}{parameters}}}}}"
-        );
+        text.push_str(&template(limit, name));
     }
     Arc::new(Document::parse(&text).expect("the document is valid"))
+}
+
+fn template(limit: &Limit, name: &str) -> String {
+    let Limit {
+        capacity,
+        unit,
+        glob,
+        algorithm,
+        lease_length,
+        refresh_interval,
+        minimum_refresh_interval,
+    } = limit;
+    let glob = match glob {
+        Glob::Exact => name.to_owned(),
+        Glob::Prefix => format!("{}*", &name[..1]),
+    };
+    let (capacity, unit) = match unit {
+        LimitUnit::Rate { per } => (capacity * per, format!("per: {per}")),
+        LimitUnit::Gauge => (*capacity, "unit: gauge".to_owned()),
+    };
+    let mut parameters = Vec::new();
+    if let Algorithm::Priority { floor } = algorithm {
+        parameters.push(format!("{{name: floor, value: 0.{floor:02}}}"));
+    }
+    if limit.unit.is_gauge() && algorithm.divides() {
+        // Shares are not rounded to whole units.
+        parameters.push("{name: granularity, value: 0}".to_owned());
+    }
+    let parameters = match parameters.is_empty() {
+        true => String::new(),
+        false => format!(", parameters: [{}]", parameters.join(", ")),
+    };
+    format!(
+        "  - {{identifier_glob: \"{glob}\", capacity: {capacity}, {unit}, \
+         minimum_refresh_interval: {minimum_refresh_interval}, \
+         algorithm: {{kind: {}, lease_length: {lease_length}, \
+         refresh_interval: {refresh_interval}{parameters}}}}}\n",
+        algorithm.name(),
+    )
 }

@@ -14,9 +14,9 @@
 //! `scenario` is the format of `doorman simulate`, and `run` executes one and samples what clients
 //! hold.
 //!
-//! The tests of the workspace use it: [`simulate`] runs random faults, [`Fleet`] measures calm
-//! fleets, and a [`Rule`] of `ablation` disables one safety rule at a time: an invariant must then
-//! break.
+//! The tests of the workspace use it: [`simulate`] runs random faults, to which a plan adds further
+//! kinds ([`Extras`]), [`Fleet`] measures calm fleets, and a [`Rule`] of `ablation` disables one
+//! safety rule at a time: an invariant must then break.
 
 #![expect(
     clippy::indexing_slicing,
@@ -29,9 +29,11 @@ mod clock;
 mod etcd;
 mod event_loop;
 mod event_queue;
+mod extras;
 mod fleet;
 mod limits;
 mod network;
+mod operations;
 mod report;
 mod run;
 mod scenario;
@@ -41,6 +43,7 @@ mod tree;
 pub use self::{
     ablation::{Rule, UnknownRule},
     event_loop::PollMode,
+    extras::{Extra, Extras, UnknownExtra},
     fleet::{Fleet, FleetPlan},
     report::{Invariant, Plan, Stats, Violation},
     run::{

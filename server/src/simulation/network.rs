@@ -35,6 +35,8 @@ pub(super) struct ClientCall {
     pub(super) seq: Seq,
     /// When the request was sent, by the client's clock.
     pub(super) sent: Moment,
+    /// Whether it claims what the client does not have.
+    pub(super) lies: bool,
 }
 
 /// Identifies the poll of a client or a server.

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::AddAssign};
 
-use super::ablation::Rule;
+use super::{ablation::Rule, extras::Extras};
 
 /// Options of one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,6 +11,8 @@ pub struct Plan {
     pub seconds: f64,
     /// The safety rule to disable.
     pub without: Option<Rule>,
+    /// Kinds of faults and holders beside the usual ones. Each run has some of them.
+    pub extras: Extras,
     /// Whether a violation contains the events before it.
     pub trace: bool,
 }
@@ -48,6 +50,16 @@ pub struct Stats {
     pub above_capacity: u64,
     /// Nodes whose clients could use capacity when that was compared with the parent's booking.
     pub node_checks: u64,
+    /// Leaders of etcd that were deposed and still answered.
+    pub etcd_depositions: u64,
+    /// Documents that changed while servers were down, or not on all at once.
+    pub document_changes: u64,
+    /// Changes between one server of a node and several.
+    pub server_counts: u64,
+    /// Lease requests that claimed what their sender did not have.
+    pub lies: u64,
+    /// Reports of operations in flight beyond the lease of their holder.
+    pub overlong_operations: u64,
 }
 
 impl AddAssign for Stats {
@@ -68,6 +80,11 @@ impl AddAssign for Stats {
             capacity_cuts,
             above_capacity,
             node_checks,
+            etcd_depositions,
+            document_changes,
+            server_counts,
+            lies,
+            overlong_operations,
         } = other;
         self.requests += requests;
         self.responses += responses;
@@ -84,6 +101,11 @@ impl AddAssign for Stats {
         self.capacity_cuts += capacity_cuts;
         self.above_capacity += above_capacity;
         self.node_checks += node_checks;
+        self.etcd_depositions += etcd_depositions;
+        self.document_changes += document_changes;
+        self.server_counts += server_counts;
+        self.lies += lies;
+        self.overlong_operations += overlong_operations;
     }
 }
 
@@ -94,7 +116,9 @@ impl fmt::Display for Stats {
             "{} requests, {} responses, {} hints, {} faults ({} aimed), {} masterships, {} hand-overs, \
              {} nodes below the root ({} at the third level) with {} masterships, {} crashes and \
              {} cut-offs, {} checks of their clients, {} capacity cuts, {} checks above a capacity \
-             that was cut",
+             that was cut, {} deposed leaders of etcd, {} changes of the document while servers \
+             were down, {} of the number of servers, {} lies, {} reports of operations beyond the \
+             lease",
             self.requests,
             self.responses,
             self.hints,
@@ -109,7 +133,12 @@ impl fmt::Display for Stats {
             self.cut_offs,
             self.node_checks,
             self.capacity_cuts,
-            self.above_capacity
+            self.above_capacity,
+            self.etcd_depositions,
+            self.document_changes,
+            self.server_counts,
+            self.lies,
+            self.overlong_operations,
         )
     }
 }
@@ -119,6 +148,11 @@ impl fmt::Display for Stats {
 pub enum Invariant {
     /// All holders of a resource may together use no more than its capacity.
     Capacity,
+    /// A holder of a resource that is not divided may use no more than the capacity, unless nothing
+    /// limits it.
+    HolderCapacity,
+    /// First confirmed claims that sum to more than the capacity are counted as false.
+    CountedLies,
     /// The clients of a node, and of the nodes below it, may use no more than the parent has booked
     /// for it.
     NodeCapacity,

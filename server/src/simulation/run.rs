@@ -7,6 +7,7 @@ use doorman_openapi::Moment;
 use super::{
     client::RequestCounts,
     event_loop::Simulation,
+    extras::Extras,
     limits::Limit,
     report::{Plan, Stats, Violation},
     scenario::{Resource, Scenario},
@@ -256,6 +257,7 @@ impl<'a> Runner<'a> {
                 Plan {
                     seconds: scenario.seconds,
                     without: None,
+                    extras: Extras::NONE,
                     trace,
                 },
             ),

@@ -34,7 +34,7 @@ pub(super) use self::{
     driver::{Action, CallReply},
 };
 use super::{
-    ablation::{EtcdCalls, Rule, ablate_grant, lease_uncovered_claim},
+    ablation::{EtcdCalls, Rule, ablate_grant, grant_claim, lease_uncovered_claim},
     clock::Clock,
     limits::{Limit, resource_index},
     network::{ClientCall, Message, NodeCall, PollCall, Poller, Process},
@@ -236,6 +236,27 @@ impl Server {
         ends
     }
 
+    /// Whether it takes part in an election, which it may have lost.
+    pub(super) fn takes_part_in_election(&self) -> bool {
+        matches!(self.candidacy, Some(Candidacy::Etcd(_)))
+    }
+
+    /// The false claims that the ledger has counted; `None` if it is not master.
+    pub(super) fn excess_claims(&mut self, time: Moment) -> Option<u64> {
+        let now = self.clock.local(time);
+        let (ledger, _) = self.serving(now)?;
+        Some(ledger.stats().excess_claims)
+    }
+
+    /// Whether it is master, and may not know all leases of a resource.
+    pub(super) fn learns(&mut self, resource: &ResourceId, time: Moment) -> bool {
+        let now = self.clock.local(time);
+        self.serving(now).is_some_and(|(ledger, _)| {
+            let view = ledger.resource(resource, now);
+            view.map_or(now < ledger.learning_until(), |it| it.in_learning_mode)
+        })
+    }
+
     /// Whether the ledger has neither leases nor work.
     pub(super) fn is_idle(&mut self, time: Moment) -> bool {
         let now = self.clock.local(time);
@@ -392,6 +413,11 @@ impl Server {
                 Some(Rule::CombinedBooking) => {
                     for resource in &mut request.resources {
                         resource.has = None;
+                    }
+                }
+                Some(Rule::Outstanding) => {
+                    for resource in &mut request.resources {
+                        resource.outstanding = Capacity::ZERO;
                     }
                 }
                 _ => {}
@@ -580,10 +606,15 @@ impl Server {
                 let limit = &limits[resource_index(&grant.resource_id)];
                 ablate_grant(rule, grant, ledger, holder, limit, now);
             }
-            if let (Rule::StrictCover, LeaseRequest::Client(request)) = (rule, request) {
+            if let LeaseRequest::Client(request) = request {
                 for (grant, asked) in grants.iter_mut().zip(&request.resources) {
                     let claim = asked.has.map_or(0.0, |it| it.capacity.get());
-                    lease_uncovered_claim(grant, claim, ledger, now);
+                    let limit = &limits[resource_index(&grant.resource_id)];
+                    match rule {
+                        Rule::StrictCover => lease_uncovered_claim(grant, claim, ledger, now),
+                        Rule::ClaimLimit => grant_claim(grant, claim, ledger, holder, limit, now),
+                        _ => {}
+                    }
                 }
             }
         }

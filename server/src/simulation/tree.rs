@@ -24,6 +24,16 @@ pub(super) struct Node {
     /// Present if there are several servers.
     pub(super) etcd: Option<Etcd>,
     pub(super) participation: Participation,
+    /// Where the number of servers changes.
+    pub(super) only: Option<OnlyServer>,
+}
+
+/// The only server of a node that may start.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OnlyServer {
+    pub(super) index: usize,
+    /// Whether it takes no part in elections. Otherwise the others follow once it is master.
+    pub(super) is_alone: bool,
 }
 
 /// How a server takes part in elections.
@@ -57,7 +67,21 @@ impl Node {
             parent: None,
             etcd,
             participation,
+            only: None,
         }
+    }
+
+    /// How one of its servers takes part in elections; `None` if it may not start.
+    pub(super) fn participation_of(&self, server: usize) -> Option<Participation> {
+        let ttl = match self.only {
+            Some(only) if only.index != server => return None,
+            Some(only) if only.is_alone => None,
+            _ => self.participation.ttl,
+        };
+        Some(Participation {
+            ttl,
+            ..self.participation
+        })
     }
 }
 
@@ -82,6 +106,7 @@ pub(super) fn random_nodes(first: usize, is_first: bool, rng: &mut Rng) -> Vec<N
                 is_first: is_first || etcd.is_none(),
             },
             etcd,
+            only: None,
         }
     });
     nodes.collect()
@@ -107,6 +132,7 @@ pub(super) fn calm_nodes(below: &[usize]) -> Vec<Node> {
                     parent: Some(parent),
                     etcd: None,
                     participation,
+                    only: None,
                 });
             }
         }
@@ -132,6 +158,7 @@ pub(super) fn scenario_nodes(scenario: &Scenario, rng: &mut Rng) -> Vec<Node> {
                 is_first: true,
             },
             etcd,
+            only: None,
         }
     });
     nodes.collect()

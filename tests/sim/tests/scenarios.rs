@@ -691,6 +691,53 @@ fn each_scheme_limits_requests_in_its_way() {
     assert!((90.0..=105.0).contains(&(small + large)), "{small} {large}");
 }
 
+/// Resources that are not divided beside one that is, each with its own limit.
+#[test]
+fn schemes_of_all_kinds_keep_their_limits_together() {
+    let scenario = parse(
+        "
+seconds: 300
+servers: {count: 3, election_lease: 3}
+network: {delay: 0.01, jitter: 0.1, loss: 0.02, duplication: 0.02}
+document:
+  resources:
+    - {identifier_glob: divided, capacity: 100, algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 2}}
+    - {identifier_glob: bucket, capacity: 100, algorithm: {kind: SHARED_BUCKET, lease_length: 20, refresh_interval: 2}}
+    - {identifier_glob: suppressed, capacity: 100, algorithm: {kind: SUPPRESSION, lease_length: 20, refresh_interval: 2}}
+    - {identifier_glob: static, capacity: 30, algorithm: {kind: STATIC, lease_length: 20, refresh_interval: 2}}
+clients:
+  - count: 4
+    requests: random
+    uses:
+      - {resource: divided, demand: {constant: {wants: 40}}}
+      - {resource: bucket, demand: {constant: {wants: 40}}}
+      - {resource: suppressed, demand: {constant: {wants: 40}}}
+      - {resource: static, demand: {constant: {wants: 40}}}
+random_faults:
+  kinds: [elect_master, crash_server, stop_server, pause_server, partition_server]
+  every: 30
+  for: 10",
+    );
+    for seed in 0..10 {
+        let run = run_scenario(&scenario, seed).unwrap();
+        assert_eq!(run.report.overshoot_episodes, 0, "seed {seed}");
+        let steady = &run.samples[60..];
+        let used = |resource: usize| {
+            let used = steady.iter().map(|it| it.resources[resource].used);
+            used.sum::<f64>() / steady.len() as f64
+        };
+        for resource in 0..3 {
+            let used = used(resource);
+            assert!(used <= 110.0, "seed {seed}, resource {resource}: {used}");
+        }
+        let held = steady
+            .iter()
+            .flat_map(|it| it.holders.iter().skip(3).step_by(4));
+        let most = held.map(|it| it.held).fold(0.0, f64::max);
+        assert!(most <= 30.0 && most > 0.0, "seed {seed}: {most}");
+    }
+}
+
 /// Learning mode is a safety rule, and a document can disable it.
 #[test]
 fn overshoots_are_found_without_learning_mode() {

@@ -1,7 +1,9 @@
 //! Schedules of faults, each of which breaks the capacity without one safety rule, and the same for
 //! scenarios whose faults are aimed at the ends of leases.
 
-use doorman_server::simulation::{Invariant, Plan, Rule, Scenario, Violation, check_scenario};
+use doorman_server::simulation::{
+    Extras, Invariant, Plan, Rule, Scenario, Violation, check_scenario,
+};
 use doorman_tests::sim::{Replay, aimed_scenario, describe};
 
 /// Runs of each schedule with all rules.
@@ -13,6 +15,7 @@ const AIMED_RUNS: u64 = 2;
 const PLAN: Plan = Plan {
     seconds: 0.0,
     without: None,
+    extras: Extras::NONE,
     trace: false,
 };
 

@@ -295,7 +295,8 @@ impl Simulation {
     pub(super) fn release_and_want(&mut self, index: usize) {
         let resource = self.rng.usize(..self.limits.len());
         let client = &mut self.clients[index];
-        if client.is_running() {
+        // Units in use are not released.
+        if client.is_running() && client.operations[resource].in_use == 0.0 {
             let mut effects = client.forget(resource, self.time);
             effects.extend(client.tick(self.time));
             self.record(|| format!("client {index} releases resource {resource}"));
@@ -367,8 +368,12 @@ impl Simulation {
         for limit in &mut limits {
             let factor = [0.25, 0.5, 1.0][self.rng.usize(..3)];
             let lease_length = (self.longest_lease * factor).max(5.0);
+            let algorithm = Algorithm::random(&mut self.rng, &self.priorities);
             *limit = Limit {
-                algorithm: Algorithm::random(&mut self.rng, &self.priorities),
+                algorithm: match limit.algorithm.divides() {
+                    true => algorithm,
+                    false => limit.algorithm,
+                },
                 lease_length,
                 refresh_interval: (lease_length / 5.0).max(1.5),
                 minimum_refresh_interval: limit.minimum_refresh_interval.min(1.0),
@@ -414,6 +419,7 @@ impl Simulation {
         for etcd in self.nodes.iter_mut().filter_map(|it| it.etcd.as_mut()) {
             etcd.down_until = self.time;
         }
+        self.stop_extra_faults();
         let rest = 1.8 * self.longest_lease + 2.0 * f64::from(ELECTION_LEASE);
         let rest = rest * self.levels();
         self.after(rest, Event::FinalDemand);

@@ -6,7 +6,7 @@ use super::Simulation;
 use crate::simulation::{
     client::LastHint,
     event_queue::Event,
-    limits::{Demand, Limit, RESOURCES, resource_id},
+    limits::{Algorithm, Demand, Limit, RESOURCES, resource_id},
     network::{Message, PollCall, Process},
     report::Invariant,
 };
@@ -46,6 +46,13 @@ impl CapacityCheck {
         self.allowances[resource].push(Allowance { capacity, until });
     }
 
+    /// Whether any amount is allowed.
+    fn is_unlimited(&self, resource: usize, time: Moment) -> bool {
+        let allowances = self.allowances[resource].iter();
+        let mut valid = allowances.filter(|it| time < it.until);
+        valid.any(|it| it.capacity == f64::INFINITY)
+    }
+
     /// Allows only what is booked until these leases have expired: the sum of all leases never
     /// grows above the capacity.
     pub(super) fn allow_booked(&mut self, resource: usize, booked: f64, until: Moment) {
@@ -59,6 +66,7 @@ impl CapacityCheck {
         capacity: f64,
         usable: f64,
         time: Moment,
+        invariant: Invariant,
     ) -> Result<(), BrokenInvariant> {
         if usable <= capacity * (1.0 + TOLERANCE) {
             return Ok(());
@@ -75,7 +83,7 @@ impl CapacityCheck {
         }
         let resource = resource_id(resource);
         Err(BrokenInvariant {
-            invariant: Invariant::Capacity,
+            invariant,
             detail: format!("{resource}: holders may use {usable} of {allowed}"),
         })
     }
@@ -94,31 +102,57 @@ pub(super) fn moves_leases(event: &Event) -> bool {
 }
 
 impl Simulation {
-    /// Checks that the clients may together use no more than the capacity.
+    /// Checks that the clients may together use no more than the capacity, and each client by itself
+    /// where it is not divided.
     pub(super) fn check_capacity(&mut self) -> Result<(), BrokenInvariant> {
         for resource in 0..self.limits.len() {
-            let clients = self
-                .clients
-                .iter()
-                .map(|client| client.usable[resource].at(self.time));
-            let usable = clients.sum::<f64>();
-            let capacity = self.limits[resource].capacity;
+            let Limit {
+                capacity,
+                algorithm,
+                ..
+            } = self.limits[resource];
+            let (usable, invariant) = if algorithm.divides() {
+                (self.most_used(resource), Invariant::Capacity)
+            } else if algorithm == Algorithm::Unlimited {
+                continue;
+            } else {
+                let clients = self.clients.iter();
+                let usable = clients.map(|client| client.counted(resource, self.time));
+                (usable.fold(0.0, f64::max), Invariant::HolderCapacity)
+            };
             self.capacity_check
-                .check(resource, capacity, usable, self.time)?;
+                .check(resource, capacity, usable, self.time, invariant)?;
         }
         Ok(())
+    }
+
+    /// The sum that the clients may use of a resource. Where its unit changes, the larger of the
+    /// sums in both units, which cannot be added.
+    fn most_used(&self, resource: usize) -> f64 {
+        let mut sums = [0.0; 2];
+        for client in &self.clients {
+            let unit = usize::from(client.units[resource].is_gauge());
+            sums[unit] += client.counted(resource, self.time);
+        }
+        let [rate, gauge] = sums;
+        f64::max(rate, gauge)
     }
 
     /// Checks that the clients of each node, and of the nodes below it, may use no more than the
     /// node's parent has booked for it. A parent that learns does not know all leases.
     pub(super) fn check_nodes(&mut self) -> Result<(), BrokenInvariant> {
-        if self.nodes.len() == 1 || self.node_violation.is_some() {
+        if self.nodes.len() == 1 || self.node_violation.is_some() || self.has_several_units() {
             return Ok(());
         }
         for resource in 0..self.limits.len() {
+            // Leases of another algorithm, and those of liars, may last.
+            let is_beside = self.extras.beside == Some(resource);
+            if is_beside || self.capacity_check.is_unlimited(resource, self.time) {
+                continue;
+            }
             let mut sums = vec![0.0; self.nodes.len()];
             for client in &self.clients {
-                let usable = client.usable[resource].at(self.time);
+                let usable = client.counted(resource, self.time);
                 let mut above = Some(self.servers[client.servers.start].membership.index);
                 while let Some(node) = above.filter(|_| usable > 0.0) {
                     sums[node] += usable;
@@ -200,9 +234,18 @@ impl Simulation {
 
     /// Checks that a response did not take all capacity from a holder that could keep a part.
     pub(super) fn check_partial_grants(&mut self, lost: &[usize], holder: Process) {
-        for resource in lost {
+        // What it claims may be of another unit.
+        let states_no_units = match holder {
+            Process::Client(index) => self.clients[index].states_no_units,
+            Process::Server(_) | Process::Etcd(_) => false,
+        };
+        for resource in lost.iter().filter(|_| !states_no_units) {
             // A scenario has no list of limits. Its gauges may be too scarce for a part each.
             let limit = self.limits.get(*resource);
+            // Others may have it by an earlier algorithm, or by a lie.
+            let is_beside = self.extras.beside == Some(*resource);
+            let is_excused = is_beside || self.capacity_check.is_unlimited(*resource, self.time);
+            let limit = limit.filter(|_| !is_excused);
             if limit.is_some_and(|it| it.capacity > 0.0) && !self.priorities.allow_nothing() {
                 let resource = resource_id(*resource);
                 self.broken = Some(BrokenInvariant {
@@ -232,7 +275,8 @@ impl Simulation {
 
     /// Checks that every holder has its exact share.
     pub(super) fn check_shares(&self) -> Result<(), BrokenInvariant> {
-        for (resource, limit) in self.limits.iter().enumerate() {
+        let limits = self.limits.iter().enumerate();
+        for (resource, limit) in limits.filter(|(_, it)| it.algorithm.divides()) {
             let clients = self.clients.iter().filter_map(|client| {
                 let wants = client.wants[resource]?;
                 let demand = Demand {

@@ -71,8 +71,16 @@ impl Simulation {
         }
         match message {
             Message::Request { call, request } => {
+                if call.lies {
+                    self.allow_lie(index, &request);
+                }
+                let is_in_order = request.seq == Some(call.seq);
+                let is_lie_proven = is_in_order && self.proves_lie(index, &request);
                 let call = Call::Client(from, call);
                 self.handle_request(index, from, call, &LeaseRequest::Client(request));
+                if is_lie_proven {
+                    self.check_lie_is_counted(index);
+                }
             }
             Message::NodeRequest { call, request } => {
                 let call = Call::Node(from, call);
@@ -372,6 +380,7 @@ impl Simulation {
         let (effects, lost) = self.clients[index].on_reply(reply, self.time);
         self.check_partial_grants(&lost, Process::Client(index));
         self.apply(index, effects);
+        self.begin_operations(index);
     }
 
     /// Applies the effects of a client's state machine.
@@ -384,18 +393,25 @@ impl Simulation {
                 Effect::Send {
                     seq,
                     endpoint,
-                    request,
+                    mut request,
                     ..
                 } => {
+                    let client = &mut self.clients[index];
+                    (client.endpoint, client.newest) = (endpoint, seq);
+                    client.requests += 1;
+                    client.on_send(seq, &request, self.time);
+                    let server = client.server();
+                    if client.states_no_units {
+                        Self::omit_units(&mut request);
+                    }
+                    let lies = client.is_liar && self.lie(server, &mut request);
                     let call = ClientCall {
                         incarnation,
                         seq,
                         sent,
+                        lies,
                     };
-                    let client = &mut self.clients[index];
-                    (client.endpoint, client.newest) = (endpoint, seq);
-                    client.requests += 1;
-                    let to = Process::Server(client.server());
+                    let to = Process::Server(server);
                     let message = Message::Request { call, request };
                     self.send(from, to, message);
                 }

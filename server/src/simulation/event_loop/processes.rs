@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use doorman_openapi::Moment;
 
-use super::{ELECTION_LEASE, Simulation};
+use super::Simulation;
 use crate::simulation::{
     event_queue::Event,
     limits::{self, Limit},
@@ -83,9 +83,12 @@ impl Simulation {
                 if server.is_up {
                     return;
                 }
+                let node = &self.nodes[server.membership.index];
+                let Some(participation) = node.participation_of(index) else {
+                    return;
+                };
                 let random = self.rng.u64(..);
                 let document = Arc::clone(&self.document);
-                let participation = self.nodes[server.membership.index].participation;
                 if server.start(participation, random, document, self.time) {
                     self.record(|| format!("server {index} starts"));
                     self.drive(index);
@@ -124,18 +127,27 @@ impl Simulation {
             let old = self.limits[resource];
             if new.capacity < old.capacity {
                 self.stats.capacity_cuts += 1;
-                // A server that crashes now learns for one lease, and lets holders keep their
-                // capacity for another. Leases of lower levels end with those of the root.
-                let seconds = 4.0 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
-                let until = self.time.after_seconds(seconds);
-                match self.booked_at_root(resource) {
+                let until = self.leases_end();
+                // A server counts in the unit of its document.
+                let booked = self.booked_at_root(resource);
+                match booked.filter(|_| !self.has_several_units()) {
                     Some(booked) => self.capacity_check.allow_booked(resource, booked, until),
                     None => self.capacity_check.allow(resource, old.capacity, until),
                 }
             }
         }
+        self.remember_capacities();
         self.limits = limits;
         self.activate_document();
+    }
+
+    /// Activates the newest document on one server.
+    pub(super) fn deploy(&mut self, index: usize) {
+        if self.servers[index].is_up {
+            self.servers[index].reconfigure(&self.document, self.time);
+            self.answer_polls(index);
+            self.record(|| format!("server {index} has the newest document"));
+        }
     }
 
     pub(super) fn activate_document(&mut self) {

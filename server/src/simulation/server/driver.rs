@@ -7,7 +7,7 @@ use crate::{
         Alone, CallId, DiskCall, DiskReply, Effect, Election, EndReason, EtcdElection, EtcdOptions,
         Event, FoundBound, FoundState, Handover, Learn, LedgerSource, Term, Time, next_epoch,
     },
-    etcd::{EtcdAnswer, EtcdCall},
+    etcd::{EtcdAnswer, EtcdCall, ReplyHeader},
     ledger::Predecessor,
     reign::{DueBound, DueTerms, Reign, WrittenBound},
 };
@@ -24,6 +24,11 @@ use crate::simulation::{
 
 /// The prefix of the keys in etcd.
 const PREFIX: &str = "node";
+/// The header of an answer that no one takes for a deposed leader's.
+const NEWEST: ReplyHeader = ReplyHeader {
+    raft_term: u64::MAX,
+    revision: u64::MAX,
+};
 /// Seconds until a bound that is still due is asked for again.
 const BOUND_PERIOD: f64 = 0.25;
 /// Seconds for which the first byte of a ledger is awaited.
@@ -107,7 +112,9 @@ impl Server {
             let epoch = next_epoch(found.last_epoch, self.unix(time)).expect("epochs are left");
             self.data_dir.last_epoch = Some(epoch);
             let left = self.data_dir.ledger.take();
-            let left = left.filter(|it| Some(it.epoch) == found.last_epoch);
+            // Others may have been master since an election.
+            let is_last = |it: &Snapshot| !found.had_election && Some(it.epoch) == found.last_epoch;
+            let left = left.filter(is_last);
             let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
             let restored = left.map(|it| it.restore(&mut ledger, now, now));
             let (longest, terms) = (self.longest, self.data_dir.terms.clone());
@@ -119,6 +126,8 @@ impl Server {
             self.candidacy = Some(Candidacy::Alone(Box::new(election)));
             return true;
         };
+        let was_alone = found.last_epoch.is_some() && !found.had_election;
+        let earlier_leases = self.earlier_leases(&found, was_alone, now);
         let left = self.data_dir.ledger.as_ref();
         let election = EtcdElection::new(EtcdOptions {
             node: self.membership.name.clone(),
@@ -130,9 +139,9 @@ impl Server {
             last_epoch: found.last_epoch,
             had_election: found.had_election,
             stored_ledger: left
-                .filter(|_| found.had_election)
-                .map(|it| (it.epoch, true)),
-            earlier_leases: None,
+                .filter(|_| found.had_election || was_alone)
+                .map(|it| (it.epoch, found.had_election)),
+            earlier_leases,
             longest: found.longest,
             terms: self.data_dir.terms.clone(),
             is_first,
@@ -145,6 +154,27 @@ impl Server {
     fn longest_stored(&self) -> Option<u64> {
         let longest = self.data_dir.longest;
         longest.filter(|_| self.without != Some(Rule::LongestLease))
+    }
+
+    /// Until when leases from a time without election may be outstanding, as the product's
+    /// `Mastership::elected` finds it.
+    fn earlier_leases(
+        &mut self,
+        found: &FoundState,
+        was_alone: bool,
+        now: Moment,
+    ) -> Option<Moment> {
+        let bound = FoundState {
+            had_election: false,
+            ..*found
+        };
+        let has_bound = found.bound != FoundBound::Missing;
+        let outstanding = bound.outstanding(self.longest, now).until;
+        let until = outstanding.filter(|until| now < *until && (was_alone || has_bound));
+        if until.is_none() {
+            self.data_dir.bound = FoundBound::Missing;
+        }
+        until
     }
 
     /// Seconds of the wall clock.
@@ -172,8 +202,13 @@ impl Server {
                 self.candidacy = Some(Candidacy::Alone(election));
             }
             Some(Candidacy::Etcd(mut election)) => {
+                let is_ablated = self.without == Some(Rule::DeposedLeader);
                 let event = map_reply(event, |reply| match reply {
-                    CallReply::Etcd(reply) => reply,
+                    CallReply::Etcd(answer) if is_ablated => EtcdAnswer {
+                        header: NEWEST,
+                        ..answer
+                    },
+                    CallReply::Etcd(answer) => answer,
                     CallReply::Disk(_) => unreachable!("a candidate writes nothing to the disk"),
                 });
                 let extended = self.calls.on_reply(&event, now);
