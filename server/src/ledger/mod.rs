@@ -387,13 +387,10 @@ impl Ledger {
         };
         let polls = self.holders.polls(holder);
         let earlier = || self.earlier_terms.units(id);
-        let converted = live.resource.convert(holder, ask, earlier, now);
-        let converted_ask = converted.as_ref().map(|it| it.ask(ask));
-        let ask = converted_ask.as_ref().unwrap_or(ask);
+        let conversion = live.resource.convert(holder, ask, earlier, now);
+        let ask = &conversion.ask(ask);
         let decision = live.resource.refresh(holder, polls, ask, now);
-        if let Some(until) = converted.as_ref().and_then(|it| it.missed_until) {
-            live.resource.note_told(holder, until);
-        }
+        live.resource.note_heard(holder, conversion.heard, now);
         let clients = live.resource.clients();
         let feedback = live.resource.current_feedback(now);
         let levels = match ask.kind {

@@ -146,13 +146,13 @@ impl Ledger {
         let Some(live) = self.live.get_mut(key.index()) else {
             return false;
         };
-        let earlier = || self.earlier_terms.units(id);
-        let converted = live.resource.convert(holder, ask, earlier, now);
-        let converted_ask = converted.as_ref().map(|it| it.ask(ask));
-        let ask = converted_ask.as_ref().unwrap_or(ask);
         if !live.resource.awaits_parent(now) {
             return false;
         }
+        // It is converted again for its answer, which may be in another unit.
+        let earlier = || self.earlier_terms.units(id);
+        let conversion = live.resource.convert(holder, ask, earlier, now);
+        let ask = &conversion.ask(ask);
         if !live.resource.entries.contains(holder) {
             if !self.has_room(holder) {
                 self.drop_if_empty(key, now);

@@ -300,7 +300,7 @@ pub(super) fn ask_of_client<'a>(
         used: asked.used,
         unit: AmountUnit::of_request(asked.unit, asked.per),
         may_have: 0.0,
-        is_converted: false,
+        is_first_in_unit: false,
     }
 }
 
@@ -315,7 +315,7 @@ pub(super) fn ask_of_node(stamp: RequestStamp, asked: &ServerResourceRequest) ->
         used: asked.used,
         unit: AmountUnit::of_request(asked.unit, asked.per),
         may_have: 0.0,
-        is_converted: false,
+        is_first_in_unit: false,
     }
 }
 

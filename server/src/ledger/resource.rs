@@ -41,7 +41,7 @@ const JUMP: f64 = 2.0;
 /// Expirations handled per request. A request adds at most one deadline, so they cannot pile up.
 const EXPIRATIONS_PER_REQUEST: usize = 8;
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Ask<'a> {
     pub(super) stamp: RequestStamp,
     pub(super) kind: HolderKind,
@@ -54,7 +54,7 @@ pub(super) struct Ask<'a> {
     /// The most that the holder may have, if its claim can be read in several units; else 0.
     pub(super) may_have: f64,
     /// Whether the holder has not heard yet of the unit of the resource.
-    pub(super) is_converted: bool,
+    pub(super) is_first_in_unit: bool,
 }
 
 /// The amount that a holder claims to have.
@@ -433,6 +433,9 @@ impl Resource {
             }
             None => terms.available_beside(others),
         };
+        // Safety rule: the node's holders may have it, and its master may not know them.
+        let restored = entry.restored(now).map_or(0.0, |it| it.amount);
+        let available = (available - restored).max(0.0);
         // Safety rule: a claim counts up to what is booked for the holder, or else what the others
         // leave. In learning mode neither is known at first, so it counts up to the capacity.
         let is_first_claim = is_learning && !was_confirmed;
@@ -476,12 +479,13 @@ impl Resource {
         // Leases since the first request of this master of the node are its own, although it may not
         // have received the response.
         let is_of_predecessor = booked_before > 0.0 && now < entry.predecessor_until;
-        let asks_as_new_master = ask.has == Has::Unknown && (is_unknown || is_of_predecessor);
+        let asks_as_new_master =
+            ask.has == Has::Unknown && (is_unknown || is_of_predecessor || restored > 0.0);
         // A pending holder may refresh early. A lease from before the first confirmed claim may
         // stem from a late request, so a holder has what it claims and not what was booked. A
         // hinted refresh is never early.
         let is_early = !is_first_claim
-            && !ask.is_converted
+            && !ask.is_first_in_unit
             && entry.call.is_none()
             && entry.last_decision.is_some_and(|last| {
                 last.reason != Reason::Pending && now < terms.early_until(last.at)
@@ -679,23 +683,24 @@ impl Resource {
         let had_lease = entry.booking.lease(now).is_some();
         entry.order = stamp.order.advance_from(entry.order);
         entry.clear(&mut self.demands);
+        entry.free_released(now);
+        let amount = entry.booking.amount(now);
         self.feedback
             .set_demand(self.demands.total().wants, &self.terms, now);
-        self.booked.set(entry.slot.index(), 0.0);
+        self.booked.set(entry.slot.index(), amount);
         if let Some(hints) = &mut self.hints {
-            hints.report(entry, 0.0, 0.0);
+            hints.report(entry, amount, 0.0);
         }
         let mut retained_until = Moment::ORIGIN;
         if entry.order.is_ordered() {
             retained_until = now.after_seconds(self.terms.lease_length() * CLOCK_DRIFT);
         }
         if let Some(learning) = confirmed {
-            learning.set_booked(entry.slot, 0.0);
+            learning.set_booked(entry.slot, amount);
             retained_until = retained_until.max(self.learning_until);
         }
-        if retained_until > now {
-            entry.retained_until = retained_until;
-            entry.unit_change = None;
+        entry.retained_until = retained_until;
+        if entry.next_end(now).is_some() {
             schedule_expiry(entry, &mut self.expiries, now);
         } else {
             self.remove(holder, now);
@@ -777,10 +782,11 @@ fn book_claim(entry: &mut Entry, ask: &Ask<'_>, outstanding: f64, limit: Hold, n
             let most = claim.max(ask.may_have.min(limit.amount));
             // Safety rule: the new master of a node may claim less than its predecessor has handed
             // out, until it echoes the epoch. Until then nothing is lowered.
-            let booked = match now < entry.predecessor_until {
-                true => most.max(entry.booking.amount(now)),
-                false => most,
+            let least = match now < entry.predecessor_until {
+                true => entry.booking.amount(now),
+                false => entry.restored(now).map_or(0.0, |it| it.amount),
             };
+            let booked = most.max(least);
             entry.booking.set_claim(booked, limit.end, now);
             entry.booking.claim(now).map_or(0.0, |_| claim)
         }

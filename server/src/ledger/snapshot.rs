@@ -179,6 +179,9 @@ pub struct UnitChangeRecord {
     /// Its leases in a unit of another kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<SetAsideRecord>,
+    /// Leases below a node that count again since the unit was changed back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<HoldRecord>,
 }
 
 /// Leases in a unit of another kind than that of the record.
@@ -226,10 +229,16 @@ pub struct LearningRecord {
 }
 
 impl HolderRecord {
-    /// When its last lease or claim ends, in nanoseconds after the stop.
+    /// When its last lease or claim ends, in any unit, in nanoseconds after the stop.
     #[must_use]
     pub fn left(&self) -> u64 {
-        let holds = [self.lease, self.claim].into_iter().flatten();
+        let change = self.unit_change.as_ref();
+        let set_aside = change.and_then(|it| it.set_aside);
+        let set_aside = set_aside.map_or([None; 2], |it| [it.lease, it.claim]);
+        let holds = [self.lease, self.claim]
+            .into_iter()
+            .chain(set_aside)
+            .flatten();
         holds.map(|hold| hold.left).max().unwrap_or(0)
     }
 }
@@ -385,6 +394,7 @@ impl UnitChange {
             per,
             missed_left: nanos_between(now, self.missed_until),
             set_aside,
+            restored: (now < self.restored.end).then(|| HoldRecord::of(self.restored, now)),
         }))
     }
 
@@ -400,6 +410,9 @@ impl UnitChange {
             told: AmountUnit::of_record(Some(record.told), record.per)?,
             missed_until: after(stopped, record.missed_left),
             set_aside,
+            restored: record
+                .restored
+                .map_or(Hold::NONE, |hold| hold.restore(stopped)),
         }))
     }
 }

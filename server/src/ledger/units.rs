@@ -8,7 +8,7 @@ use doorman_openapi::{Band, Capacity, Moment, Seconds, Unit};
 use smallvec::SmallVec;
 
 use super::{
-    booking::Booking,
+    booking::{Booking, Hold},
     decision::TOLERANCE,
     demands::DemandTree,
     entry::{Entry, scaled},
@@ -104,6 +104,11 @@ pub(super) struct UnitChange {
     /// What was booked for the holder when the unit became one of another kind. It counts again
     /// when the unit is changed back meanwhile.
     pub(super) set_aside: Option<Box<SetAside>>,
+    /// Of a node: what counts again since the unit was changed back, in the unit of the resource.
+    ///
+    /// Safety rule: it stays booked until it ends, whatever the node says. Holders below the node
+    /// may use it without having heard of the change, and its master may not know them.
+    pub(super) restored: Hold,
 }
 
 /// A booking in a unit of another kind.
@@ -119,6 +124,7 @@ impl UnitChange {
             told,
             missed_until: Moment::ORIGIN,
             set_aside: None,
+            restored: Hold::NONE,
         }
     }
 
@@ -148,22 +154,63 @@ impl Entry {
         let restored = change.and_then(|it| it.set_aside.take_if(is_countable));
         if to.is_of_kind(from) {
             self.booking.scale(factor);
+            if let Some(change) = &mut self.unit_change {
+                change.restored.amount *= factor;
+            }
         } else {
             let booking = std::mem::replace(&mut self.booking, Booking::NONE);
-            if let Some(change) = &mut self.unit_change
-                && booking.next_end(now).is_some()
-            {
-                let unit = from;
-                change.set_aside = Some(Box::new(SetAside { unit, booking }));
+            if let Some(change) = &mut self.unit_change {
+                // It is a part of the booking.
+                change.restored = Hold::NONE;
+                if booking.next_end(now).is_some() {
+                    let unit = from;
+                    change.set_aside = Some(Box::new(SetAside { unit, booking }));
+                }
             }
         }
         if let Some(aside) = restored {
-            self.booking.add(aside.booking, to.factor_from(aside.unit));
+            self.restore_booking(*aside, to, now);
         }
         self.outstanding = scale(self.outstanding, factor);
         let bands: Vec<Band> = self.bands();
         let bands: Vec<Band> = bands.iter().map(|band| scaled(band, factor)).collect();
         self.set_demand(&bands, demands);
+    }
+
+    fn restore_booking(&mut self, aside: SetAside, to: AmountUnit, now: Moment) {
+        let factor = to.factor_from(aside.unit);
+        if self.is_client() {
+            self.booking.add(aside.booking, factor);
+            return;
+        }
+        let hold = Hold {
+            amount: aside.booking.amount(now) * factor,
+            end: aside.booking.last_end(),
+        };
+        // The node is not told to have it, because its holders may have all of it.
+        let nothing = Hold {
+            amount: 0.0,
+            ..hold
+        };
+        self.booking
+            .add(Booking::new(Some(nothing), Some(hold)), 1.0);
+        if let Some(change) = &mut self.unit_change {
+            change.restored = hold;
+        }
+    }
+
+    /// What stays booked for a node, whatever it says.
+    pub(super) fn restored(&self, now: Moment) -> Option<Hold> {
+        let change = self.unit_change.as_ref()?;
+        Some(change.restored).filter(|hold| now < hold.end)
+    }
+
+    /// Frees all that a holder has released. Of a node that is less than it may say.
+    pub(super) fn free_released(&mut self, now: Moment) {
+        self.booking = Booking::new(None, self.restored(now));
+        if let Some(unit) = self.unit_change.as_ref().map(|it| it.told) {
+            self.note_known(unit, now);
+        }
     }
 
     /// When the last lease ends that the holder may have, in any unit.
@@ -174,7 +221,21 @@ impl Entry {
         self.booking.last_end().max(set_aside)
     }
 
-    /// Notes that the holder is told this unit in the response to a request that stated none.
+    /// Notes that the holder knows the unit. What it had in a unit of another kind is forgotten,
+    /// except for that of a node, which answers for holders that may not have heard yet.
+    fn note_known(&mut self, unit: AmountUnit, now: Moment) {
+        let is_client = self.is_client();
+        let is_over = |it: &UnitChange| it.end(now).is_none() && it.restored.end <= now;
+        match self.unit_change.as_deref_mut() {
+            Some(change) if !is_client && !is_over(change) => {
+                change.told = unit;
+                change.missed_until = Moment::ORIGIN;
+            }
+            _ => self.unit_change = None,
+        }
+    }
+
+    /// Notes that the holder is told this unit, and may miss it until then.
     fn note_told(&mut self, unit: AmountUnit, may_have_missed_until: Moment) {
         let change = self
             .unit_change
@@ -184,19 +245,53 @@ impl Entry {
     }
 }
 
+/// How a request converts to the unit of its resource. Nothing is noted before it is answered.
+#[derive(Debug)]
+pub(super) struct Conversion {
+    /// `None` if the request is in that unit.
+    converted: Option<ConvertedAsk>,
+    pub(super) heard: Heard,
+}
+
+/// What the holder has heard of the unit, once its request is answered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Heard {
+    /// Nothing new.
+    Unchanged,
+    /// It knows the unit of the resource.
+    Known,
+    Told {
+        /// The unit that it was last told.
+        unit: AmountUnit,
+        /// Until then it may have missed that.
+        missed_until: Moment,
+    },
+}
+
+impl Conversion {
+    const NONE: Self = Self {
+        converted: None,
+        heard: Heard::Unchanged,
+    };
+
+    pub(super) fn ask<'a>(&'a self, of: &Ask<'a>) -> Ask<'a> {
+        self.converted.as_ref().map_or(*of, |it| it.ask(of))
+    }
+}
+
 /// A request in the unit of its resource.
 #[derive(Debug)]
-pub(super) struct ConvertedAsk {
+struct ConvertedAsk {
     bands: SmallVec<[Band; 1]>,
     has: Has,
     outstanding: Capacity,
     may_have: f64,
-    /// Until then the holder may miss what the response tells, and is not in the ledger yet.
-    pub(super) missed_until: Option<Moment>,
+    /// Whether the holder has not heard yet of the unit of the resource.
+    is_first: bool,
 }
 
 impl ConvertedAsk {
-    pub(super) fn ask<'a>(&'a self, of: &Ask<'_>) -> Ask<'a> {
+    fn ask<'a>(&'a self, of: &Ask<'_>) -> Ask<'a> {
         Ask {
             stamp: of.stamp,
             kind: of.kind,
@@ -206,7 +301,7 @@ impl ConvertedAsk {
             used: of.used,
             unit: of.unit,
             may_have: self.may_have,
-            is_converted: true,
+            is_first_in_unit: self.is_first,
         }
     }
 
@@ -219,7 +314,7 @@ impl ConvertedAsk {
             },
             outstanding: scale(ask.outstanding, factor),
             may_have: 0.0,
-            missed_until: None,
+            is_first: false,
         }
     }
 
@@ -249,7 +344,7 @@ impl ConvertedAsk {
             },
             outstanding: entry.outstanding,
             may_have: 0.0,
-            missed_until: None,
+            is_first: false,
         }
     }
 }
@@ -269,40 +364,47 @@ struct UnitSources<F> {
 impl<F: FnOnce() -> Vec<AmountUnit>> UnitSources<F> {
     /// Converts the request of a holder that is not in the ledger, or was never answered. Without a
     /// claim it counts in the unit of the resource.
-    fn of_unknown_holder(self, ask: &Ask<'_>) -> Option<ConvertedAsk> {
+    fn of_unknown_holder(self, ask: &Ask<'_>, leases_end: Option<Moment>) -> Conversion {
         if claim_of(ask) == 0.0 {
-            return None;
+            return Conversion::NONE;
         }
         let factors = (self.earlier)().into_iter();
         let factors = factors.map(|unit| self.own.factor_from(unit));
-        ConvertedAsk::by_any_of(ask, factors)
+        let converted = ConvertedAsk::by_any_of(ask, factors);
+        let heard = match (&converted, leases_end) {
+            (Some(_), Some(missed_until)) => Heard::Told {
+                unit: self.own,
+                missed_until,
+            },
+            _ => Heard::Unchanged,
+        };
+        Conversion { converted, heard }
     }
 
     /// Converts the request of a holder that was answered before.
-    fn of_known_holder(
-        self,
-        ask: &Ask<'_>,
-        entry: &mut Entry,
-        now: Moment,
-    ) -> Option<ConvertedAsk> {
+    fn of_known_holder(self, ask: &Ask<'_>, entry: &Entry, now: Moment) -> Conversion {
         let own = self.own;
         let is_known = self.is_known && !entry.is_unconfirmed;
         let change = entry.unit_change.as_deref();
         let told = change.map_or(own, |it| it.told);
-        let is_in_doubt = change.is_some_and(|it| now < it.missed_until) && claim_of(ask) > 0.0;
+        let has_claim = claim_of(ask) > 0.0;
+        let is_in_doubt = has_claim && change.is_some_and(|it| now < it.missed_until);
         let lease = entry.booking.lease(now).map_or(0.0, |it| it.amount);
+        let booked = entry.booking.amount(now);
         let is_lease_in = |unit: AmountUnit| {
             let has = ask.has.amount() * own.factor_from(unit);
             has > 0.0 && (has - lease).abs() <= lease * TOLERANCE
         };
-        if told == own && (!is_in_doubt || is_lease_in(told)) {
-            if claim_of(ask) > 0.0 {
-                entry.unit_change = None;
-            }
-            return None;
-        }
-        let converted = if !is_in_doubt || is_lease_in(told) {
+        let is_lease = is_lease_in(told);
+        let converted = if !is_in_doubt {
             Some(ConvertedAsk::new(ask, own.factor_from(told)))
+        } else if is_lease {
+            // Safety rule: an older lease, in another unit, may be the same number.
+            let converted = ConvertedAsk::new(ask, own.factor_from(told));
+            Some(ConvertedAsk {
+                may_have: booked,
+                ..converted
+            })
         } else if is_known {
             Some(ConvertedAsk::as_known(ask, entry, now))
         } else {
@@ -316,10 +418,22 @@ impl<F: FnOnce() -> Vec<AmountUnit>> UnitSources<F> {
                 ConvertedAsk::by_any_of(ask, factors)
             }
         };
-        if told != own {
-            entry.note_told(own, entry.last_lease_end());
-        }
-        converted
+        let is_certain = !is_in_doubt || is_lease && booked <= lease * (1.0 + TOLERANCE);
+        let heard = if told != own {
+            Heard::told(own, entry)
+        } else if has_claim && is_certain {
+            Heard::Known
+        } else {
+            Heard::Unchanged
+        };
+        Conversion { converted, heard }
+    }
+}
+
+impl Heard {
+    fn told(unit: AmountUnit, entry: &Entry) -> Self {
+        let missed_until = entry.last_lease_end();
+        Self::Told { unit, missed_until }
     }
 }
 
@@ -330,84 +444,78 @@ impl Resource {
         units.map_or(1.0, |(from, to)| to.factor_from(from))
     }
 
-    /// Converts a request to the unit of the resource; `None` if it is in that unit. `earlier` are
-    /// the units in which predecessors may have granted leases that last.
+    /// Converts a request to the unit of the resource. `earlier` are the units in which
+    /// predecessors may have granted leases that last.
     ///
     /// A holder that states no unit counts in the one that it was last told. While it may have
     /// missed a change of the unit, its claim is compared with its last lease.
     pub(super) fn convert(
-        &mut self,
+        &self,
         holder: HolderKey,
         ask: &Ask<'_>,
         earlier: impl FnOnce() -> Vec<AmountUnit>,
         now: Moment,
-    ) -> Option<ConvertedAsk> {
-        let own = self.unit?;
+    ) -> Conversion {
+        let Some(own) = self.unit else {
+            return Conversion::NONE;
+        };
         let leases_end = self.predecessor.map(|lost| lost.leases_end);
-        let may_have_earlier = leases_end.is_some_and(|end| now < end);
+        let leases_end = leases_end.filter(|end| now < *end);
         let is_unstated = ask.unit.is_none();
         // The usual request.
         if self.unit_changed_until <= now
-            && (is_unstated && !may_have_earlier || ask.unit == self.unit)
+            && (is_unstated && leases_end.is_none() || ask.unit == self.unit)
         {
-            return None;
+            return Conversion::NONE;
         }
-        let is_learning = self.is_learning(now);
-        let Self {
-            entries,
-            learning,
-            unit_changed_until,
-            ..
-        } = self;
-        let mut entry = entries.get_mut(holder);
-        let is_confirmed = entry
-            .as_ref()
-            .zip(learning.as_ref())
-            .is_some_and(|(entry, learning)| learning.is_confirmed(entry.slot));
-        if let Some(entry) = &mut entry {
-            if ask.stamp.is_stale(entry.order, is_confirmed) {
-                // The response may tell the holder another unit than it is known to have heard.
-                let end = entry.last_lease_end();
-                if let Some(change) = &mut entry.unit_change {
-                    change.missed_until = change.missed_until.max(end);
-                    *unit_changed_until = end.max(*unit_changed_until);
-                }
-                return None;
+        let entry = self.entries.get(holder);
+        let is_confirmed = entry.is_some_and(|entry| self.is_confirmed(entry));
+        let known = entry.and_then(|entry| Some((entry, entry.unit_change.as_ref()?.told)));
+        if entry.is_some_and(|entry| ask.stamp.is_stale(entry.order, is_confirmed)) {
+            // The response may tell the holder another unit than it is known to have heard.
+            let heard = known.map(|(entry, told)| Heard::told(told, entry));
+            return Conversion {
+                heard: heard.unwrap_or(Heard::Unchanged),
+                ..Conversion::NONE
+            };
+        }
+        let mut conversion = if let Some(unit) = ask.unit {
+            let heard = match known {
+                _ if unit.is_of_kind(own) => Heard::Known,
+                Some((entry, told)) if told != own => Heard::told(own, entry),
+                _ => Heard::Unchanged,
+            };
+            let converted = (unit != own).then(|| ConvertedAsk::new(ask, own.factor_from(unit)));
+            Conversion { converted, heard }
+        } else {
+            let sources = UnitSources {
+                own,
+                earlier: || leases_end.map_or_else(Vec::new, |_| earlier()),
+                is_known: is_confirmed || !self.is_learning(now),
+            };
+            match entry.filter(|it| it.is_told || it.unit_change.is_some()) {
+                Some(entry) => sources.of_known_holder(ask, entry, now),
+                None => sources.of_unknown_holder(ask, leases_end),
             }
-            if ask.unit.is_some_and(|unit| unit.is_of_kind(own)) {
-                entry.unit_change = None;
-            }
-        }
-        if let Some(unit) = ask.unit {
-            return (unit != own).then(|| ConvertedAsk::new(ask, own.factor_from(unit)));
-        }
-        let sources = UnitSources {
-            own,
-            earlier: || {
-                if may_have_earlier {
-                    earlier()
-                } else {
-                    Vec::new()
-                }
-            },
-            is_known: is_confirmed || !is_learning,
         };
-        match entry.filter(|it| it.is_told || it.unit_change.is_some()) {
-            Some(entry) => sources.of_known_holder(ask, entry, now),
-            None => {
-                let mut converted = sources.of_unknown_holder(ask)?;
-                converted.missed_until = leases_end;
-                Some(converted)
-            }
+        if let Some(converted) = &mut conversion.converted {
+            converted.is_first = known.is_some_and(|(_, told)| told != own);
         }
+        conversion
     }
 
-    /// Notes that a holder is told the unit, and may miss it while it has a lease that lasts until
-    /// `until`.
-    pub(super) fn note_told(&mut self, holder: HolderKey, until: Moment) {
-        if let (Some(unit), Some(entry)) = (self.unit, self.entries.get_mut(holder)) {
-            entry.note_told(unit, until);
-            self.unit_changed_until = self.unit_changed_until.max(until);
+    /// Notes what a holder has heard of the unit with the answer to its request.
+    pub(super) fn note_heard(&mut self, holder: HolderKey, heard: Heard, now: Moment) {
+        let (Some(own), Some(entry)) = (self.unit, self.entries.get_mut(holder)) else {
+            return;
+        };
+        match heard {
+            Heard::Unchanged => {}
+            Heard::Known => entry.note_known(own, now),
+            Heard::Told { unit, missed_until } => {
+                entry.note_told(unit, missed_until);
+                self.unit_changed_until = self.unit_changed_until.max(missed_until);
+            }
         }
     }
 

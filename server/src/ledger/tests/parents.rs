@@ -2,7 +2,7 @@
 
 use doorman_openapi::{
     CLOCK_DRIFT, ClientId, HeldLease, NodeId, Reason, Seconds, ServerCapacityRequest,
-    ServerCapacityResponse, Unit,
+    ServerCapacityResponse, ServerReleaseRequest, Unit,
 };
 
 use super::*;
@@ -159,6 +159,15 @@ impl Tree {
         }
         node.ledger = ledger;
         (node.epoch, node.seq) = (node.epoch + 1, 0);
+    }
+
+    /// The root restarts with another document.
+    fn restart_root(&mut self, document: Arc<Document>) {
+        let mut root = Ledger::new(document, SETTINGS, self.now);
+        for record in self.root.snapshot(self.now) {
+            root.restore(&record, self.now).unwrap();
+        }
+        self.root = root;
     }
 
     /// All ask in turn, the leaves first.
@@ -965,6 +974,96 @@ fn units_stated_before_the_parent_has_answered_are_converted() {
     tree.ask(0);
     let node = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
     close(node.sum_wants, 2400.0);
+}
+
+#[test]
+fn registered_request_does_not_count_as_answered() {
+    let mut tree = Tree::new(periodic(100.0, 1.0), &[("eu", None)]);
+    tree.refresh(0, "b", 100.0, 0.0);
+    assert_eq!(tree.refresh(0, "a", 5.0, 0.0).capacity.get(), 0.0);
+    tree.root.reconfigure(periodic(6000.0, 60.0));
+    tree.ask(0);
+    // In the unit that the client was told last.
+    tree.refresh(0, "a", 5.0, 0.0);
+    let node = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
+    close(node.sum_wants, 6300.0);
+}
+
+/// The master of a node while the unit is one of another kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Master {
+    Same,
+    HandsOver,
+    /// It knows of no lease.
+    New,
+    /// It has released the resource, too.
+    Idle,
+}
+
+#[test]
+fn leases_below_a_node_count_when_the_unit_is_changed_back() {
+    for master in [Master::Same, Master::HandsOver, Master::New, Master::Idle] {
+        for restarts in [false, true] {
+            let mut tree = Tree::new(periodic(100.0, 1.0), &[("eu", None)]);
+            tree.settle(&mut [client(0, "c", 100.0)]);
+            // The client is cut off.
+            tree.wait(1.0);
+            tree.root.reconfigure(units::gauge(100.0));
+            match master {
+                Master::Same => {}
+                Master::HandsOver => tree.hand_over(0),
+                Master::New | Master::Idle => {
+                    tree.fail_over(0);
+                    tree.refresh(0, "d", 1.0, 0.0);
+                }
+            }
+            tree.ask(0);
+            tree.ask(0);
+            if master == Master::Idle {
+                release_node(&mut tree, 0);
+            }
+            tree.wait(1.0);
+            if restarts {
+                tree.restart_root(periodic(100.0, 1.0));
+            } else {
+                tree.root.reconfigure(periodic(100.0, 1.0));
+            }
+            for _ in 0..4 {
+                tree.wait(0.5);
+                let place = format!("{master:?} {restarts}");
+                let ask = request("b", None, 100.0, None);
+                let direct = tree.root.refresh_client(&ask, tree.now).remove(0);
+                assert_eq!(direct.capacity.get(), 0.0, "{place}");
+                tree.ask(0);
+                let below = tree.refresh(0, "d", 100.0, 0.0);
+                assert_eq!(below.template.unwrap().unit(), Unit::Rate);
+                assert_eq!(below.capacity.get(), 0.0, "{place}");
+            }
+            for _ in 0..8 {
+                tree.wait(5.0);
+                let ask = request("b", None, 50.0, None);
+                tree.root.refresh_client(&ask, tree.now);
+                tree.refresh(0, "d", 50.0, 0.0);
+                tree.ask(0);
+            }
+            assert_eq!(tree.refresh(0, "d", 50.0, 0.0).capacity.get(), 50.0);
+        }
+    }
+}
+
+/// A node gives up all that it has.
+fn release_node(tree: &mut Tree, index: usize) {
+    let node = &mut tree.nodes[index];
+    node.seq += 1;
+    let release = ServerReleaseRequest {
+        node_id: NodeId::new(node.name).unwrap(),
+        epoch: Some(Epoch::new(node.epoch).unwrap()),
+        seq: Some(Seq::new(node.seq).unwrap()),
+        heard_epoch: node.heard,
+        resource_ids: None,
+    };
+    let all = |_: &ResourceId| true;
+    tree.root.release_node_part(&release, &all, 0, tree.now);
 }
 
 #[test]

@@ -19,11 +19,20 @@ fn of((capacity, per): (f64, f64)) -> Arc<Document> {
     periodic(capacity, per)
 }
 
-fn gauge(capacity: f64) -> Arc<Document> {
+pub(super) fn gauge(capacity: f64) -> Arc<Document> {
     parse(&format!(
         "resources: [{{identifier_glob: db, capacity: {capacity}, unit: gauge, algorithm: \
          {{kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, parameters: \
          [{{name: granularity, value: 0}}]}}}}]"
+    ))
+}
+
+/// Two requests of a holder within 2 s are one too many.
+fn seldom((capacity, per): (f64, f64)) -> Arc<Document> {
+    parse(&format!(
+        "resources: [{{identifier_glob: db, capacity: {capacity}, per: {per}, \
+         minimum_refresh_interval: 2, algorithm: {{kind: FAIR_SHARE, lease_length: 20, \
+         refresh_interval: 5}}}}]"
     ))
 }
 
@@ -171,6 +180,63 @@ fn unstated_claim_counts_exactly_once_the_holder_has_heard() {
     close(world.refresh("a", 600.0, Some(600.0)).capacity.get(), 600.0);
     close(world.refresh("a", 60.0, Some(60.0)).capacity.get(), 60.0);
     close(world.refresh("b", 600.0, None).capacity.get(), 540.0);
+}
+
+#[test]
+fn claim_equal_to_the_last_lease_may_be_an_older_lease() {
+    for changes_back in [false, true] {
+        let mut world = World::new(of(PER_SECOND));
+        world.refresh("a", 10.0, None);
+        world.ledger.reconfigure(of(PER_MINUTE));
+        for other in 0..59 {
+            world.refresh(&format!("b{other}"), 600.0, None);
+        }
+        // The response is lost.
+        close(world.refresh("a", 10.0, Some(10.0)).capacity.get(), 10.0);
+        let mut total = 600.0;
+        if changes_back {
+            world.ledger.reconfigure(of(PER_SECOND));
+            total = 10.0;
+        }
+        // The claim is 10 per second still.
+        for _ in 0..2 {
+            world.refresh("a", 10.0, Some(10.0));
+            close(world.sum_has(), total);
+            close(world.refresh("b0", 600.0, None).capacity.get(), 0.0);
+        }
+    }
+}
+
+#[test]
+fn claim_equal_to_the_last_lease_is_exact_once_older_leases_have_ended() {
+    let mut world = World::new(of(PER_SECOND));
+    world.refresh("a", 10.0, None);
+    world.ledger.reconfigure(of(PER_MINUTE));
+    for other in 0..59 {
+        world.refresh(&format!("b{other}"), 600.0, None);
+    }
+    world.refresh("a", 10.0, Some(10.0));
+    for _ in 0..5 {
+        world.wait(5.0);
+        world.refresh("a", 10.0, Some(10.0));
+    }
+    close(world.sum_has(), 10.0);
+}
+
+#[test]
+fn only_the_first_request_after_a_change_may_be_early() {
+    let mut world = World::new(seldom(PER_MINUTE));
+    let ask = |wants, has| stating("a", per(1.0), wants, has);
+    close(world.capacity(&ask(5.0, 0.0)), 300.0);
+    close(world.capacity(&ask(10.0, 5.0)), 300.0);
+    world.ledger.reconfigure(seldom((20.0, 2.0)));
+    close(world.capacity(&ask(10.0, 5.0)), 20.0);
+    close(world.capacity(&ask(5.0, 10.0)), 20.0);
+    world.ledger.reconfigure(gauge(10.0));
+    world.capacity(&ask(5.0, 10.0));
+    world.ledger.reconfigure(seldom((20.0, 2.0)));
+    close(world.capacity(&ask(5.0, 10.0)), 10.0);
+    close(world.capacity(&ask(10.0, 5.0)), 10.0);
 }
 
 #[test]
