@@ -433,9 +433,10 @@ impl Resource {
             }
             None => terms.available_beside(others),
         };
-        // Safety rule: the node's holders may have it, and its master may not know them.
+        // Safety rule: the node's holders may have it, and its master may not know them. So the
+        // node gets no more than it claims, which is a part of that.
         let restored = entry.restored(now).map_or(0.0, |it| it.amount);
-        let available = (available - restored).max(0.0);
+        let available = if restored > 0.0 { 0.0 } else { available };
         // Safety rule: a claim counts up to what is booked for the holder, or else what the others
         // leave. In learning mode neither is known at first, so it counts up to the capacity.
         let is_first_claim = is_learning && !was_confirmed;
