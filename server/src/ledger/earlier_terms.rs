@@ -60,8 +60,9 @@ pub struct EarlierTerms(Arc<[Generation]>);
 #[derive(Debug)]
 struct Generation {
     templates: Vec<EarlierTemplate>,
-    /// Of each template; `None` if it is invalid.
-    globs: Vec<Option<Glob>>,
+    /// The patterns, with the positions of their templates. A glob that matches only its own text
+    /// is found by that.
+    patterns: Vec<(usize, Glob)>,
     /// Positions by the text of the glob, of the first template that has it.
     by_glob: HashMap<String, usize>,
 }
@@ -106,8 +107,13 @@ impl EarlierTerms {
         terms.into_iter().map(|(unit, _)| unit).collect()
     }
 
+    /// The number of templates that [`lookup`](Self::lookup) may look through.
+    pub(super) fn searched(&self) -> usize {
+        self.0.iter().map(|it| it.patterns.len()).sum()
+    }
+
     /// The earlier terms of a resource; `None` if nothing is known of them. Takes time in
-    /// proportion to the number of templates.
+    /// proportion to the number of templates whose glob is a pattern.
     pub(super) fn lookup(&self, id: &ResourceId) -> Option<EarlierResource> {
         let mut terms: Vec<(AmountUnit, f64)> = Vec::new();
         for generation in &*self.0 {
@@ -152,9 +158,8 @@ impl Generation {
             by_glob.entry(glob).or_insert(position);
         }
         Self {
-            globs: templates
-                .iter()
-                .map(|template| Glob::new(&template.identifier_glob).ok())
+            patterns: (templates.iter().enumerate())
+                .filter_map(|(position, template)| pattern(position, template))
                 .collect(),
             by_glob,
             templates,
@@ -164,10 +169,20 @@ impl Generation {
     /// As [`Document::lookup`].
     fn lookup(&self, id: &ResourceId) -> Option<&EarlierTemplate> {
         let exact = self.by_glob.get(id.as_str()).copied();
-        let matches = |glob: &Option<Glob>| glob.as_ref().is_some_and(|it| it.matches(id.as_str()));
-        let position = exact.or_else(|| self.globs.iter().position(matches))?;
-        self.templates.get(position)
+        let matching = || {
+            let mut patterns = self.patterns.iter();
+            let (position, _) = patterns.find(|(_, glob)| glob.matches(id.as_str()))?;
+            Some(*position)
+        };
+        self.templates.get(exact.or_else(matching)?)
     }
+}
+
+/// The glob of a template at this position, unless it is invalid or matches only its own text.
+fn pattern(position: usize, template: &EarlierTemplate) -> Option<(usize, Glob)> {
+    let glob = Glob::new(&template.identifier_glob).ok()?;
+    let is_plain = glob.is_literal() && !template.identifier_glob.contains('\\');
+    (!is_plain).then_some((position, glob))
 }
 
 impl PartialEq for Generation {

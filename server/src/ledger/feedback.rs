@@ -46,17 +46,30 @@ pub(super) struct LostPredecessor {
     pub(super) replaced_at: Moment,
     /// When the last of its leases has ended.
     pub(super) leases_end: Moment,
-    /// The most that its leases were together; infinite if that is not known.
-    pub(super) capacity: f64,
+    /// The most that its leases were together, infinite if that is not known, unless the earlier
+    /// terms tell it.
+    pub(super) assumed: f64,
+    /// The same by the earlier terms, or as assumed; `None` until it is looked up.
+    pub(super) capacity: Option<f64>,
 }
 
 impl LostPredecessor {
     /// Converts the capacity to another unit; by 0 if that is of another kind.
     pub(super) fn change_unit(&mut self, factor: f64) {
-        self.capacity = match factor > 0.0 {
-            true => self.capacity * factor,
-            false => f64::INFINITY,
-        };
+        if factor > 0.0 {
+            self.assumed *= factor;
+            self.capacity = self.capacity.map(|it| it * factor);
+        } else {
+            self.assumed = f64::INFINITY;
+            self.capacity = Some(f64::INFINITY);
+        }
+    }
+
+    /// The most that its leases were together. `look_up` asks the earlier terms. That takes time in
+    /// proportion to their number, so it is called once at most.
+    pub(super) fn capacity(&mut self, look_up: impl FnOnce() -> Option<f64>) -> f64 {
+        let assumed = self.assumed;
+        *(self.capacity).get_or_insert_with(|| look_up().unwrap_or(assumed))
     }
 }
 

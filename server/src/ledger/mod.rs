@@ -252,7 +252,7 @@ impl Ledger {
     }
 
     /// With the terms under which predecessors may have granted leases that last. Before the first
-    /// request, and before [`restore`](Self::restore). Without it those of the document count.
+    /// request. Without it those of the document count.
     #[must_use]
     pub fn with_earlier_terms(self, earlier_terms: EarlierTerms) -> Self {
         Self {
@@ -389,7 +389,8 @@ impl Ledger {
         let earlier = || self.earlier_terms.units(id);
         let conversion = live.resource.convert(holder, ask, earlier, now);
         let ask = &conversion.ask(ask);
-        let decision = live.resource.refresh(holder, polls, ask, now);
+        let capacity_before = |unit| Some(self.earlier_terms.lookup(id)?.capacity(unit));
+        let decision = (live.resource).refresh(holder, polls, ask, capacity_before, now);
         live.resource.note_heard(holder, conversion.heard, now);
         let clients = live.resource.clients();
         let feedback = live.resource.current_feedback(now);
@@ -464,7 +465,8 @@ impl Ledger {
         let predecessor = lost.map(|leases_end| LostPredecessor {
             replaced_at: self.started,
             leases_end,
-            capacity: self.capacity_before(id, &terms),
+            assumed: terms.capacity(),
+            capacity: None,
         });
         self.learning_count.add(learning_until);
         self.next_incarnation += 1;
@@ -559,12 +561,6 @@ impl Ledger {
                 terms.learning_until(self.started, outstanding)
             });
         (terms, learning_until)
-    }
-
-    /// The most that a predecessor's leases of a resource are together.
-    fn capacity_before(&self, id: &ResourceId, terms: &ResourceTerms) -> f64 {
-        let earlier = terms.unit().zip(self.earlier_terms.lookup(id));
-        earlier.map_or(terms.capacity(), |(unit, earlier)| earlier.capacity(unit))
     }
 
     /// The new terms of a resource that has not adopted the current document.

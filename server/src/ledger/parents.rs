@@ -23,7 +23,7 @@ use super::{
     keys::{HolderKey, ResourceKey},
     order::RequestOrder,
     parent::{EarlierLeases, ParentAnswer, ParentLease},
-    requests::{MAX_PART, ask_of_client, ask_of_node, bands_of_client},
+    requests::{ask_of_client, ask_of_node, bands_of_client},
     resource::{Ask, Resource},
     snapshot::ParentRecord,
     terms::ResourceTerms,
@@ -103,7 +103,8 @@ impl Ledger {
         let stamp = self.stamp(order, request.heard_epoch);
         let id = HolderId::Client(request.client_id.clone());
         let holder = self.holders.begin_request(&id, tenant);
-        let part = request.resources.iter().skip(from).take(MAX_PART);
+        let max = self.max_leased_part(now);
+        let part = request.resources.iter().skip(from).take(max);
         let mut awaits = false;
         for asked in part {
             let bands = bands_of_client(asked);
@@ -111,7 +112,7 @@ impl Ledger {
             awaits |= self.register(holder, &asked.resource_id, &ask, now);
         }
         self.holders.end_request();
-        (awaits, next_part(from, request.resources.len()))
+        (awaits, next_part(from, max, request.resources.len()))
     }
 
     /// The same for a node below this one.
@@ -129,14 +130,15 @@ impl Ledger {
         let stamp = self.stamp(order, request.heard_epoch);
         let id = HolderId::Node(request.node_id.clone());
         let holder = self.holders.begin_request(&id, tenant);
-        let part = request.resources.iter().skip(from).take(MAX_PART);
+        let max = self.max_leased_part(now);
+        let part = request.resources.iter().skip(from).take(max);
         let mut awaits = false;
         for asked in part {
             let ask = ask_of_node(stamp, asked);
             awaits |= self.register(holder, &asked.resource_id, &ask, now);
         }
         self.holders.end_request();
-        (awaits, next_part(from, request.resources.len()))
+        (awaits, next_part(from, max, request.resources.len()))
     }
 
     /// Whether the parent must be asked before the holder gets an answer. Then its demand is
@@ -427,6 +429,6 @@ impl Resource {
     }
 }
 
-fn next_part(from: usize, len: usize) -> Option<usize> {
-    Some(from.saturating_add(MAX_PART)).filter(|next| *next < len)
+fn next_part(from: usize, max: usize, len: usize) -> Option<usize> {
+    Some(from.saturating_add(max)).filter(|next| *next < len)
 }

@@ -72,7 +72,7 @@ impl Ledger {
         let order = RequestOrder::of_client(request.seq);
         let stamp = self.stamp(order, request.heard_epoch);
         let rest = request.resources.iter().skip(from);
-        let part = part(rest, self.max_part(), |asked| {
+        let part = part(rest, self.max_leased_part(now), |asked| {
             asked.bands.as_ref().map_or(1, Vec::len)
         });
         let grants = part.map(|asked| {
@@ -110,7 +110,7 @@ impl Ledger {
         let order = RequestOrder::of_node(request.epoch, request.seq);
         let stamp = self.stamp(order, request.heard_epoch);
         let rest = request.resources.iter().skip(from);
-        let part = part(rest, self.max_part(), |asked| {
+        let part = part(rest, self.max_leased_part(now), |asked| {
             asked.wants.len().min(MAX_BANDS * MAX_ENTRIES_PER_PRIORITY)
         });
         let grants = part
@@ -262,10 +262,23 @@ impl Ledger {
 
     /// The most bands or resources per part: fewer when each is looked up among many templates.
     pub(super) fn max_part(&self) -> usize {
-        let templates = self.document.templates().len();
-        let cost = TEMPLATES_PER_DECISION.saturating_add(templates);
-        (MAX_PART * TEMPLATES_PER_DECISION / cost).max(1)
+        max_part(self.document.templates().len())
     }
+
+    /// The same where earlier terms are looked up, too: while a predecessor's leases may last.
+    pub(super) fn max_leased_part(&self, now: Moment) -> usize {
+        let templates = self.document.templates().len();
+        let earlier = match self.may_have_lost_leases(now) {
+            true => self.earlier_terms.searched(),
+            false => 0,
+        };
+        max_part(templates.saturating_add(earlier))
+    }
+}
+
+fn max_part(templates: usize) -> usize {
+    let cost = TEMPLATES_PER_DECISION.saturating_add(templates);
+    (MAX_PART * TEMPLATES_PER_DECISION / cost).max(1)
 }
 
 /// The first resources that have at most `max` bands together, but at least one resource.

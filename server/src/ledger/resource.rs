@@ -305,17 +305,21 @@ impl Resource {
         self.demands.clients()
     }
 
-    /// `polls` tells whether the holder polls for hints.
+    /// `polls` tells whether the holder polls for hints, `capacity_before` the most that leases of
+    /// a predecessor were together, if that is known.
     pub(super) fn refresh(
         &mut self,
         holder: HolderKey,
         polls: bool,
         ask: &Ask<'_>,
+        capacity_before: impl Fn(AmountUnit) -> Option<f64>,
         now: Moment,
     ) -> Decision {
         self.end_learning(now);
         self.follow_parent(now);
         let is_learning = self.is_learning(now);
+        let unit = self.unit;
+        let look_up = || unit.and_then(&capacity_before);
         let Self {
             terms,
             learning_until,
@@ -372,16 +376,19 @@ impl Resource {
         let granted = parent
             .as_ref()
             .map_or(terms.capacity(), |it| it.granted_before(now));
-        let granted_before = match (&*parent, &*predecessor) {
-            (None, Some(lost)) => lost.capacity,
-            (Some(_), _) | (None, None) => granted,
+        let has_parent = parent.is_some();
+        let leases_end_before = predecessor.map(|lost| lost.leases_end);
+        let mut granted_before = || {
+            let lost = predecessor.as_mut().filter(|_| !has_parent);
+            lost.map_or(granted, |it| it.capacity(look_up))
         };
         let mut claims_exceed = false;
         if let (Some(learning), Has::Amount(has), true) =
             (&mut *learning, ask.has, ask.stamp.echoes_epoch)
         {
             // Without `outstanding`: operations may outlive their lease.
-            claims_exceed = learning.confirm(entry.slot, has.get().min(granted)) > granted_before;
+            let pool = learning.confirm(entry.slot, has.get().min(granted));
+            claims_exceed = pool > 0.0 && pool > granted_before();
         }
         let most_of_all = parent.as_ref().map_or(0.0, |parent| {
             parent.most_of_all(booked.total(), is_learning, learning.as_deref())
@@ -408,7 +415,7 @@ impl Resource {
         entry.outstanding = ask.outstanding;
         entry.polls = polls;
         entry.is_told = true;
-        let baseline = if predecessor.is_some_and(|lost| now < lost.leases_end) {
+        let baseline = if leases_end_before.is_some_and(|end| now < end) {
             UsageBaseline::FirstReport
         } else {
             UsageBaseline::Zero
@@ -456,13 +463,8 @@ impl Resource {
         };
         let exceeds = |amount: f64, limit: f64| amount > limit * (1.0 + TOLERANCE);
         let mut anomalies = Anomalies {
-            excess_claim: exceeds(
-                ask.has.amount(),
-                match is_first_claim {
-                    true => claim_limit.amount.max(granted_before),
-                    false => claim_limit.amount,
-                },
-            ),
+            excess_claim: exceeds(ask.has.amount(), claim_limit.amount)
+                && !(is_first_claim && !exceeds(ask.has.amount(), granted_before())),
             claims_exceed,
             // The leases of a predecessor are unknown.
             overused: !is_learning && exceeds(ask.outstanding.get(), booked_before),

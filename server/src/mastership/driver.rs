@@ -33,7 +33,7 @@ use crate::{
     election::{CallId, Effect, Election, EndReason, Event, Learn, LedgerSource, Term, Time, View},
     leasing::SharedLedger,
     ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
-    reign::{DurableBound, Reign, TermsGeneration, earlier_terms},
+    reign::{DurableBound, Reign, TermsGeneration},
     util::clock,
 };
 
@@ -523,9 +523,7 @@ async fn fetch_ledger(
         LedgerSource::DataDir { epoch: last } => {
             let restored = spawn_blocking(move || {
                 let now = clock::now();
-                let mut ledger = parts
-                    .new_ledger(document, epoch, Predecessor::None, now)
-                    .with_earlier_terms(earlier_terms(parts.data_dir.terms()));
+                let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
                 let until = parts.data_dir.restore(&mut ledger, Some(last), now)?;
                 Some((ledger, until))
             });

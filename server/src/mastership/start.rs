@@ -15,7 +15,6 @@ use crate::{
     election::{Alone, EtcdElection, EtcdOptions, FoundState, Reason, call_time},
     etcd::{Compare, EtcdCall, EtcdClient, EtcdReply, Op, Txn},
     ledger::Predecessor,
-    reign::earlier_terms,
     settings::ElectionSettings,
     util::clock,
 };
@@ -67,9 +66,7 @@ impl Mastership {
         let assumed = parts.earlier_leases.at_least(document.longest_lease());
         let outstanding = found.outstanding(assumed, now);
         let data_dir = Arc::clone(&parts.data_dir);
-        let mut ledger = parts
-            .new_ledger(document, epoch, Predecessor::None, now)
-            .with_earlier_terms(earlier_terms(data_dir.terms()));
+        let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
         let restored = (!found.had_election)
             .then(|| data_dir.restore(&mut ledger, found.last_epoch, now))
             .flatten();

@@ -502,3 +502,53 @@ fn claims_up_to_the_capacity_are_no_excess() {
     world.send(&stating("d", per(1.0), 1.0, 1e-6));
     assert_eq!(world.ledger.stats().excess_claims, 1);
 }
+
+#[test]
+fn capacity_before_counts_after_a_handover_while_learning() {
+    let large = document("FAIR_SHARE", 300.0);
+    let mut world = World::learning(Arc::clone(&large), &[]);
+    let clients = ["a", "b", "c"];
+    for client in clients {
+        world.send(&echoing(client, 100.0, 100.0));
+    }
+    let records: Vec<ResourceRecord> = world.ledger.snapshot(world.now).collect();
+    let learning = world.ledger.learning_snapshot(world.now).unwrap();
+
+    let mut ledger = Ledger::new(document("FAIR_SHARE", 100.0), SETTINGS, world.now);
+    ledger.restore_learning(learning, world.now);
+    for record in &records {
+        ledger.restore(record, world.now).unwrap();
+    }
+    // The terms are known when the reign begins.
+    let terms = EarlierTerms::new([EarlierTemplate::all_of(&large)]);
+    world.ledger = ledger.with_earlier_terms(terms);
+    for client in clients {
+        world.send(&echoing(client, 100.0, 100.0));
+    }
+    assert_eq!(world.ledger.stats().excess_claims, 0);
+}
+
+#[test]
+fn earlier_templates_make_parts_smaller_while_their_leases_last() {
+    let templates = (0..2048).map(|index| {
+        format!("{{identifier_glob: 'x{index}-*', capacity: 1, algorithm: {{kind: FAIR_SHARE}}}}")
+    });
+    let text = format!("resources: [{}]", templates.collect::<Vec<_>>().join(", "));
+    let mut world = World::learning(of(PER_SECOND), &[parse(&text)]);
+    let resources: Vec<_> = (0..100)
+        .map(|index| format!(r#"{{"resource_id":"r{index}","wants":1}}"#))
+        .collect();
+    let request = format!(
+        r#"{{"client_id":"c","resources":[{}]}}"#,
+        resources.join(",")
+    );
+    let request: CapacityRequest = serde_json::from_str(&request).unwrap();
+    let mut part = |now| {
+        world
+            .ledger
+            .refresh_client_part(&request, None, 0, now)
+            .len()
+    };
+    assert_eq!(part(world.now), 21);
+    assert!(part(world.now.after_seconds(22.0)) > 60);
+}
