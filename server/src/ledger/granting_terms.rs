@@ -6,7 +6,7 @@ use std::{
 };
 
 use doorman_config::{Document, Template};
-use doorman_openapi::{Capacity, Seconds, Unit};
+use doorman_openapi::{Capacity, Glob, Moment, ResourceId, Seconds, Unit};
 
 use super::{
     EarlierTemplate, EarlierTerms, Grant, Ledger, earlier_terms::EarlierResource, units::AmountUnit,
@@ -24,8 +24,14 @@ const MAX_PERIODS: usize = 64;
 pub enum GrantingTerms {
     /// Those of a document.
     Document(Arc<Document>),
-    /// Generations of templates that a parent node has told.
-    OfParent(Vec<Vec<EarlierTemplate>>),
+    /// Those that a parent node has told.
+    OfParent {
+        /// Generations of templates.
+        generations: Vec<Vec<EarlierTemplate>>,
+        /// The end of all leases from the parent so far: until then resources that the parent has
+        /// not answered anew are leased under the terms before.
+        leased_until: Moment,
+    },
 }
 
 /// How much of the terms of leases is known.
@@ -45,7 +51,16 @@ impl GrantingTerms {
     pub fn generations(self) -> Vec<Vec<EarlierTemplate>> {
         match self {
             Self::Document(document) => vec![EarlierTemplate::all_of(&document)],
-            Self::OfParent(generations) => generations,
+            Self::OfParent { generations, .. } => generations,
+        }
+    }
+
+    /// Until when leases may be granted under the terms before these.
+    #[must_use]
+    pub fn terms_before_until(&self) -> Moment {
+        match self {
+            Self::Document(_) => Moment::ORIGIN,
+            Self::OfParent { leased_until, .. } => *leased_until,
         }
     }
 }
@@ -117,23 +132,49 @@ impl<'a> FromIterator<&'a EarlierTemplate> for Units {
 #[derive(Debug, Default)]
 pub(super) struct TermsOfParent {
     /// By glob; no more are added beyond a bound.
-    templates: BTreeMap<String, EarlierTemplate>,
+    templates: BTreeMap<String, ToldTemplate>,
     /// Units of templates that had no place.
     others: Units,
     is_overfull: bool,
     has_changed: bool,
+    leased_until: Moment,
+}
+
+#[derive(Debug)]
+struct ToldTemplate {
+    terms: EarlierTemplate,
+    glob: Option<Glob>,
+    /// Whether the parent has told another template, which it looks up later, for a resource that
+    /// this one matches: it was removed, or is new.
+    is_in_doubt: bool,
+}
+
+impl ToldTemplate {
+    fn is_catch_all(&self) -> bool {
+        self.glob.as_ref().is_some_and(Glob::is_catch_all)
+    }
 }
 
 impl TermsOfParent {
-    pub(super) fn note(&mut self, template: &Template) {
+    /// Takes the template that the parent has told for a resource now.
+    pub(super) fn note(&mut self, template: &Template, id: &ResourceId, now: Moment) {
+        let lease_ends = now.after_seconds(template.algorithm().lease_length.get());
+        self.leased_until = self.leased_until.max(lease_ends);
         let mut terms = EarlierTemplate::of(template);
         // The parent leases a part of it, which changes.
         terms.is_divided = false;
-        let known = self.templates.get(&terms.identifier_glob);
-        if known == Some(&terms) {
+        let glob = Glob::new(&terms.identifier_glob).ok();
+        self.doubt_others(&terms, glob.as_ref(), id);
+        let known = self.templates.get_mut(&terms.identifier_glob);
+        if known.as_ref().is_some_and(|it| it.terms == terms) {
             return;
         }
-        if known.is_none() && self.templates.len() >= MAX_OF_PARENT {
+        if let Some(known) = known {
+            known.terms = terms;
+            self.has_changed = true;
+            return;
+        }
+        if self.templates.len() >= MAX_OF_PARENT {
             let before = self.others.len();
             self.others.add(&terms);
             self.has_changed |= !self.is_overfull || before < self.others.len();
@@ -141,17 +182,47 @@ impl TermsOfParent {
             return;
         }
         self.has_changed = true;
-        self.templates.insert(terms.identifier_glob.clone(), terms);
+        let told = ToldTemplate {
+            glob,
+            is_in_doubt: false,
+            terms,
+        };
+        let glob = told.terms.identifier_glob.clone();
+        self.templates.insert(glob, told);
+    }
+
+    /// Finds templates that the parent would have told instead if its document had them now.
+    fn doubt_others(&mut self, told: &EarlierTemplate, glob: Option<&Glob>, id: &ResourceId) {
+        let id = id.as_str();
+        if told.identifier_glob != id
+            && let Some(exact) = self.templates.get_mut(id)
+        {
+            self.has_changed |= !std::mem::replace(&mut exact.is_in_doubt, true);
+        }
+        if !glob.is_some_and(Glob::is_catch_all) {
+            return;
+        }
+        for other in self.templates.values_mut() {
+            let matches = |glob: &Glob| glob.matches(id) && !glob.is_catch_all();
+            if !other.is_in_doubt && other.glob.as_ref().is_some_and(matches) {
+                other.is_in_doubt = true;
+                self.has_changed = true;
+            }
+        }
     }
 
     fn take_changed(&mut self) -> Option<GrantingTerms> {
-        std::mem::take(&mut self.has_changed).then(|| GrantingTerms::OfParent(self.generations()))
+        std::mem::take(&mut self.has_changed).then(|| GrantingTerms::OfParent {
+            generations: self.generations(),
+            leased_until: self.leased_until,
+        })
     }
 
     /// The order of the parent's document is unknown: a resource may have any of the templates that
-    /// match it. So in each generation the templates of another unit come first.
+    /// match it. So in each generation the templates of another unit come first. A template that
+    /// matches everything is always last, because templates after it would never be told.
     fn generations(&self) -> Vec<Vec<EarlierTemplate>> {
-        let mut units: Units = self.templates.values().collect();
+        let mut units: Units = self.templates.values().map(|it| &it.terms).collect();
         if self.is_overfull || units.len() > MAX_UNITS_OF_PARENT {
             units.has_gauges |= self.others.has_gauges;
             units.periods.extend(&self.others.periods);
@@ -159,10 +230,13 @@ impl TermsOfParent {
         }
         let generation = |(unit, per)| {
             let is_this =
-                |it: &&EarlierTemplate| it.unit == unit && (unit == Unit::Gauge || it.per == per);
-            let (mut first, others): (Vec<_>, Vec<_>) = self.templates.values().partition(is_this);
-            first.extend(others);
-            first.into_iter().cloned().collect()
+                |it: &EarlierTemplate| it.unit == unit && (unit == Unit::Gauge || it.per == per);
+            let templates = self.templates.values();
+            let mut templates: Vec<_> = templates
+                .filter(|it| !it.is_in_doubt || is_this(&it.terms))
+                .collect();
+            templates.sort_by_key(|it| (it.is_catch_all(), !is_this(&it.terms)));
+            templates.into_iter().map(|it| it.terms.clone()).collect()
         };
         units.iter().map(generation).collect()
     }
@@ -208,8 +282,6 @@ impl EarlierResource {
 
 #[cfg(test)]
 mod tests {
-    use doorman_openapi::ResourceId;
-
     use super::*;
 
     fn template(glob: &str, per: f64) -> Template {
@@ -228,12 +300,47 @@ mod tests {
         [second, minute, AmountUnit::Unstated].map(|unit| found.has_unit(unit))
     }
 
+    const NOW: Moment = Moment::from_nanos(1_000_000_000);
+
+    /// The parent tells a template for a resource.
+    fn tell(parent: &mut TermsOfParent, resource: &str, glob: &str, per: f64) {
+        let resource = ResourceId::new(resource).unwrap();
+        parent.note(&template(glob, per), &resource, NOW);
+    }
+
+    #[test]
+    fn catch_all_of_a_parent_counts_last() {
+        let mut parent = TermsOfParent::default();
+        tell(&mut parent, "other", "*", 60.0);
+        tell(&mut parent, "tenant/x", "tenant/*", 1.0);
+        let terms = EarlierTerms::new(parent.take_changed().unwrap().generations());
+        assert_eq!(units(&terms, "tenant/y"), [true, false, false]);
+        assert_eq!(units(&terms, "other"), [false, true, false]);
+    }
+
+    #[test]
+    fn template_that_a_parent_has_removed_hides_no_other() {
+        let mut parent = TermsOfParent::default();
+        for (resource, glob) in [("tenant/x", "tenant/*"), ("db", "db")] {
+            tell(&mut parent, resource, glob, 1.0);
+        }
+        for resource in ["tenant/x", "db"] {
+            tell(&mut parent, resource, "*", 60.0);
+        }
+        let told = parent.take_changed().unwrap();
+        assert!(told.terms_before_until() > NOW);
+        let terms = EarlierTerms::new(told.generations());
+        assert_eq!(units(&terms, "tenant/y"), [true, true, false]);
+        assert_eq!(units(&terms, "db"), [true, true, false]);
+        assert_eq!(units(&terms, "other"), [false, true, false]);
+    }
+
     #[test]
     fn templates_of_a_parent_count_in_any_order() {
         let mut parent = TermsOfParent::default();
         assert!(parent.take_changed().is_none());
-        for (glob, per) in [("a*", 1.0), ("*b", 60.0), ("c", 60.0)] {
-            parent.note(&template(glob, per));
+        for (resource, glob, per) in [("a", "a*", 1.0), ("b", "*b", 60.0), ("c", "c", 60.0)] {
+            tell(&mut parent, resource, glob, per);
         }
         let terms = EarlierTerms::new(parent.take_changed().unwrap().generations());
         assert_eq!(units(&terms, "ab"), [true, true, false]);
@@ -241,9 +348,9 @@ mod tests {
         assert_eq!(units(&terms, "c"), [false, true, false]);
         assert_eq!(units(&terms, "d"), [false, false, true]);
 
-        parent.note(&template("a*", 1.0));
+        tell(&mut parent, "a", "a*", 1.0);
         assert!(parent.take_changed().is_none());
-        parent.note(&template("a*", 60.0));
+        tell(&mut parent, "a", "a*", 60.0);
         let terms = EarlierTerms::new(parent.take_changed().unwrap().generations());
         assert_eq!(units(&terms, "ab"), [false, true, false]);
     }
@@ -252,9 +359,10 @@ mod tests {
     fn too_many_templates_of_a_parent_leave_their_units() {
         let mut parent = TermsOfParent::default();
         for index in 0..2 * MAX_OF_PARENT {
-            parent.note(&template(&format!("tenant/{index}"), 1.0));
+            let name = format!("tenant/{index}");
+            tell(&mut parent, &name, &name, 1.0);
         }
-        parent.note(&template("other", 60.0));
+        tell(&mut parent, "other", "other", 60.0);
         let generations = parent.take_changed().unwrap().generations();
         assert_eq!(generations.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
         let terms = EarlierTerms::new(generations);

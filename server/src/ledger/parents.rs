@@ -60,9 +60,13 @@ impl Parents {
     }
 
     /// The template of a response, shared with other resources as long as it is the same.
-    fn template(&mut self, response: &ServerResourceResponse) -> Option<Arc<Template>> {
+    fn template(
+        &mut self,
+        response: &ServerResourceResponse,
+        now: Moment,
+    ) -> Option<Arc<Template>> {
         let template = Template::of_parent(response)?;
-        self.terms.note(&template);
+        (self.terms).note(&template, &response.answer.resource_id, now);
         let known = self.templates.get(template.identifier_glob());
         if let Some(known) = known.filter(|known| ***known == template) {
             return Some(Arc::clone(known));
@@ -263,7 +267,8 @@ impl Ledger {
             return;
         };
         self.expire_leases(key, now);
-        let template = self.parents.as_mut().and_then(|it| it.template(response));
+        let template = self.parents.as_mut();
+        let template = template.and_then(|it| it.template(response, now));
         let Some(live) = self.live.get_mut(key.index()) else {
             return;
         };
@@ -331,7 +336,7 @@ impl Ledger {
         let Some(parents) = &mut self.parents else {
             return;
         };
-        let template = parents.template(&record.response);
+        let template = parents.template(&record.response, stopped);
         if let Some(live) = self.live.get_mut(key.index()) {
             let mut parent = ParentLease::restore(record, stopped);
             let unit = AmountUnit::of_record(record.unit, record.per);

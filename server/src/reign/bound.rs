@@ -103,7 +103,9 @@ impl DurableBound {
     /// Requires that these terms become durable.
     pub fn note_terms(&self, terms: GrantingTerms) {
         if let Some(durable) = &self.terms {
-            durable.note(terms, Moment::from_nanos(self.needed.load(Relaxed)));
+            let needed = Moment::from_nanos(self.needed.load(Relaxed));
+            let ends = needed.max(terms.terms_before_until());
+            durable.note(terms, ends);
         }
     }
 
