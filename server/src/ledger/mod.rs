@@ -40,6 +40,7 @@ mod learning_count;
 mod linear_hash_map;
 mod listing;
 mod max_tree;
+mod merged_terms;
 mod order;
 mod packed;
 mod paged_slab;
@@ -72,6 +73,7 @@ pub use self::{
     hints::{HintBatch, PollHolder},
     holders::TenantId,
     listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
+    merged_terms::merge_generations,
     parents::ParentUpdate,
     poll::{MAX_AFTER, PollTicket},
     ranking::{HolderRanking, ResourceRanking},

@@ -16,12 +16,16 @@ use tokio::{
 };
 
 use super::writes::BoundWrites;
-use crate::ledger::{EarlierTemplate, EarlierTerms, Grant, GrantingTerms, KnownTerms, Units};
+use crate::ledger::{
+    EarlierTemplate, EarlierTerms, Grant, GrantingTerms, KnownTerms, Units, merge_generations,
+};
 
-/// The most generations of replaced terms that are stored as they were.
+/// The most generations of replaced terms that are stored as they were, and their templates.
 const MAX_REPLACED: usize = 8;
-/// The most templates of all of these.
 const MAX_REPLACED_TEMPLATES: usize = 20_000;
+/// The same for merged terms, and for those that cannot be merged.
+const MAX_MERGED: usize = 64;
+const MAX_MERGED_TEMPLATES: usize = 50_000;
 
 /// Terms that were in force at one time: templates in the order of their document.
 pub type TermsGeneration = Arc<[EarlierTemplate]>;
@@ -238,23 +242,20 @@ impl State {
         earlier_terms(stored.map(|it| &it.terms))
     }
 
-    /// Merges replaced generations if they are too many: for each unit in them one generation
-    /// remains, which says that every resource may have had it.
+    /// Merges replaced generations if they are too many.
     fn merge_replaced(&mut self) {
         let is_replaced = |it: &&Lasting| it.until < Moment::NEVER;
-        let replaced: Vec<_> = self.generations.iter().filter(is_replaced).collect();
-        let templates: usize = replaced.iter().map(|it| it.terms.len()).sum();
-        if replaced.len() <= MAX_REPLACED && templates <= MAX_REPLACED_TEMPLATES {
+        let replaced = self.generations.iter().filter(is_replaced);
+        let until = replaced.clone().map(|it| it.until).max();
+        let replaced: Vec<_> = replaced.map(|it| &*it.terms).collect();
+        if is_within(&replaced, MAX_REPLACED, MAX_REPLACED_TEMPLATES) {
             return;
         }
-        let until = replaced.iter().map(|it| it.until).max();
-        let units: Units = replaced.iter().flat_map(|it| &*it.terms).collect();
-        let is_universal = |it: &EarlierTemplate| it.identifier_glob == "*";
-        let mut merged = units.of_every_resource();
-        if replaced.iter().any(|it| !it.terms.iter().any(is_universal)) {
-            // Some resources had no template.
-            merged.push(Vec::new());
-        }
+        let merged = match merge_generations(&replaced) {
+            Some(merged) if is_within(&merged, MAX_MERGED, MAX_MERGED_TEMPLATES) => merged,
+            None if is_within(&replaced, MAX_MERGED, MAX_MERGED_TEMPLATES) => return,
+            Some(_) | None => units_of_all(&replaced),
+        };
         let merged = merged.into_iter().map(|templates| Lasting {
             terms: templates.into(),
             until: until.unwrap_or(Moment::ORIGIN),
@@ -264,6 +265,29 @@ impl State {
         self.generations.retain(|it| it.until == Moment::NEVER);
         self.generations.extend(merged);
     }
+}
+
+/// Whether these generations are few, and have few templates together.
+fn is_within<T: AsRef<[EarlierTemplate]>>(
+    generations: &[T],
+    max: usize,
+    max_templates: usize,
+) -> bool {
+    let templates: usize = generations.iter().map(|it| it.as_ref().len()).sum();
+    generations.len() <= max && templates <= max_templates
+}
+
+/// For each unit in these generations one generation, which says that every resource may have had
+/// it.
+fn units_of_all(generations: &[&[EarlierTemplate]]) -> Vec<Vec<EarlierTemplate>> {
+    let units: Units = generations.iter().copied().flatten().collect();
+    let is_universal = |it: &EarlierTemplate| it.identifier_glob == "*";
+    let mut merged = units.of_every_resource();
+    if generations.iter().any(|it| !it.iter().any(is_universal)) {
+        // Some resources had no template.
+        merged.push(Vec::new());
+    }
+    merged
 }
 
 /// The terms that the ledger of the next master may need.
@@ -489,5 +513,24 @@ mod tests {
         }
         let left = write(&reign, NOW.after_seconds(64.0)).unwrap();
         assert_eq!(left.len(), 1);
+    }
+
+    #[test]
+    fn many_edits_of_one_template_leave_the_terms_of_the_others() {
+        let edited = |per: f64| document(&[("db", 10.0 * per, per), ("*", 10.0, 1.0)]);
+        let mut reign = reign(&edited(1.0), &[]);
+        let mut stored = Vec::new();
+        for edit in 2..=40_u32 {
+            reconfigure(&mut reign, &edited(f64::from(edit)));
+            stored = write(&reign, NOW).unwrap();
+        }
+        let rest = |it: &&EarlierTemplate| it.identifier_glob == "*";
+        let templates = stored.iter().flat_map(|it| it.iter());
+        let rest: Vec<_> = templates.filter(rest).collect();
+        assert!(rest.len() >= 40 && rest.iter().all(|it| it.per.get() == 1.0));
+        assert!(
+            rest.iter()
+                .all(|it| it.is_divided && it.capacity.get() == 10.0)
+        );
     }
 }
