@@ -163,6 +163,16 @@ fn capacity_needs_deadlines_counted_from_sending() {
     assert_seed_breaks_without(Rule::DeadlineFromSend, 90);
 }
 
+#[test]
+fn capacity_needs_older_leases_that_cover_unheard_holders() {
+    assert_seed_breaks_without(Rule::UnheardCover, 192);
+}
+
+#[test]
+fn capacity_needs_statements_within_the_bound() {
+    assert_seed_breaks_without(Rule::StatedWithinBound, 86);
+}
+
 // `schedules` has the rules that no random seed breaks within CI, except `BoundAnswerInTime`,
 // `GuardedWrites`, `StatedDuration` and `StrictCover`: it takes several rare faults at once. Scripted
 // tests of the election and of the ledger (`parents`) cover them.
@@ -187,7 +197,6 @@ necessary_rules! {
     capacity_needs_new_masters_of_nodes_to_ask: AskParentFirst => Capacity,
     capacity_needs_stated_leases_to_stay_outstanding: StatedOutstanding => Capacity,
     capacity_needs_nodes_to_assert_their_own_leases_only: OwnLeasesOnly => Capacity,
-    capacity_needs_older_leases_that_cover_unheard_holders: UnheardCover => Capacity,
     capacity_needs_answers_of_deposed_leaders_ignored: DeposedLeader with DeposedLeader => Capacity,
     capacity_needs_operations_in_flight_booked: Outstanding with Gauges => Capacity,
     capacity_needs_claims_limited: ClaimLimit with Liars => Capacity,
