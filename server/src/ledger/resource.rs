@@ -464,7 +464,7 @@ impl Resource {
         let exceeds = |amount: f64, limit: f64| amount > limit * (1.0 + TOLERANCE);
         let mut anomalies = Anomalies {
             excess_claim: exceeds(ask.has.amount(), claim_limit.amount)
-                && !(is_first_claim && !exceeds(ask.has.amount(), granted_before())),
+                && (!is_first_claim || exceeds(ask.has.amount(), granted_before())),
             claims_exceed,
             // The leases of a predecessor are unknown.
             overused: !is_learning && exceeds(ask.outstanding.get(), booked_before),
@@ -472,10 +472,11 @@ impl Resource {
         };
         // Safety rule: what a predecessor leased beyond `has` is not in the pool, so nobody gets it
         // before learning mode ends, and it has ended by then. Leased again, it would last longer.
-        let outstanding = match is_first_claim {
-            true => 0.0,
-            false if is_learning => ask.outstanding.get().min(booked_before),
-            false => ask.outstanding.get(),
+        // A lease on a claim that was not confirmed does not count: a late copy may have made it.
+        let outstanding = match (is_learning, entry.is_unconfirmed) {
+            (true, true) => 0.0,
+            (true, false) => ask.outstanding.get().min(booked_before),
+            (false, _) => ask.outstanding.get(),
         };
         let held = book_claim(entry, ask, outstanding, claim_limit, now);
 

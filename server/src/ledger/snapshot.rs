@@ -152,8 +152,8 @@ pub struct HolderRecord {
     pub outstanding: Capacity,
     /// The total that it reported as used.
     pub used: Option<Capacity>,
-    /// Of a node: whether the lease was granted in learning mode on a claim that was not confirmed.
-    /// Earlier servers do not record it.
+    /// Whether the lease was granted in learning mode on a claim that was not confirmed; absent for a
+    /// client if not. Earlier servers do not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_unconfirmed: Option<bool>,
     /// Its last decision.
@@ -349,7 +349,8 @@ impl Entry {
             claim: self.booking.claim(now).map(record),
             outstanding: self.outstanding,
             used: self.used.get(),
-            is_unconfirmed: (self.kind == HolderKind::Node).then_some(self.is_unconfirmed),
+            is_unconfirmed: (self.is_unconfirmed || self.kind == HolderKind::Node)
+                .then_some(self.is_unconfirmed),
             decided: self.last_decision.map(|last| DecisionRecord {
                 ago: nanos_between(last.at, now),
                 reason: last.reason,
@@ -452,10 +453,11 @@ impl Resource {
         entry.booking = Booking::new(record.lease.map(hold), record.claim.map(hold));
         if record.kind == HolderKind::Node {
             entry.predecessor_until = entry.booking.last_end();
-            // Safety rule: such a lease is not stated to a new master of the node. Where it is not
-            // recorded, any lease of a server that learned may be one.
-            entry.is_unconfirmed = record.is_unconfirmed.unwrap_or(was_learning);
         }
+        // Safety rule: such a lease is not stated to a new master of a node. Where it is not
+        // recorded, any lease of a node from a server that learned may be one.
+        let may_be_unconfirmed = was_learning && record.kind == HolderKind::Node;
+        entry.is_unconfirmed = record.is_unconfirmed.unwrap_or(may_be_unconfirmed);
         entry.outstanding = record.outstanding;
         entry.used = OptionalCapacity::new(record.used);
         entry.last_decision = record.decided.map(|last| {

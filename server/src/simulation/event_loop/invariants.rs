@@ -56,7 +56,8 @@ impl CapacityCheck {
     /// Allows only what is booked until these leases have expired: the sum of all leases never
     /// grows above the capacity.
     pub(super) fn allow_booked(&mut self, resource: usize, booked: f64, until: Moment) {
-        self.allowances[resource].clear();
+        // Leases of an earlier algorithm, and of liars, are not all booked.
+        self.allowances[resource].retain(|it| it.capacity == f64::INFINITY);
         self.allow(resource, booked, until);
     }
 
