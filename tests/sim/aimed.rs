@@ -25,6 +25,7 @@ const SHORTEST: f64 = 0.1;
 /// # Panics
 /// If the generator is wrong: each number is a valid scenario.
 #[must_use]
+#[expect(clippy::panic, reason = "each number is a valid scenario")]
 pub fn aimed_scenario(number: u64) -> Scenario {
     let text = aimed_yaml(number);
     Scenario::parse(&text, None).unwrap_or_else(|error| panic!("{error} in {text}"))
@@ -178,7 +179,7 @@ impl Generator {
             };
             self.add_fault(at, node);
         }
-        self.to_yaml(number)
+        self.into_yaml(number)
     }
 
     /// The pattern of most violations: a holder does not reach its server for the time of a lease,
@@ -201,7 +202,7 @@ impl Generator {
                     1 => "pause_server",
                     _ => "partition_node",
                 };
-                self.push(at, healed, format!("kind: {kind}, node: {name}"));
+                self.push(at, healed, &format!("kind: {kind}, node: {name}"));
                 if self.rng.u8(..5) > 0 {
                     let after = self.soon();
                     self.add_loss(at + after, node);
@@ -215,7 +216,7 @@ impl Generator {
                     _ => "partition_clients",
                 };
                 let group = self.group();
-                self.push(at, healed, format!("kind: {kind}, group: {group}"));
+                self.push(at, healed, &format!("kind: {kind}, group: {group}"));
                 node
             }
         };
@@ -247,7 +248,7 @@ impl Generator {
             }
             _ => "crash_server",
         };
-        self.push(at, length, format!("kind: {kind}, node: {name}"));
+        self.push(at, length, &format!("kind: {kind}, node: {name}"));
     }
 
     fn group(&mut self) -> String {
@@ -264,7 +265,7 @@ impl Generator {
     }
 
     /// Adds a fault that lasts.
-    fn push(&mut self, at: f64, length: f64, text: String) {
+    fn push(&mut self, at: f64, length: f64, text: &str) {
         let (at, text) = (rounded(at), format!("{text}, for: {length}"));
         let ends = at + length;
         self.faults.push(Fault { at, ends, text });
@@ -364,10 +365,10 @@ impl Generator {
             }
             _ => of_node("crash_server"),
         };
-        self.push(at, length, text);
+        self.push(at, length, &text);
     }
 
-    fn to_yaml(mut self, number: u64) -> String {
+    fn into_yaml(mut self, number: u64) -> String {
         let ends = self.faults.iter().map(|it| it.ends).fold(0.0, f64::max);
         let levels = self.nodes.iter().map(|it| it.level).max().unwrap_or(0);
         let rest = 1.5 * self.lease + 2.0 * self.election + 5.0 * levels as f64;
