@@ -168,11 +168,6 @@ fn assert_seed_breaks_without(rule: Rule, seed: u64) {
 }
 
 #[test]
-fn capacity_needs_deadlines_counted_from_sending() {
-    assert_seed_breaks_without(Rule::DeadlineFromSend, 90);
-}
-
-#[test]
 fn capacity_needs_older_leases_that_cover_unheard_holders() {
     assert_seed_breaks_without(Rule::UnheardCover, 192);
 }
@@ -213,5 +208,6 @@ necessary_rules! {
     holders_of_static_leases_need_their_limit: StaticLimit with Algorithms => HolderCapacity,
     bookings_of_nodes_need_leases_to_end_with_their_own: ParentLeaseEnd => NodeCapacity,
     bookings_of_nodes_need_combined_bookings: CombinedBooking => NodeCapacity,
+    bookings_of_nodes_need_deadlines_counted_from_sending: DeadlineFromSend => NodeCapacity,
     partial_grants_after_cut_need_gradual_cut: GradualCut => PartialGrant,
 }
