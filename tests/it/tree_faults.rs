@@ -30,7 +30,8 @@ fn client<'a>(servers: impl IntoIterator<Item = &'a str>, wants: f64) -> (Doorma
 }
 
 /// `lease_length` and `refresh_interval` are those of the document, in seconds.
-fn run(lease_length: f64, refresh_interval: f64) {
+fn run(lease_length: u32, refresh_interval: u32) {
+    let lease = Duration::from_secs(lease_length.into());
     let etcd = Etcd::start();
     let document = format!(
         "resources: [{{identifier_glob: db, capacity: {CAPACITY}, algorithm: {{kind: FAIR_SHARE, \
@@ -50,7 +51,7 @@ fn run(lease_length: f64, refresh_interval: f64) {
         "--election-ttl",
         "2",
     ];
-    let (mut eu, master) = Node::start_below(&etcd, &link.address(), &args);
+    let (mut eu, master) = Node::start_below(&etcd, link.address(), &args);
     let (clients, leases): (Vec<_>, Vec<_>) = [
         client(eu.addresses(), 0.6 * CAPACITY),
         client([root.address()], CAPACITY),
@@ -66,7 +67,7 @@ fn run(lease_length: f64, refresh_interval: f64) {
     eu.kill(master.server);
     let next = eu.master_after(master.epoch, TIMEOUT);
     // The root's booking for the node ends, and the other client gets all.
-    let ends = cut + Duration::from_secs_f64(CLOCK_DRIFT * lease_length);
+    let ends = cut + lease.mul_f64(CLOCK_DRIFT);
     thread::sleep(ends.saturating_sub(now() + Duration::from_secs(1)));
     until("the booking has ended", || held(&leases)[1] == CAPACITY);
     let stopped = root.kill();
@@ -75,7 +76,7 @@ fn run(lease_length: f64, refresh_interval: f64) {
 
     // The root learns that the other client has all.
     let restarted = now();
-    while now() < restarted + Duration::from_secs_f64(lease_length) {
+    while now() < restarted + lease {
         let held = held(&leases);
         assert!(
             held.iter().sum::<f64>() <= CAPACITY * (1.0 + 1e-9),
@@ -96,18 +97,18 @@ fn run(lease_length: f64, refresh_interval: f64) {
     drop(clients);
 }
 
-async fn run_in_background(lease_length: f64, refresh_interval: f64) {
+async fn run_in_background(lease_length: u32, refresh_interval: u32) {
     let run = tokio::task::spawn_blocking(move || run(lease_length, refresh_interval));
     run.await.expect("it does not panic");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crash_after_a_failover_behind_a_cut_link_leases_nothing_twice() {
-    run_in_background(10.0, 2.0).await;
+    run_in_background(10, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes two and a half minutes"]
 async fn crash_leases_nothing_twice_with_default_settings() {
-    run_in_background(60.0, 5.0).await;
+    run_in_background(60, 5).await;
 }

@@ -1,5 +1,7 @@
 //! The capacity holds under faults, and every safety rule is necessary for that.
 
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a panic fails the test")]
+
 #[path = "tests/fleets.rs"]
 mod fleets;
 #[path = "tests/herd.rs"]
