@@ -85,7 +85,7 @@ fn amounts_follow_a_changed_period() {
     let mut script = Script::leased(1);
     let sent = script.next_request();
     let per_minute = with(grant("db", 600.0), |answer| {
-        answer.per = Some(seconds(60.0))
+        answer.per = Some(seconds(60.0));
     });
     script.answer(&sent, response(vec![per_minute]));
     let sent = script.next_request();
@@ -100,7 +100,7 @@ fn same_rate_in_another_period_is_no_smaller_lease() {
     script.want("db", 600.0);
     let sent = script.next_request();
     let per_minute = with(grant("db", 600.0), |answer| {
-        answer.per = Some(seconds(60.0))
+        answer.per = Some(seconds(60.0));
     });
     script.answer(&sent, response(vec![per_minute]));
     let sent = script.next_request();
