@@ -79,30 +79,33 @@ fn capacity_holds_under_faults() {
     assert!(total.node_checks > 1_000 * total.nodes, "{total}");
 }
 
-/// Each kind alone. Together some of them are known to break the capacity, and so do documents that
-/// change while a server is down: `invariants --seed 99 --extras documents`, `--seed 49 --extras
-/// gauges,server-count,algorithms,deposed-leader`.
 #[test]
-fn capacity_holds_under_each_further_kind_of_fault() {
-    let run = |extra: Extra| {
-        let plan = Plan {
-            extras: extra.into(),
-            ..PLAN
-        };
-        run_seeds(&plan, SEEDS_WITH_EXTRAS)
+fn capacity_holds_under_further_kinds_of_faults() {
+    // The number of servers is alone below: it is known to break the capacity beside changes of
+    // the document (`invariants --seed 287 --extras all`), where a server that begins without etcd
+    // has not heard of the last leases.
+    let plan = Plan {
+        extras: Extras::all().without(Extra::ServerCount),
+        ..PLAN
     };
-    let total = run(Extra::DeposedLeader);
+    let total = run_seeds(&plan, SEEDS_WITH_EXTRAS);
     assert!(total.etcd_depositions > SEEDS_WITH_EXTRAS, "{total}");
-    let total = run(Extra::ServerCount);
-    assert!(total.server_counts > SEEDS_WITH_EXTRAS / 2, "{total}");
-    let total = run(Extra::Liars);
+    assert!(total.document_changes > SEEDS_WITH_EXTRAS, "{total}");
     assert!(total.lies > 10 * SEEDS_WITH_EXTRAS, "{total}");
-    let total = run(Extra::Gauges);
     assert!(
         total.overlong_operations > 10 * SEEDS_WITH_EXTRAS,
         "{total}"
     );
-    run(Extra::Algorithms);
+}
+
+#[test]
+fn capacity_holds_with_other_numbers_of_servers() {
+    let plan = Plan {
+        extras: Extra::ServerCount.into(),
+        ..PLAN
+    };
+    let total = run_seeds(&plan, SEEDS_WITH_EXTRAS);
+    assert!(total.server_counts > SEEDS_WITH_EXTRAS / 2, "{total}");
 }
 
 #[test]
@@ -206,6 +209,7 @@ necessary_rules! {
     capacity_needs_answers_of_deposed_leaders_ignored: DeposedLeader with DeposedLeader => Capacity,
     capacity_needs_operations_in_flight_booked: Outstanding with Gauges => Capacity,
     capacity_needs_claims_limited: ClaimLimit with Liars => Capacity,
+    capacity_needs_units_of_earlier_leases: EarlierTerms with Documents => Capacity,
     capacity_needs_longest_lease_of_earlier_reigns: LongestLease with ServerCount => Capacity,
     holders_of_static_leases_need_their_limit: StaticLimit with Algorithms => HolderCapacity,
     bookings_of_nodes_need_leases_to_end_with_their_own: ParentLeaseEnd => NodeCapacity,

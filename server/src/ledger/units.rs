@@ -359,6 +359,9 @@ struct UnitSources<F> {
     /// Whether leases in the ledger are known to be those of their holder: not in learning mode,
     /// unless its claim is confirmed.
     is_known: bool,
+    /// Whether the holder may have ignored what this reign told it: it learns, and the request does
+    /// not echo its epoch. The answer may have been one to a late copy of an earlier request.
+    is_unheard: bool,
 }
 
 impl<F: FnOnce() -> Vec<AmountUnit>> UnitSources<F> {
@@ -388,7 +391,13 @@ impl<F: FnOnce() -> Vec<AmountUnit>> UnitSources<F> {
         let change = entry.unit_change.as_deref();
         let told = change.map_or(own, |it| it.told);
         let has_claim = claim_of(ask) > 0.0;
-        let is_in_doubt = has_claim && change.is_some_and(|it| now < it.missed_until);
+        let may_have_missed = change.is_some_and(|it| now < it.missed_until);
+        let mut units = match has_claim && (self.is_unheard || may_have_missed) {
+            true => (self.earlier)(),
+            false => Vec::new(),
+        };
+        let has_other_unit = units.iter().any(|unit| *unit != own);
+        let is_in_doubt = has_claim && (may_have_missed || self.is_unheard && has_other_unit);
         let lease = entry.booking.lease(now).map_or(0.0, |it| it.amount);
         let booked = entry.booking.amount(now);
         let is_lease_in = |unit: AmountUnit| {
@@ -408,7 +417,6 @@ impl<F: FnOnce() -> Vec<AmountUnit>> UnitSources<F> {
         } else if is_known {
             Some(ConvertedAsk::as_known(ask, entry, now))
         } else {
-            let mut units = (self.earlier)();
             // A holder that missed the response repeats its claim.
             if let Some(unit) = units.iter().find(|unit| is_lease_in(**unit)) {
                 Some(ConvertedAsk::new(ask, own.factor_from(*unit)))
@@ -492,6 +500,7 @@ impl Resource {
                 own,
                 earlier: || leases_end.map_or_else(Vec::new, |_| earlier()),
                 is_known: is_confirmed || !self.is_learning(now),
+                is_unheard: self.is_learning(now) && !is_confirmed && !ask.stamp.echoes_epoch,
             };
             match entry.filter(|it| it.is_told || it.unit_change.is_some()) {
                 Some(entry) => sources.of_known_holder(ask, entry, now),

@@ -726,9 +726,11 @@ random_faults:
             let used = steady.iter().map(|it| it.resources[resource].used);
             used.sum::<f64>() / steady.len() as f64
         };
-        for resource in 0..3 {
+        // Each holder may spend its copy of the bucket once more whenever the master changes.
+        let buckets = 4.0 * 100.0 * run.report.masterships as f64 / steady.len() as f64;
+        for (resource, most) in [(0, 101.0), (1, 101.0 + buckets), (2, 110.0)] {
             let used = used(resource);
-            assert!(used <= 115.0, "seed {seed}, resource {resource}: {used}");
+            assert!(used <= most, "seed {seed}, resource {resource}: {used}");
         }
         let held = steady
             .iter()

@@ -145,6 +145,9 @@ impl EtcdElection {
     }
 
     /// Reads the terms of the node's leases, if they have another version than the known ones.
+    ///
+    /// Safety rule: not while leases may last that this server granted without an election. etcd
+    /// does not know their terms, and those in the data directory must stay.
     pub(super) fn read_terms(
         &mut self,
         version: Option<Vec<u8>>,
@@ -152,6 +155,7 @@ impl EtcdElection {
         effects: &mut Effects,
     ) {
         if let Some(version) = version
+            && self.earlier_leases(now).is_none()
             && self.terms_version.as_ref() != Some(&version)
             && !self.is_pending(|it| matches!(it, Purpose::ReadTerms { .. }))
         {

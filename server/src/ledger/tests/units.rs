@@ -339,6 +339,15 @@ fn old_holder_keeps_its_rate_while_the_server_learns() {
 }
 
 #[test]
+fn late_copy_tells_a_holder_no_unit() {
+    let mut world = World::learning(of(PER_SECOND), &[of(PER_MINUTE)]);
+    // A copy of its first request. The holder ignores the response.
+    assert_eq!(world.refresh("a", 300.0, None).capacity.get(), 0.0);
+    let grant = world.refresh("a", 300.0, Some(300.0));
+    close(grant.capacity.get(), 5.0);
+}
+
+#[test]
 fn stated_unit_is_exact_while_the_server_learns() {
     for earlier in [vec![], vec![of(PER_SECOND), of(PER_MINUTE)]] {
         let mut world = World::learning(of(PER_MINUTE), &earlier);

@@ -105,7 +105,9 @@ impl Simulation {
         for asked in &request.resources {
             let resource = limits::resource_index(&asked.resource_id);
             let limit = self.limits[resource];
+            // A predecessor that did not divide the capacity proves nothing.
             if !limit.algorithm.divides()
+                || self.extras.beside == Some(resource)
                 || !self.servers[server].learns(&asked.resource_id, self.time)
             {
                 continue;
