@@ -66,10 +66,10 @@ pub struct ResourceRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
-    /// The unit of all amounts of this entry but `used`, as in the last response. Leave it out where
-    /// that has null, which is invalid here. Default: a rate if `per` is given; else the unit that
-    /// the server last told the holder for this resource or, if it does not know the holder, that
-    /// of its predecessor or its own.
+    /// The unit of all amounts of this entry but `used`, as in the last response. Leave it out
+    /// where that has null, which is invalid here. Default: a rate if `per` is given; else the unit
+    /// that the server last told the holder for this resource or, if it does not know the holder,
+    /// that of its predecessor or its own.
     #[serde(
         default,
         deserialize_with = "deserialize_unit",

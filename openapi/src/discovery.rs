@@ -39,7 +39,7 @@ pub struct Discovery {
         schema(nullable = false, example = "http://127.0.0.1:7300")
     )]
     pub root: Option<String>,
-    /// The epoch of the node's master; at a server that is not master, the last one that it knows to have
-    /// begun, and 0 if it knows none. Never the `heard_epoch` of a request.
+    /// The epoch of the node's master; at a server that is not master, the last one that it knows
+    /// to have begun, and 0 if it knows none. Never the `heard_epoch` of a request.
     pub epoch: Epoch,
 }

@@ -324,8 +324,8 @@ pub struct Status {
     pub level: u32,
     /// Whether it is the master of its node.
     pub is_master: bool,
-    /// The epoch of the node's master; at a server that is not master, the last one that it knows to
-    /// have begun, and 0 if it knows none.
+    /// The epoch of the node's master; at a server that is not master, the last one that it knows
+    /// to have begun, and 0 if it knows none.
     pub epoch: Epoch,
     /// The base URL of the master; null if unknown.
     #[cfg_attr(feature = "schema", schema(required = true))]

@@ -430,8 +430,8 @@ impl Server {
 
     /// Serves until `shutdown` is ready. A server in an election then hands its ledger over to the
     /// next master, for which it waits up to 3 s, and then for as long as that reads it without a
-    /// pause of 2 s. Then it drains the connections for up to 8 s, and writes a ledger that nobody has
-    /// taken for the next start.
+    /// pause of 2 s. Then it drains the connections for up to 8 s, and writes a ledger that nobody
+    /// has taken for the next start.
     ///
     /// # Cancel safety
     /// When it is dropped, all connections are closed, and the ledger is lost: the next master

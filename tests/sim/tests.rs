@@ -183,8 +183,8 @@ fn capacity_needs_statements_within_the_bound() {
 }
 
 // `schedules` has the rules that no random seed breaks within CI, except `BoundAnswerInTime`,
-// `GuardedWrites`, `StatedDuration` and `StrictCover`: it takes several rare faults at once. Scripted
-// tests of the election and of the ledger (`parents`) cover them.
+// `GuardedWrites`, `StatedDuration` and `StrictCover`: it takes several rare faults at once.
+// Scripted tests of the election and of the ledger (`parents`) cover them.
 necessary_rules! {
     capacity_needs_leases_counted_from_sending: LeaseFromSendTime => Capacity,
     capacity_needs_old_and_new_grant_booked: CombinedBooking => Capacity,

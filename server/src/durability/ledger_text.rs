@@ -141,9 +141,9 @@ enum Found {
 }
 
 impl LedgerReader {
-    /// Reads the ledger that the master of epoch `last` hands over. It was requested at `requested`,
-    /// from which the leases from a parent count. Those of holders count from `received`, when the
-    /// first byte arrived.
+    /// Reads the ledger that the master of epoch `last` hands over. It was requested at
+    /// `requested`, from which the leases from a parent count. Those of holders count from
+    /// `received`, when the first byte arrived.
     pub(crate) fn of_handover(last: Epoch, requested: Moment, received: Moment) -> Self {
         Self::new(Some(last), Written::Since(requested), received)
     }

@@ -1,8 +1,8 @@
 //! The data directory: state that survives a restart or a crash.
 //!
 //! After a crash, `bound` says until when leases may be outstanding, so how long to learn, and
-//! `terms.json` in which units. After a clean stop, `ledger.json` holds all leases, and the next start learns nothing. In an election
-//! the same text is handed to the next master over HTTP.
+//! `terms.json` in which units. After a clean stop, `ledger.json` holds all leases, and the next
+//! start learns nothing. In an election the same text is handed to the next master over HTTP.
 
 mod bound_file;
 mod data_dir;

@@ -67,8 +67,8 @@ pub enum EtcdReply {
     },
     /// The seconds that the lease lives from the renewal on; `None` if there is no such lease.
     KeptAlive(Option<u32>),
-    /// The rest of the lease in seconds, rounded down, and at most what was granted; `None` if there
-    /// is no such lease.
+    /// The rest of the lease in seconds, rounded down, and at most what was granted; `None` if
+    /// there is no such lease.
     TimeLeft(Option<u32>),
     /// The lease is gone, or there was none.
     LeaseRevoked,

@@ -136,8 +136,8 @@ fn add_generation(merged: &mut [MergedGlob<'_>], generation: &[EarlierTemplate])
     has_unmatched
 }
 
-/// The globs of all generations, in an order that is that of each; `None` if there is none, or it is
-/// not found.
+/// The globs of all generations, in an order that is that of each; `None` if there is none, or it
+/// is not found.
 fn common_order<'a>(generations: &[&'a [EarlierTemplate]]) -> Option<Vec<&'a str>> {
     let mut order: Vec<&str> = Vec::new();
     for generation in generations {

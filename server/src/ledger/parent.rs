@@ -225,8 +225,8 @@ impl ParentLease {
         (self.capacity(now) - self.stated).max(0.0)
     }
 
-    /// The amount that a previous master may have granted, as the parent stated it; 0 if nothing, or
-    /// unknown.
+    /// The amount that a previous master may have granted, as the parent stated it; 0 if nothing,
+    /// or unknown.
     pub(super) fn stated(&self) -> f64 {
         match self.knowledge {
             Knowledge::Leases => self.stated,

@@ -395,7 +395,8 @@ impl Ledger {
         }
     }
 
-    /// Replaces the older lease from the parent. For the simulation of a node without a safety rule.
+    /// Replaces the older lease from the parent. For the simulation of a node without a safety
+    /// rule.
     pub(crate) fn set_older_parent_lease(&mut self, id: &ResourceId, amount: f64, end: Moment) {
         if let Some(key) = self.keys.get(id).copied()
             && let Some(live) = self.live.get_mut(key.index())

@@ -480,8 +480,8 @@ impl Resource {
         };
         let held = book_claim(entry, ask, outstanding, claim_limit, now);
 
-        // Leases since the first request of this master of the node are its own, although it may not
-        // have received the response.
+        // Leases since the first request of this master of the node are its own, although it may
+        // not have received the response.
         let is_of_predecessor = booked_before > 0.0 && now < entry.predecessor_until;
         let asks_as_new_master =
             ask.has == Has::Unknown && (is_unknown || is_of_predecessor || restored > 0.0);
@@ -768,8 +768,8 @@ impl Resource {
     }
 }
 
-/// From when on the ledger knows what a holder has. Until learning mode ends, the leases of one that
-/// is unknown; then a lease that was granted on a claim that was not confirmed.
+/// From when on the ledger knows what a holder has. Until learning mode ends, the leases of one
+/// that is unknown; then a lease that was granted on a claim that was not confirmed.
 fn known_from(entry: &Entry, is_unknown: bool, learning_until: Moment) -> Moment {
     match (is_unknown, entry.is_unconfirmed) {
         (true, _) => learning_until,

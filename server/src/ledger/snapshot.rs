@@ -152,8 +152,8 @@ pub struct HolderRecord {
     pub outstanding: Capacity,
     /// The total that it reported as used.
     pub used: Option<Capacity>,
-    /// Whether the lease was granted in learning mode on a claim that was not confirmed; absent for a
-    /// client if not. Earlier servers do not record it.
+    /// Whether the lease was granted in learning mode on a claim that was not confirmed; absent for
+    /// a client if not. Earlier servers do not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_unconfirmed: Option<bool>,
     /// Its last decision.

@@ -49,7 +49,7 @@ impl AmountUnit {
         Some(Self::new(unit.unwrap_or_default(), per))
     }
 
-    /// What a request states.
+    /// The fields of a request.
     pub(super) fn to_request(self) -> (Option<Unit>, Option<Seconds>) {
         match self {
             Self::Rate(per) => (Some(Unit::Rate), Some(Seconds::saturating(per))),
@@ -93,7 +93,7 @@ impl AmountUnit {
     }
 }
 
-/// What is remembered of a holder after the unit of its resource has changed.
+/// State of a holder after the unit of its resource has changed.
 #[derive(Debug, Clone)]
 pub(super) struct UnitChange {
     /// The unit that the holder was last told, or that it stated last.
@@ -101,7 +101,7 @@ pub(super) struct UnitChange {
     /// Until then the holder may have a lease that it was told in another unit, and may have missed
     /// that the unit is another one now.
     pub(super) missed_until: Moment,
-    /// What was booked for the holder when the unit became one of another kind. It counts again
+    /// The booking of the holder when the unit became one of another kind. It counts again
     /// when the unit is changed back meanwhile.
     pub(super) set_aside: Option<Box<SetAside>>,
     /// Of a node: what counts again since the unit was changed back, in the unit of the resource.
@@ -199,7 +199,7 @@ impl Entry {
         }
     }
 
-    /// What stays booked for a node, whatever it says.
+    /// The booking of a node that nothing it says lowers.
     pub(super) fn restored(&self, now: Moment) -> Option<Hold> {
         let change = self.unit_change.as_ref()?;
         Some(change.restored).filter(|hold| now < hold.end)
@@ -253,7 +253,7 @@ pub(super) struct Conversion {
     pub(super) heard: Heard,
 }
 
-/// What the holder has heard of the unit, once its request is answered.
+/// The unit that the holder has heard of, once its request is answered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Heard {
     /// Nothing new.

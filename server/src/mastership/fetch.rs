@@ -81,8 +81,8 @@ impl HandoverCounts {
     }
 }
 
-/// Fetches the ledger that the last master offers, into an empty one. `None` if that fails, or takes
-/// longer than `limit`.
+/// Fetches the ledger that the last master offers, into an empty one. `None` if that fails, or
+/// takes longer than `limit`.
 pub(super) async fn fetch(
     peers: &Peers,
     handover: &Handover,

@@ -20,7 +20,8 @@ const MIN_AHEAD: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The end of the latest lease and the length of the longest one, and the part of both that the
-/// next master will know of. Requests raise the first; the election writes it and raises the second.
+/// next master will know of. Requests raise the first; the election writes it and raises the
+/// second.
 #[derive(Debug)]
 pub struct DurableBound {
     /// The latest end of all granted leases, in nanoseconds on the clock.

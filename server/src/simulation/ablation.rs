@@ -74,8 +74,8 @@ rules! {
     /// Learning mode lasts until every earlier lease has expired. Without: for the lease length of
     /// the active document.
     LearningDuration = "learning-duration",
-    /// A server remembers the longest lease of its node. Without: one that knows no bound learns for
-    /// the longest lease of the active document.
+    /// A server remembers the longest lease of its node. Without: one that knows no bound learns
+    /// for the longest lease of the active document.
     LongestLease = "longest-lease",
     /// A new master knows the units in which earlier leases were granted. Without: holders that
     /// state no unit count in that of the active document.

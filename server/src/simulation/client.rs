@@ -281,7 +281,7 @@ impl Client {
         self.handle(Event::Demand { resource, demand }, time)
     }
 
-    /// What it may use, and what its operations use beyond that.
+    /// The amount that it may use, and what its operations use beyond that.
     pub(super) fn counted(&self, resource: usize, time: Moment) -> f64 {
         let usable = self.usable[resource].at(time);
         usable.max(self.operations[resource].counted(time))

@@ -143,7 +143,7 @@ pub(super) enum LimitUnit {
 }
 
 impl LimitUnit {
-    /// What a lease of one unit of the document counts.
+    /// The amount that a lease of one unit of the document counts.
     pub(super) fn scale(self) -> f64 {
         match self {
             Self::Rate { per } => 1.0 / per,

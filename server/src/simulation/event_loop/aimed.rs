@@ -1,8 +1,8 @@
 //! Faults at the ends of leases, bounds, elections, learning modes and hand-overs.
 //!
-//! Safety rules break where several faults lie such a time apart. Random times almost never do, so a
-//! part of the faults are chains: a fault, and others when something ends that it may have kept from
-//! being renewed.
+//! Safety rules break where several faults lie such a time apart. Random times almost never do, so
+//! a part of the faults are chains: a fault, and others when something ends that it may have kept
+//! from being renewed.
 
 use doorman_openapi::{CLOCK_DRIFT, Moment};
 

@@ -103,8 +103,8 @@ pub(super) fn moves_leases(event: &Event) -> bool {
 }
 
 impl Simulation {
-    /// Checks that the clients may together use no more than the capacity, and each client by itself
-    /// where it is not divided.
+    /// Checks that the clients may together use no more than the capacity, and each client by
+    /// itself where it is not divided.
     pub(super) fn check_capacity(&mut self) -> Result<(), BrokenInvariant> {
         for resource in 0..self.limits.len() {
             let Limit {

@@ -74,7 +74,7 @@ impl Simulation {
         lies
     }
 
-    /// What liars claimed at a server that learns is named as an exception: holders that it has not
+    /// Claims of liars at a server that learns are a named exception: holders that it has not
     /// heard may have the same capacity.
     pub(super) fn allow_lie(&mut self, server: usize, request: &CapacityRequest) {
         for asked in &request.resources {

@@ -45,7 +45,7 @@ struct Target {
     clients: Vec<usize>,
 }
 
-/// What a fault does.
+/// The effect of a fault.
 #[derive(Debug)]
 struct Effect {
     kind: FaultKind,

@@ -84,14 +84,14 @@ pub(super) struct NodeState {
     ablated: Ablated,
 }
 
-/// What a node without a safety rule remembers, by resource.
+/// State of a node without a safety rule, by resource.
 #[derive(Debug, Default)]
 struct Ablated {
     /// The capacity in the parent's last response.
     told: HashMap<ResourceId, Capacity>,
     /// The last request to the parent.
     asked: HashMap<ResourceId, Seq>,
-    /// What each holder claimed before the parent had answered.
+    /// The claim of each holder before the parent had answered.
     claims: HashMap<ResourceId, HashMap<String, Capacity>>,
     /// The newest lease from the parent, and the older one that the node without the rule keeps.
     leases: HashMap<ResourceId, [ToldLease; 2]>,
