@@ -5,6 +5,8 @@ use std::{
     io::{self, Write},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 /// Why a data directory cannot be used.
@@ -50,6 +52,10 @@ pub enum DataDirError {
     },
 }
 
+/// How often, and how far apart, a lock that another server holds is tried again.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
 /// Locks a data directory until it is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
@@ -64,7 +70,16 @@ impl Lock {
             .write(true)
             .open(&path)
             .map_err(io_error("open", &path))?;
-        match file.try_lock() {
+        let mut locked = file.try_lock();
+        for _ in 0..LOCK_ATTEMPTS {
+            if !matches!(locked, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            // A server that was dropped in this process keeps the lock until its last write ends.
+            thread::sleep(LOCK_PAUSE);
+            locked = file.try_lock();
+        }
+        match locked {
             Ok(()) => Ok(Self(file)),
             Err(TryLockError::WouldBlock) => Err(DataDirError::InUse {
                 path: directory.to_owned(),
