@@ -128,7 +128,8 @@ const DOCUMENTS: [&str; 23] = [
 ];
 
 /// Variables that only tests read.
-const TEST_VARIABLES: [&str; 6] = [
+const TEST_VARIABLES: [&str; 7] = [
+    "DOORMAN_HANDOVER_LEASES",
     "DOORMAN_HOSTILE_SECONDS",
     "DOORMAN_SCHEMATHESIS_EXAMPLES",
     "DOORMAN_SKIP_DISK_TESTS",

@@ -591,7 +591,13 @@ impl Simulation {
 
     fn execute_fault(&mut self, effect: &Effect, target: &Target) {
         self.stats.faults += 1;
-        self.record(|| format!("{effect:?}: {target:?}"));
+        let Effect {
+            kind,
+            seconds,
+            change,
+            ..
+        } = effect;
+        self.record(|| format!("{kind:?} for {seconds} s: {target:?}, {change:?}"));
         if effect.kind.is_of_clients() {
             self.execute_client_fault(effect, &target.clients);
         } else {
