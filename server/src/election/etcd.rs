@@ -583,7 +583,7 @@ impl EtcdElection {
                 self.on_terms_put(now, effects);
             }
             (Purpose::ReadTerms { version }, EtcdReply::Txn(reply)) => {
-                self.on_terms_read(version, &reply, effects);
+                self.on_terms_read(version, &reply, now, effects);
             }
             (Purpose::Resign, EtcdReply::Txn(reply)) => {
                 self.on_resigned(reply.succeeded, now, effects);

@@ -123,16 +123,11 @@ impl Booking {
     }
 
     /// Books a claim, which says that the holder has no other lease. The lease it comes from is
-    /// unknown, so the claim lasts as long as any of them; `fallback_end` if there is none.
-    pub(super) fn set_claim(&mut self, amount: f64, fallback_end: Moment, now: Moment) {
-        self.claim = if amount > 0.0 {
-            let known_end = self.active(now).map(|hold| hold.end).max();
-            Hold {
-                amount,
-                end: known_end.unwrap_or(fallback_end),
-            }
-        } else {
-            Hold::NONE
+    /// unknown, so a claim lasts as long as any of them.
+    pub(super) fn set_claim(&mut self, amount: f64, end: Moment) {
+        self.claim = match amount > 0.0 {
+            true => Hold { amount, end },
+            false => Hold::NONE,
         };
     }
 

@@ -478,7 +478,11 @@ impl Resource {
             (true, false) => ask.outstanding.get().min(booked_before),
             (false, _) => ask.outstanding.get(),
         };
-        let held = book_claim(entry, ask, outstanding, claim_limit, now);
+        let least_end = match is_first_claim {
+            true => claim_limit.end,
+            false => Moment::ORIGIN,
+        };
+        let held = book_claim(entry, ask, outstanding, claim_limit, least_end, now);
 
         // Leases since the first request of this master of the node are its own, although it may
         // not have received the response.
@@ -778,8 +782,19 @@ fn known_from(entry: &Entry, is_unknown: bool, learning_until: Moment) -> Moment
     }
 }
 
-/// Books what a holder claims, up to a limit. Returns what it has.
-fn book_claim(entry: &mut Entry, ask: &Ask<'_>, outstanding: f64, limit: Hold, now: Moment) -> f64 {
+/// Books what a holder claims, up to a limit, and until `least_end` at least. Returns what it has.
+///
+/// Safety rule: operations under a lease of a predecessor may last as long as that lease, although
+/// the holder has a shorter one by now. So the first claim does, even where a lease was granted on
+/// a claim that was not confirmed.
+fn book_claim(
+    entry: &mut Entry,
+    ask: &Ask<'_>,
+    outstanding: f64,
+    limit: Hold,
+    least_end: Moment,
+    now: Moment,
+) -> f64 {
     match ask.has {
         Has::Amount(has) => {
             let claim = has.get().max(outstanding).min(limit.amount);
@@ -791,7 +806,12 @@ fn book_claim(entry: &mut Entry, ask: &Ask<'_>, outstanding: f64, limit: Hold, n
                 false => entry.restored(now).map_or(0.0, |it| it.amount),
             };
             let booked = most.max(least);
-            entry.booking.set_claim(booked, limit.end, now);
+            let known_end = entry.booking.last_end();
+            let end = match now < known_end {
+                true => known_end.max(least_end),
+                false => limit.end,
+            };
+            entry.booking.set_claim(booked, end);
             entry.booking.claim(now).map_or(0.0, |_| claim)
         }
         // Safety rule: a node that does not know what it has asserts nothing.

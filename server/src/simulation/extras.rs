@@ -73,12 +73,6 @@ impl Extras {
         Self(u8::MAX >> (u8::BITS as usize - Extra::ALL.len()))
     }
 
-    /// The same without a kind.
-    #[must_use]
-    pub const fn without(self, extra: Extra) -> Self {
-        Self(self.0 & !extra.bit())
-    }
-
     /// Whether a kind is among them.
     #[must_use]
     pub fn contains(self, extra: Extra) -> bool {

@@ -145,9 +145,6 @@ impl EtcdElection {
     }
 
     /// Reads the terms of the node's leases, if they have another version than the known ones.
-    ///
-    /// Safety rule: not while leases may last that this server granted without an election. etcd
-    /// does not know their terms, and those in the data directory must stay.
     pub(super) fn read_terms(
         &mut self,
         version: Option<Vec<u8>>,
@@ -155,7 +152,6 @@ impl EtcdElection {
         effects: &mut Effects,
     ) {
         if let Some(version) = version
-            && self.earlier_leases(now).is_none()
             && self.terms_version.as_ref() != Some(&version)
             && !self.is_pending(|it| matches!(it, Purpose::ReadTerms { .. }))
         {
@@ -168,16 +164,28 @@ impl EtcdElection {
         }
     }
 
+    /// Takes the terms that etcd has.
+    ///
+    /// Safety rule: while leases may last that this server granted without an election, the terms
+    /// that it began with stay beside them, because etcd does not know those.
     pub(super) fn on_terms_read(
         &mut self,
         version: Vec<u8>,
         reply: &TxnReply,
+        now: Moment,
         effects: &mut Effects,
     ) {
         let found = reply.results.first().map_or(&[][..], Vec::as_slice);
-        let StoredTerms { generations, .. } = StoredTerms::find(found, &self.keys.terms);
+        let StoredTerms {
+            mut generations, ..
+        } = StoredTerms::find(found, &self.keys.terms);
         if !generations.is_empty() {
             self.terms_version = Some(version);
+            if self.earlier_leases(now).is_some() {
+                let own = self.options.terms.iter();
+                let unknown: Vec<_> = own.filter(|it| !generations.contains(it)).collect();
+                generations.extend(unknown.into_iter().cloned());
+            }
             self.terms.clone_from(&generations);
             effects.push(Effect::TermsHeard(generations));
         }

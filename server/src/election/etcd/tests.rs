@@ -871,29 +871,36 @@ fn failed_write_of_terms_is_repeated() {
     assert!(script.effects.contains(&Effect::TermsWritten(due())));
 }
 
+/// The terms that a standby has after it has heard of some in etcd.
+fn heard_by_standby(script: &mut Script, heard: &[TermsGeneration]) -> Vec<TermsGeneration> {
+    script.pass(0.0);
+    let version = kv("p/terms/newest", b"7/1", None);
+    let mut results = vec![Vec::new(); 5];
+    results[4] = vec![version.clone()];
+    script.reply(is_poll, txn(true, 9, results));
+    let text = serde_json::to_vec(&earlier_terms(heard)).unwrap();
+    let found = vec![kv("p/terms/7/1/0/1", &text, None), version];
+    let reads_terms = |call: &EtcdCall| {
+        let prefix = Op::GetPrefix("p/terms/".to_owned());
+        matches!(call, EtcdCall::Txn(txn) if txn.success == [prefix])
+    };
+    script.reply(reads_terms, txn(true, 9, vec![found]));
+    let mut effects = script.effects.iter();
+    let terms = effects.find_map(|it| match it {
+        Effect::TermsHeard(terms) => Some(terms.clone()),
+        _ => None,
+    });
+    terms.unwrap()
+}
+
 #[test]
 fn standby_remembers_the_terms_when_etcd_loses_them() {
     let mut script = Script::new(EtcdOptions {
         is_first: false,
         ..options()
     });
-    script.pass(0.0);
-    let version = kv("p/terms/newest", b"7/1", None);
-    let poll = |version: &KeyValue| {
-        let mut results = vec![Vec::new(); 5];
-        results[4] = vec![version.clone()];
-        txn(true, 9, results)
-    };
-    let reads_terms = |call: &EtcdCall| {
-        let prefix = Op::GetPrefix("p/terms/".to_owned());
-        matches!(call, EtcdCall::Txn(txn) if txn.success == [prefix])
-    };
-    script.reply(is_poll, poll(&version));
     let heard = vec![generation(2)];
-    let text = serde_json::to_vec(&earlier_terms(&heard)).unwrap();
-    let found = vec![kv("p/terms/7/1/0/1", &text, None), version.clone()];
-    script.reply(reads_terms, txn(true, 9, vec![found]));
-    assert!(script.effects.contains(&Effect::TermsHeard(heard.clone())));
+    assert_eq!(heard_by_standby(&mut script, &heard), heard);
 
     // etcd is empty now: the campaign finds neither leases nor terms.
     script.reply(is_grant, granted(1));
@@ -904,6 +911,23 @@ fn standby_remembers_the_terms_when_etcd_loses_them() {
     let bound = term.new_bound(Seconds::saturating(60.0), None, script.now);
     let due = bound.terms().unwrap().due(script.now).unwrap();
     assert_eq!(due.generations, heard);
+}
+
+#[test]
+fn standby_keeps_the_terms_of_leases_that_etcd_does_not_know() {
+    let (own, heard) = (generation(1), generation(2));
+    for (seconds, expected) in [
+        (40.0, vec![heard.clone(), own.clone()]),
+        (0.0, vec![heard.clone()]),
+    ] {
+        let mut script = Script::new(EtcdOptions {
+            earlier_leases: Some(START.after_seconds(seconds)),
+            terms: vec![own.clone()],
+            ..options()
+        });
+        let heard = [heard.clone()];
+        assert_eq!(heard_by_standby(&mut script, &heard), expected);
+    }
 }
 
 fn header(raft_term: u64, revision: u64) -> ReplyHeader {

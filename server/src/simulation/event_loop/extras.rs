@@ -38,6 +38,8 @@ pub(super) struct ExtraFaults {
     pub(super) most_capacity: [f64; RESOURCES],
     /// The resource whose algorithm does not divide the capacity at first.
     pub(super) beside: Option<usize>,
+    /// When each resource became a gauge or a rate last.
+    kind_changed: [Option<Moment>; RESOURCES],
 }
 
 impl ExtraFaults {
@@ -49,6 +51,7 @@ impl ExtraFaults {
             first_claims: FirstClaims::default(),
             most_capacity: [0.0; RESOURCES],
             beside: None,
+            kind_changed: [None; RESOURCES],
         }
     }
 
@@ -68,6 +71,14 @@ impl Simulation {
     /// Whether servers may count in different units at a time.
     pub(super) fn has_several_units(&self) -> bool {
         self.extras.include(Extra::Documents)
+    }
+
+    /// Whether a lease of the resource may be of a gauge that is a rate now, or the other way
+    /// round. If that is changed back, a master elected meanwhile does not know the lease.
+    pub(super) fn may_be_of_another_kind(&self, resource: usize) -> bool {
+        let changed = self.extras.kind_changed[resource];
+        let lasting = DEPLOYMENT + 2.0 * self.longest_lease;
+        changed.is_some_and(|it| self.time.seconds_since(it) < lasting)
     }
 
     /// Changes a run that has not begun to one with the added kinds.
@@ -186,13 +197,17 @@ impl Simulation {
                 limit.glob = [Glob::Exact, Glob::Prefix][rng.usize(..2)];
             }
             let may_be_gauge = Some(index) != self.extras.beside;
-            limit.unit = match rng.u8(..8) {
+            let unit = match rng.u8(..8) {
                 0 if may_be_gauge => LimitUnit::Gauge,
                 0..4 => LimitUnit::Rate {
                     per: [1.0, 60.0, 0.5][rng.usize(..3)],
                 },
                 _ => limit.unit,
             };
+            if unit.is_gauge() != limit.unit.is_gauge() {
+                self.extras.kind_changed[index] = Some(self.time);
+            }
+            limit.unit = unit;
         }
         self.document = limits::document(&self.limits);
         self.record(|| "the document has changed".to_owned());
@@ -210,9 +225,11 @@ impl Simulation {
         let chosen = match self.nodes[node].only {
             // The others start only when it is master.
             Some(only) if !only.is_alone => return,
-            Some(only) => only.index,
-            None => self.extras.rng.usize(servers.clone()),
+            Some(only) => Some(only.index),
+            // Another server may not have heard of the last leases: operators are told so.
+            None => self.master_of(node),
         };
+        let Some(chosen) = chosen else { return };
         self.stats.server_counts += 1;
         self.record(|| format!("only server {chosen} of node {node} starts, alone: {is_alone}"));
         self.nodes[node].only = Some(OnlyServer {

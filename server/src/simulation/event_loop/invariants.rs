@@ -4,7 +4,7 @@ use doorman_openapi::{CLOCK_DRIFT, Hint, HintsResponse, Moment};
 
 use super::Simulation;
 use crate::simulation::{
-    client::LastHint,
+    client::{Client, LastHint},
     event_queue::Event,
     limits::{Algorithm, Demand, Limit, RESOURCES, resource_id},
     network::{Message, PollCall, Process},
@@ -233,25 +233,30 @@ impl Simulation {
         }
     }
 
-    /// Checks that a response did not take all capacity from a holder that could keep a part.
-    pub(super) fn check_partial_grants(&mut self, lost: &[usize], holder: Process) {
-        // What it claims may be of another unit.
-        let states_no_units = match holder {
-            Process::Client(index) => self.clients[index].states_no_units,
-            Process::Server(_) | Process::Etcd(_) => false,
-        };
-        for resource in lost.iter().filter(|_| !states_no_units) {
+    /// Checks that a response did not take all capacity from a client that could keep a part.
+    pub(super) fn check_partial_grants(&mut self, lost: &[usize], client: usize) {
+        let Client {
+            states_no_units,
+            is_liar,
+            ..
+        } = self.clients[client];
+        // What it claims may be of another unit, or released.
+        if states_no_units || is_liar {
+            return;
+        }
+        for resource in lost {
             // A scenario has no list of limits. Its gauges may be too scarce for a part each.
             let limit = self.limits.get(*resource);
             // Others may have it by an earlier algorithm, or by a lie.
-            let is_beside = self.extras.beside == Some(*resource);
-            let is_excused = is_beside || self.capacity_check.is_unlimited(*resource, self.time);
+            let is_excused = self.extras.beside == Some(*resource)
+                || self.capacity_check.is_unlimited(*resource, self.time)
+                || self.may_be_of_another_kind(*resource);
             let limit = limit.filter(|_| !is_excused);
             if limit.is_some_and(|it| it.capacity > 0.0) && !self.priorities.allow_nothing() {
                 let resource = resource_id(*resource);
                 self.broken = Some(BrokenInvariant {
                     invariant: Invariant::PartialGrant,
-                    detail: format!("{resource}: {holder:?} lost all of its capacity"),
+                    detail: format!("{resource}: client {client} lost all of its capacity"),
                 });
             }
         }

@@ -378,7 +378,7 @@ impl Simulation {
         });
         self.stats.responses += u64::from(reply.outcome.is_ok());
         let (effects, lost) = self.clients[index].on_reply(reply, self.time);
-        self.check_partial_grants(&lost, Process::Client(index));
+        self.check_partial_grants(&lost, index);
         self.apply(index, effects);
         self.begin_operations(index);
     }

@@ -575,7 +575,7 @@ impl Simulation {
     }
 
     /// The master of a node: the running server whose reign has the highest epoch.
-    fn master_of(&self, node: usize) -> Option<usize> {
+    pub(super) fn master_of(&self, node: usize) -> Option<usize> {
         let servers = self.nodes[node].servers.clone();
         let masters = servers.filter(|it| {
             let server = &self.servers[*it];
