@@ -809,6 +809,9 @@ impl EtcdElection {
         } else {
             Vec::new()
         };
+        if !terms.generations.is_empty() {
+            self.hear_terms(terms.generations.clone(), now, effects);
+        }
         let mut ledger = None;
         let mut fetch = Fetch::Failed;
         if has_unknown_leases {

@@ -92,6 +92,8 @@ pub(super) struct Client {
     pub(super) endpoint: usize,
     /// The newest transmission of this incarnation.
     pub(super) newest: Seq,
+    /// The number of the last release.
+    pub(super) released: Seq,
     /// Lease requests sent, of all incarnations.
     pub(super) requests: u64,
     /// When a server last hinted this client.
@@ -140,6 +142,7 @@ impl Client {
             heard_batch: 0,
             endpoint: 0,
             newest: Seq::ZERO,
+            released: Seq::ZERO,
             requests: 0,
             last_hint: None,
             has_left: false,
@@ -242,6 +245,7 @@ impl Client {
         self.operations.iter_mut().for_each(Operations::clear);
         self.wake = Moment::NEVER;
         self.newest = Seq::ZERO;
+        self.released = Seq::ZERO;
         self.last_hint = None;
         self.leasing = self.new_leasing();
     }

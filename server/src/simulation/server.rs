@@ -54,6 +54,8 @@ struct Mastership {
     polls: Polls,
     /// `None` at the root.
     node: Option<NodeState>,
+    /// Whether the ledger is that of an earlier reign.
+    has_inherited: bool,
 }
 
 /// A lease request to respond to.
@@ -239,6 +241,11 @@ impl Server {
     /// Whether it takes part in an election, which it may have lost.
     pub(super) fn takes_part_in_election(&self) -> bool {
         matches!(self.candidacy, Some(Candidacy::Etcd(_)))
+    }
+
+    /// Whether its ledger is that of an earlier reign.
+    pub(super) fn has_inherited(&self) -> bool {
+        self.mastership.as_ref().is_some_and(|it| it.has_inherited)
     }
 
     /// The false claims that the ledger has counted; `None` if it is not master.

@@ -164,10 +164,6 @@ impl EtcdElection {
         }
     }
 
-    /// Takes the terms that etcd has.
-    ///
-    /// Safety rule: while leases may last that this server granted without an election, the terms
-    /// that it began with stay beside them, because etcd does not know those.
     pub(super) fn on_terms_read(
         &mut self,
         version: Vec<u8>,
@@ -176,18 +172,29 @@ impl EtcdElection {
         effects: &mut Effects,
     ) {
         let found = reply.results.first().map_or(&[][..], Vec::as_slice);
-        let StoredTerms {
-            mut generations, ..
-        } = StoredTerms::find(found, &self.keys.terms);
+        let StoredTerms { generations, .. } = StoredTerms::find(found, &self.keys.terms);
         if !generations.is_empty() {
             self.terms_version = Some(version);
-            if self.earlier_leases(now).is_some() {
-                let own = self.options.terms.iter();
-                let unknown: Vec<_> = own.filter(|it| !generations.contains(it)).collect();
-                generations.extend(unknown.into_iter().cloned());
-            }
-            self.terms.clone_from(&generations);
-            effects.push(Effect::TermsHeard(generations));
+            self.hear_terms(generations, now, effects);
         }
+    }
+
+    /// Takes the terms that etcd has.
+    ///
+    /// Safety rule: while leases may last that this server granted without an election, the terms
+    /// that it began with stay beside them, because etcd does not know those.
+    pub(super) fn hear_terms(
+        &mut self,
+        mut generations: Vec<TermsGeneration>,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        if self.earlier_leases(now).is_some() {
+            let own = self.options.terms.iter();
+            let unknown: Vec<_> = own.filter(|it| !generations.contains(it)).collect();
+            generations.extend(unknown.into_iter().cloned());
+        }
+        self.terms.clone_from(&generations);
+        effects.push(Effect::TermsHeard(generations));
     }
 }

@@ -27,6 +27,9 @@ impl FirstClaims {
     /// Adds a claim that a server is about to confirm, unless it is not the first one. Returns the
     /// sum with it.
     fn add(&mut self, epoch: Epoch, key: (ClientId, usize), seq: Seq, claim: f64) -> Option<f64> {
+        if Some(epoch) < self.epoch {
+            return None;
+        }
         if self.epoch != Some(epoch) {
             *self = Self {
                 epoch: Some(epoch),
@@ -49,8 +52,11 @@ impl FirstClaims {
 
 impl Simulation {
     /// Changes a request to that of a liar: it claims more than it has, echoes an epoch that it
-    /// need not have heard, or has an old number.
-    pub(super) fn lie(&mut self, server: usize, request: &mut CapacityRequest) -> bool {
+    /// need not have heard, or has an old number. What it has released it does not use, so the
+    /// number is not older than its last release.
+    pub(super) fn lie(&mut self, client: usize, request: &mut CapacityRequest) -> bool {
+        let client = &self.clients[client];
+        let (server, released) = (client.server(), client.released);
         let rng = &mut self.extras.rng;
         let mut lies = false;
         for asked in &mut request.resources {
@@ -68,7 +74,7 @@ impl Simulation {
         }
         if rng.u8(..8) == 0 {
             let seq = request.seq.map_or(0, |it| rng.u64(..=it.get()));
-            request.seq = Seq::new(seq).ok();
+            request.seq = Seq::new(seq.max(released.get() + 1)).ok();
         }
         self.stats.lies += u64::from(lies);
         lies
@@ -93,8 +99,10 @@ impl Simulation {
         let (Some(epoch), Some(seq)) = (epoch, request.seq) else {
             return false;
         };
-        // The sums of a node are those of its parent's lease.
+        // The sums of a node are those of its parent's lease. An inherited ledger has claims that
+        // were confirmed before.
         let is_checked = self.extras.include(Extra::Liars)
+            && !self.servers[server].has_inherited()
             && self.nodes.len() == 1
             && !self.has_several_units()
             && request.heard_epoch == Some(epoch);

@@ -75,7 +75,7 @@ impl Simulation {
                     self.allow_lie(index, &request);
                 }
                 let is_in_order = request.seq == Some(call.seq);
-                let is_lie_proven = is_in_order && self.proves_lie(index, &request);
+                let is_lie_proven = self.proves_lie(index, &request) && is_in_order;
                 let call = Call::Client(from, call);
                 self.handle_request(index, from, call, &LeaseRequest::Client(request));
                 if is_lie_proven {
@@ -404,7 +404,7 @@ impl Simulation {
                     if client.states_no_units {
                         Self::omit_units(&mut request);
                     }
-                    let lies = client.is_liar && self.lie(server, &mut request);
+                    let lies = client.is_liar && self.lie(index, &mut request);
                     let call = ClientCall {
                         incarnation,
                         seq,
@@ -421,7 +421,7 @@ impl Simulation {
                     request,
                 } => {
                     let client = &mut self.clients[index];
-                    client.newest = seq;
+                    (client.newest, client.released) = (seq, seq);
                     let to = Process::Server(client.servers.start + endpoint);
                     self.send(from, to, Message::Release(request));
                 }

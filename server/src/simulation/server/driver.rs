@@ -373,6 +373,7 @@ impl Server {
         self.mastership = Some(Mastership {
             reign: Reign::new(epoch, deadline, ledger, bound),
             polls: HashMap::new(),
+            has_inherited: inherited_until.is_some(),
             node: self.membership.parent.clone().map(|servers| {
                 let (node, seed) = (self.membership.name.clone(), self.index as u64);
                 NodeState::new(node, self.sent_epoch(epoch), servers, seed)
