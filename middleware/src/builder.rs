@@ -170,9 +170,10 @@ impl Builder {
                 .parse::<ServerUrl>()
                 .map_err(|reason| BuildError::Server {
                     // Before an @ there may be a password.
-                    address: match address.contains('@') {
-                        true => "***".to_owned(),
-                        false => address.clone(),
+                    address: if address.contains('@') {
+                        "***".to_owned()
+                    } else {
+                        address.clone()
                     },
                     reason,
                 })

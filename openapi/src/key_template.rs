@@ -125,9 +125,12 @@ fn is_separator(character: char) -> bool {
 
 /// The length of the longest id. Control characters are percent-encoded.
 fn longest(parts: &[KeyTemplatePart<'_>]) -> usize {
-    let bytes = |character: char| match character.is_control() {
-        true => 3 * character.len_utf8(),
-        false => character.len_utf8(),
+    let bytes = |character: char| {
+        if character.is_control() {
+            3 * character.len_utf8()
+        } else {
+            character.len_utf8()
+        }
     };
     parts
         .iter()

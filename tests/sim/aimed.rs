@@ -125,9 +125,10 @@ impl Generator {
             for group in 0..groups {
                 let (node, count) = (self.nodes[index].name, self.rng.usize(1..=2));
                 // Often the root's own clients take all that is free.
-                let demand = match index == 0 && group == 0 && self.rng.u8(..4) > 0 {
-                    true => format!("constant: {{wants: {CAPACITY}}}"),
-                    false => self.demand(),
+                let demand = if index == 0 && group == 0 && self.rng.u8(..4) > 0 {
+                    format!("constant: {{wants: {CAPACITY}}}")
+                } else {
+                    self.demand()
                 };
                 self.clients.push(Clients {
                     name: format!("{node} {group}"),
@@ -168,9 +169,10 @@ impl Generator {
             count = count.saturating_sub(self.faults.len() - before + 1);
         }
         for _ in 0..count {
-            let at = match self.faults.is_empty() {
-                true => first,
-                false => self.moment().max(first),
+            let at = if self.faults.is_empty() {
+                first
+            } else {
+                self.moment().max(first)
             };
             let node = match self.rng.u8(..8) {
                 0 => self.rng.usize(..self.nodes.len()),
@@ -236,9 +238,10 @@ impl Generator {
     /// The master of a node is lost, or hands over.
     fn add_loss(&mut self, at: f64, node: usize) {
         let Node { name, servers, .. } = self.nodes[node];
-        let length = rounded(match self.rng.bool() {
-            true => between(SHORTEST, 2.0, &mut self.rng),
-            false => self.election + between(0.0, 4.0, &mut self.rng),
+        let length = rounded(if self.rng.bool() {
+            between(SHORTEST, 2.0, &mut self.rng)
+        } else {
+            self.election + between(0.0, 4.0, &mut self.rng)
         });
         let kind = match self.rng.u8(..6) {
             0 => "stop_server",
@@ -331,9 +334,10 @@ impl Generator {
             level,
             servers,
         } = self.nodes[node];
-        let by = rounded(match self.rng.bool() {
-            true => between(SHORTEST, 3.0, &mut self.rng),
-            false => (self.distance() + self.offset()).max(SHORTEST),
+        let by = rounded(if self.rng.bool() {
+            between(SHORTEST, 3.0, &mut self.rng)
+        } else {
+            (self.distance() + self.offset()).max(SHORTEST)
         });
         let of_node = |kind: &str| format!("kind: {kind}, node: {name}");
         let of_clients = |kind: &str| format!("kind: {kind}, group: {group}");
@@ -379,9 +383,10 @@ impl Generator {
             _ => "FAIR_SHARE",
         };
         let has_election = self.nodes.iter().any(|it| it.servers > 1);
-        let election = match has_election {
-            true => format!(", election_lease: {}", self.election),
-            false => String::new(),
+        let election = if has_election {
+            format!(", election_lease: {}", self.election)
+        } else {
+            String::new()
         };
         let servers = self.nodes[0].servers;
         let nodes = self.nodes_yaml();
@@ -434,9 +439,10 @@ impl Generator {
             format!("  - {{name: {name}, servers: {servers}{below}}}\n")
         });
         let nodes: String = nodes.collect();
-        match nodes.is_empty() {
-            true => nodes,
-            false => format!("nodes:\n{nodes}"),
+        if nodes.is_empty() {
+            nodes
+        } else {
+            format!("nodes:\n{nodes}")
         }
     }
 

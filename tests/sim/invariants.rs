@@ -75,9 +75,10 @@ enum Runs {
 impl Runs {
     fn new(args: &Args) -> Result<Self, String> {
         let Some(path) = &args.schedule else {
-            return Ok(match args.aimed {
-                true => Self::Aimed { runs: args.runs },
-                false => Self::Random,
+            return Ok(if args.aimed {
+                Self::Aimed { runs: args.runs }
+            } else {
+                Self::Random
             });
         };
         let text = fs::read_to_string(path).map_err(|it| format!("{}: {it}", path.display()))?;

@@ -175,13 +175,11 @@ macro_rules! rarely_necessary_rules {
 
 rarely_necessary_rules! {
     capacity_needs_older_leases_that_cover_unheard_holders:
-        UnheardCover with Extras::NONE, seed 192 => Capacity,
-    capacity_needs_statements_within_the_bound:
-        StatedWithinBound with Extras::NONE, seed 86 => Capacity,
-    capacity_needs_writes_guarded_by_the_key:
-        GuardedWrites with Extra::Gauges.into(), seed 1058 => Capacity,
-    bookings_of_nodes_need_bounds_answered_in_time:
-        BoundAnswerInTime with Extras::all(), seed 1978 => NodeCapacity,
+        UnheardCover with Extras::NONE, seed 41 => Capacity,
+    bookings_of_nodes_need_statements_within_the_bound:
+        StatedWithinBound with Extras::NONE, seed 50 => NodeCapacity,
+    capacity_needs_bounds_answered_in_time:
+        BoundAnswerInTime with Extras::all(), seed 2643 => Capacity,
 }
 
 // `schedules` has the rules that no random seed breaks within CI, except `StatedDuration` and
@@ -197,6 +195,7 @@ necessary_rules! {
     capacity_needs_epochs: Epoch => Capacity,
     capacity_needs_self_fencing_masters: SelfFencing => Capacity,
     capacity_needs_lease_key_per_reign: LeaseKeyPerReign => Capacity,
+    capacity_needs_writes_guarded_by_the_key: GuardedWrites with Gauges => Capacity,
     capacity_needs_durable_bound: Bound => Capacity,
     capacity_needs_clock_drift_margin: ClockDrift => Capacity,
     capacity_needs_learning_mode: LearningMode => Capacity,

@@ -114,9 +114,10 @@ impl Process {
     /// Waits for its successful exit.
     pub(super) fn wait(mut self) -> Result<(), Error> {
         let status = self.0.wait()?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(format!("the control plane failed: {status}").into()),
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("the control plane failed: {status}").into())
         }
     }
 }

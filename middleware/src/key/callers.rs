@@ -152,14 +152,13 @@ pub(super) fn header_credential<'a>(
         return None;
     };
     let value = value.as_bytes().trim_ascii();
-    let (scheme, secret) = match *name == AUTHORIZATION {
-        true => {
-            // A scheme and one or more spaces, RFC 9110 section 11.4.
-            let end = value.iter().position(|&byte| byte == b' ')?;
-            let (scheme, secret) = value.split_at_checked(end)?;
-            (scheme, secret.trim_ascii_start())
-        }
-        false => (&[][..], value),
+    let (scheme, secret) = if *name == AUTHORIZATION {
+        // A scheme and one or more spaces, RFC 9110 section 11.4.
+        let end = value.iter().position(|&byte| byte == b' ')?;
+        let (scheme, secret) = value.split_at_checked(end)?;
+        (scheme, secret.trim_ascii_start())
+    } else {
+        (&[][..], value)
     };
     (!secret.is_empty()).then_some(HeaderCredential { scheme, secret })
 }

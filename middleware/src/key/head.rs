@@ -184,9 +184,10 @@ pub(super) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> 
 }
 
 fn without_port(authority: &str) -> Option<&str> {
-    let end = match authority.starts_with('[') {
-        true => authority.find(']')?.saturating_add(1),
-        false => authority.find(':').unwrap_or(authority.len()),
+    let end = if authority.starts_with('[') {
+        authority.find(']')?.saturating_add(1)
+    } else {
+        authority.find(':').unwrap_or(authority.len())
     };
     authority.get(..end)
 }

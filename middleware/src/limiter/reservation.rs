@@ -795,9 +795,10 @@ impl Limiter<'_> {
         if !matches!(at.view.refill, Refill::PerSecond(_)) {
             return at.reach(needed, now);
         }
-        let ahead = match self.record.has_queue() {
-            true => self.queue().held_back_before(band.priority()),
-            false => 0.0,
+        let ahead = if self.record.has_queue() {
+            self.queue().held_back_before(band.priority())
+        } else {
+            0.0
         };
         at.view
             .reach_beside(needed, ahead, band.demand_above(), now)

@@ -271,10 +271,11 @@ impl WaitQueue {
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<TokenRange> {
         let waiting = self.0.as_mut()?;
         let Queued { range, .. } = waiting.reservations.remove(&ticket)?;
-        waiting.cost = match waiting.reservations.is_empty() {
+        waiting.cost = if waiting.reservations.is_empty() {
             // Without the rounding errors so far.
-            true => 0.0,
-            false => waiting.cost - range.cost,
+            0.0
+        } else {
+            waiting.cost - range.cost
         };
         Some(range)
     }

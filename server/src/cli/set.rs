@@ -104,12 +104,13 @@ pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
     let patch = merge_patch(&arguments.fields)?.to_string();
     let client = Client::new(&arguments.server)?;
     let name = encoded(&arguments.name);
-    let (kind, path) = match arguments.rule {
-        true => ("rule", paths::RULE.replace("{name}", &name)),
-        false => (
+    let (kind, path) = if arguments.rule {
+        ("rule", paths::RULE.replace("{name}", &name))
+    } else {
+        (
             "template",
             paths::TEMPLATE.replace("{identifier_glob}", &name),
-        ),
+        )
     };
     let mut stderr = io::stderr();
     if arguments.dry_run {

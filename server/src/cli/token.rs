@@ -231,9 +231,10 @@ async fn inspect(arguments: InspectArguments) -> Result<String, Failure> {
             return Err(Failure::new(format!("token rejected ({check}): {reason}")));
         }
     };
-    Ok(match arguments.output.json {
-        true => report,
-        false => format!("{report}{line}\n"),
+    Ok(if arguments.output.json {
+        report
+    } else {
+        format!("{report}{line}\n")
     })
 }
 

@@ -129,6 +129,8 @@ pub struct EtcdElection {
     /// The terms of the node's leases, as far as they are known, and their version in etcd.
     terms: Vec<TermsGeneration>,
     terms_version: Option<Vec<u8>>,
+    /// Whether etcd has forgotten a reign, or leases may last that it never knew.
+    is_etcd_behind: bool,
     calls: BTreeMap<CallId, PendingCall>,
     next_call: u64,
     /// The least that a reply must know of etcd's history: the highest term that was heard of since
@@ -212,9 +214,7 @@ enum Purpose {
     },
     RenewBound,
     PutTerms,
-    ReadTerms {
-        version: Vec<u8>,
-    },
+    ReadTerms,
     Resign,
     Revoke,
 }
@@ -314,6 +314,8 @@ struct Mastership {
     old_terms: BTreeSet<String>,
     terms: Option<TermsWrite>,
     terms_at: Moment,
+    /// Whether etcd does not have the terms of all leases that may last.
+    lacks_terms: bool,
 }
 
 type Effects = Vec<Effect<EtcdCall>>;
@@ -331,7 +333,7 @@ impl EtcdElection {
                 unknown: key("leases/unknown"),
                 longest: key("longest/"),
                 terms: key("terms/"),
-                newest_terms: key("terms/newest"),
+                newest_terms: key(&format!("terms/{}", terms::NEWEST)),
                 handover: key("handover/"),
                 node: key("node"),
             },
@@ -343,6 +345,7 @@ impl EtcdElection {
             longest: options.longest,
             terms: options.terms.clone(),
             terms_version: None,
+            is_etcd_behind: false,
             calls: BTreeMap::new(),
             next_call: 0,
             known: ReplyHeader::default(),
@@ -582,8 +585,8 @@ impl EtcdElection {
                 }
                 self.on_terms_put(now, effects);
             }
-            (Purpose::ReadTerms { version }, EtcdReply::Txn(reply)) => {
-                self.on_terms_read(version, &reply, now, effects);
+            (Purpose::ReadTerms, EtcdReply::Txn(reply)) => {
+                self.on_terms_read(&reply, now, effects);
             }
             (Purpose::Resign, EtcdReply::Txn(reply)) => {
                 self.on_resigned(reply.succeeded, now, effects);
@@ -626,7 +629,7 @@ impl EtcdElection {
             }
             // It may have been executed.
             Purpose::Resign => self.on_resigned(true, now, effects),
-            Purpose::ReadBound(_) | Purpose::ReadTerms { .. } | Purpose::Revoke => {}
+            Purpose::ReadBound(_) | Purpose::ReadTerms | Purpose::Revoke => {}
         }
     }
 
@@ -635,12 +638,14 @@ impl EtcdElection {
         let mut next = || results.next().unwrap_or_default();
         let (key, epoch) = (next().first(), next().first());
         let (bounds, longest) = (next(), next());
-        let terms_version = next().first().map(|it| it.value.clone());
+        let terms_version = next().first().map(|it| &*it.value);
         let stored = Stored {
             epoch: epoch.and_then(parse_epoch),
             revision: epoch.map_or(0, |it| it.modified),
         };
         let record: Option<Record> = key.and_then(|it| serde_json::from_slice(&it.value).ok());
+        self.is_etcd_behind = stored.epoch < self.elected_epoch
+            || bounds.iter().any(|it| it.key == self.keys.unknown);
         let seen = stored.epoch.max(record.as_ref().map(|it| it.epoch));
         self.last_epoch = self.last_epoch.max(seen);
         self.elected_epoch = self.elected_epoch.max(seen);
@@ -810,7 +815,8 @@ impl EtcdElection {
             Vec::new()
         };
         if !terms.generations.is_empty() {
-            self.hear_terms(terms.generations.clone(), now, effects);
+            self.terms_version.clone_from(&terms.version);
+            self.hear_terms(terms.generations.clone(), other_terms.clone(), effects);
         }
         let mut ledger = None;
         let mut fetch = Fetch::Failed;
@@ -904,8 +910,10 @@ impl EtcdElection {
         let StoredTerms {
             generations,
             prefixes,
+            ..
         } = elected.terms.clone();
         let other_terms = elected.other_terms.clone();
+        let lacks_terms = other_terms.iter().any(|it| !generations.contains(it));
         self.begun_epoch = self.begun_epoch.max(Some(epoch));
         self.state = State::Master(Mastership {
             lease,
@@ -917,6 +925,7 @@ impl EtcdElection {
             old_terms: prefixes,
             terms: None,
             terms_at: Moment::ORIGIN,
+            lacks_terms,
         });
         effects.push(Effect::Begin(Term {
             epoch,
@@ -1002,11 +1011,11 @@ impl EtcdElection {
             value: Vec::new(),
             lease,
         };
-        let mut success = vec![
-            put(self.keys.leases_of(master.epoch, lease), Some(lease)),
+        let mut success = vec![put(self.keys.leases_of(master.epoch, lease), Some(lease))];
+        if !master.lacks_terms {
             // The first bound of a reign that learns all leases covers them.
-            Op::Delete(self.keys.unknown.clone()),
-        ];
+            success.push(Op::Delete(self.keys.unknown.clone()));
+        }
         if master.longest.written < longest {
             success.push(put(self.keys.longest_of(master.epoch, longest), None));
             // Their names have the epochs of earlier reigns, so it may be executed late.

@@ -122,12 +122,12 @@ impl Booking {
         self.lease.end.max(self.claim.end)
     }
 
-    /// Books a claim, which says that the holder has no other lease. The lease it comes from is
-    /// unknown, so a claim lasts as long as any of them.
+    /// Books a claim until `end`. It says that the holder has no other lease.
     pub(super) fn set_claim(&mut self, amount: f64, end: Moment) {
-        self.claim = match amount > 0.0 {
-            true => Hold { amount, end },
-            false => Hold::NONE,
+        self.claim = if amount > 0.0 {
+            Hold { amount, end }
+        } else {
+            Hold::NONE
         };
     }
 

@@ -150,22 +150,23 @@ pub(super) fn restate_lease(
 
 /// The lease of a node, for its new master: the most that it may have handed out. Before
 /// `known_from` that is not known, so the new master gets nothing, and asks again then. At
-/// `leases_end` the last lease of this node's parent ends.
+/// `covered_until` the lease of this node's parent ends that covers it.
 pub(super) fn report_to_new_master(
     entry: &Entry,
     terms: &ResourceTerms,
     known_from: Moment,
-    leases_end: Moment,
+    covered_until: Moment,
     now: Moment,
 ) -> Decision {
     let hold = entry.booking.largest(now).filter(|_| known_from <= now);
-    let hold = hold.and_then(|hold| hold.until(leases_end, now));
+    let hold = hold.and_then(|hold| hold.until(covered_until, now));
     let (amount, length) = hold.map_or((0.0, 0.0), |hold| (hold.amount, hold.remaining(now)));
     // All clients of the node wait for it.
     let soon = terms.refresh_interval(true).get().min(NODE_INTERVAL);
-    let interval = match length > 0.0 {
-        true => soon.min(length / 2.0),
-        false => known_from.seconds_since(now).clamp(soon, UNKNOWN_INTERVAL),
+    let interval = if length > 0.0 {
+        soon.min(length / 2.0)
+    } else {
+        known_from.seconds_since(now).clamp(soon, UNKNOWN_INTERVAL)
     };
     Decision {
         capacity: Capacity::saturating(amount),

@@ -448,10 +448,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
                 break;
             };
             // A node may have reported just now what its holders reported long ago.
-            let fresh = match entry.is_client() {
-                true => fresh,
-                false => 0.0,
-            };
+            let fresh = if entry.is_client() { fresh } else { 0.0 };
             let is_old = entry
                 .last_decision
                 .is_none_or(|last| last.at < since && last.at.after_seconds(fresh) <= self.now);

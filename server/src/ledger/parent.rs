@@ -130,9 +130,10 @@ impl ParentLease {
 
     /// The newest lease, or an older one that lasts longer.
     fn current(&self, now: Moment) -> Hold {
-        match now < self.newest.end {
-            true => self.newest,
-            false => self.older,
+        if now < self.newest.end {
+            self.newest
+        } else {
+            self.older
         }
     }
 
@@ -164,7 +165,7 @@ impl ParentLease {
         rest.filter(|rest| rest.amount > 0.0)
     }
 
-    /// No claim lasts longer than the leases from the parent.
+    /// A claim is booked no longer than the leases from the parent last, unless it is a first one.
     pub(super) fn end(&self, end: Moment, now: Moment) -> Moment {
         end.min(self.newest.end.max(self.older.end)).max(now)
     }
@@ -358,12 +359,13 @@ impl ParentLease {
             .filter(is_needed)
             .max_by(|a, b| {
                 let by_amount = || a.amount.total_cmp(&b.amount);
-                covers(a)
-                    .cmp(&covers(b))
-                    .then_with(|| match covers(a) && covers(b) {
-                        true => a.end.cmp(&b.end),
-                        false => by_amount(),
-                    })
+                covers(a).cmp(&covers(b)).then_with(|| {
+                    if covers(a) && covers(b) {
+                        a.end.cmp(&b.end)
+                    } else {
+                        by_amount()
+                    }
+                })
             })
             .filter(|hold| !is_covered || hold.end > lease.end);
         self.older = older.unwrap_or(Hold::NONE);
@@ -543,12 +545,13 @@ impl Resource {
         } else if parent.knowledge == Knowledge::NoLease {
             parent.knowledge = Knowledge::Leases;
         }
-        let hold = match length > Seconds::ZERO {
-            true => Hold {
+        let hold = if length > Seconds::ZERO {
+            Hold {
                 amount: capacity,
                 end: answer.sent.after(length.duration()),
-            },
-            false => Hold::NONE,
+            }
+        } else {
+            Hold::NONE
         };
         parent.record(hold, outstanding, now);
         parent.last = Some(Box::new(answer.response.clone()));

@@ -268,9 +268,10 @@ impl Ledger {
     /// The same where earlier terms are looked up, too: while a predecessor's leases may last.
     pub(super) fn max_leased_part(&self, now: Moment) -> usize {
         let templates = self.document.templates().len();
-        let earlier = match self.may_have_lost_leases(now) {
-            true => self.earlier_terms.searched(),
-            false => 0,
+        let earlier = if self.may_have_lost_leases(now) {
+            self.earlier_terms.searched()
+        } else {
+            0
         };
         max_part(templates.saturating_add(earlier))
     }

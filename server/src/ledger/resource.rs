@@ -344,7 +344,8 @@ impl Resource {
         let was_confirmed = learning
             .as_ref()
             .is_some_and(|learning| learning.is_confirmed(entry.slot));
-        // Safety rule: nothing is restated beyond the parent's lease that covers it.
+        // Safety rule: nothing is restated, or stated to the new master of a node, beyond the parent's
+        // lease that covers it.
         let covered_until = parent.as_ref().map_or(Moment::NEVER, |parent| {
             let total = parent.most_of_all(booked.total(), is_learning, learning.as_deref());
             let cover = parent.cover(total, now);
@@ -352,9 +353,6 @@ impl Resource {
                 .or_else(|| Some(parent.cover_beside(0.0, now)?.end))
                 .unwrap_or(now)
         });
-        let leases_end = parent
-            .as_ref()
-            .map_or(Moment::NEVER, |it| it.end(Moment::NEVER, now));
         if !is_new && ask.stamp.is_stale(entry.order, was_confirmed) {
             let is_unknown = is_learning && !was_confirmed;
             let known_from = known_from(entry, is_unknown, *learning_until);
@@ -363,7 +361,7 @@ impl Resource {
                 // lease is that of the later master alone.
                 _ if ask.stamp.order.is_of_earlier_master(entry.order) => Decision::none(terms),
                 Has::Amount(_) => restate_lease(entry, terms, covered_until, now),
-                Has::Unknown => report_to_new_master(entry, terms, known_from, leases_end, now),
+                Has::Unknown => report_to_new_master(entry, terms, known_from, covered_until, now),
             };
             if is_learning || is_unleased {
                 decision.withhold_zero();
@@ -478,11 +476,7 @@ impl Resource {
             (true, false) => ask.outstanding.get().min(booked_before),
             (false, _) => ask.outstanding.get(),
         };
-        let least_end = match is_first_claim {
-            true => claim_limit.end,
-            false => Moment::ORIGIN,
-        };
-        let held = book_claim(entry, ask, outstanding, claim_limit, least_end, now);
+        let held = book_claim(entry, ask, outstanding, claim_limit, is_first_claim, now);
 
         // Leases since the first request of this master of the node are its own, although it may
         // not have received the response.
@@ -506,7 +500,7 @@ impl Resource {
                 entry.booking.set_lease(nothing);
             }
             let known_from = known_from(entry, is_unknown, *learning_until);
-            report_to_new_master(entry, terms, known_from, leases_end, now)
+            report_to_new_master(entry, terms, known_from, covered_until, now)
         } else if is_early {
             restate_lease(entry, terms, covered_until, now)
         } else {
@@ -522,9 +516,10 @@ impl Resource {
                 (held.min(wants), Reason::Pending)
             } else if is_unknown {
                 let kept = keep_while_learning(held, others, granted);
-                let reason = match reaches(kept, wants) {
-                    true => Reason::Granted,
-                    false => Reason::Pending,
+                let reason = if reaches(kept, wants) {
+                    Reason::Granted
+                } else {
+                    Reason::Pending
                 };
                 (kept, reason)
             } else {
@@ -558,9 +553,10 @@ impl Resource {
             };
             // To a node that does not know what it has, a part could seem to be what it has.
             let is_part_of_unknown = |reason| ask.has == Has::Unknown && reason == Reason::Pending;
-            let capacity = match is_part_of_unknown(reason) {
-                true => 0.0,
-                false => capacity,
+            let capacity = if is_part_of_unknown(reason) {
+                0.0
+            } else {
+                capacity
             };
             if reason == Reason::Pending {
                 lacks = (goal - capacity).max(0.0);
@@ -628,9 +624,10 @@ impl Resource {
             Decision {
                 capacity: Capacity::saturating(capacity),
                 lease_length: Seconds::saturating(lease_length),
-                refresh_interval: match is_owed || is_unknown_node {
-                    true => Seconds::saturating(refresh_interval.get().min(NODE_INTERVAL)),
-                    false => refresh_interval,
+                refresh_interval: if is_owed || is_unknown_node {
+                    Seconds::saturating(refresh_interval.get().min(NODE_INTERVAL))
+                } else {
+                    refresh_interval
                 },
                 reason,
                 booked_until: lease.end,
@@ -782,17 +779,19 @@ fn known_from(entry: &Entry, is_unknown: bool, learning_until: Moment) -> Moment
     }
 }
 
-/// Books what a holder claims, up to a limit, and until `least_end` at least. Returns what it has.
+/// Books what a holder claims, up to a limit. Returns what it has.
+///
+/// The lease of a claim is unknown, so the claim lasts as long as any lease that is booked.
 ///
 /// Safety rule: operations under a lease of a predecessor may last as long as that lease, although
-/// the holder has a shorter one by now. So the first claim does, even where a lease was granted on
-/// a claim that was not confirmed.
+/// the holder has a shorter one by now. So the first claim lasts until the limit ends, even where a
+/// lease was granted on a claim that was not confirmed.
 fn book_claim(
     entry: &mut Entry,
     ask: &Ask<'_>,
     outstanding: f64,
     limit: Hold,
-    least_end: Moment,
+    is_first: bool,
     now: Moment,
 ) -> f64 {
     match ask.has {
@@ -801,15 +800,19 @@ fn book_claim(
             let most = claim.max(ask.may_have.min(limit.amount));
             // Safety rule: the new master of a node may claim less than its predecessor has handed
             // out, until it echoes the epoch. Until then nothing is lowered.
-            let least = match now < entry.predecessor_until {
-                true => entry.booking.amount(now),
-                false => entry.restored(now).map_or(0.0, |it| it.amount),
+            let least = if now < entry.predecessor_until {
+                entry.booking.amount(now)
+            } else {
+                entry.restored(now).map_or(0.0, |it| it.amount)
             };
             let booked = most.max(least);
             let known_end = entry.booking.last_end();
-            let end = match now < known_end {
-                true => known_end.max(least_end),
-                false => limit.end,
+            let end = if known_end <= now {
+                limit.end
+            } else if is_first {
+                known_end.max(limit.end)
+            } else {
+                known_end
             };
             entry.booking.set_claim(booked, end);
             entry.booking.claim(now).map_or(0.0, |_| claim)

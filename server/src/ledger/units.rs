@@ -392,9 +392,10 @@ impl<F: FnOnce() -> Vec<AmountUnit>> UnitSources<F> {
         let told = change.map_or(own, |it| it.told);
         let has_claim = claim_of(ask) > 0.0;
         let may_have_missed = change.is_some_and(|it| now < it.missed_until);
-        let mut units = match has_claim && (self.is_unheard || may_have_missed) {
-            true => (self.earlier)(),
-            false => Vec::new(),
+        let mut units = if has_claim && (self.is_unheard || may_have_missed) {
+            (self.earlier)()
+        } else {
+            Vec::new()
         };
         let has_other_unit = units.iter().any(|unit| *unit != own);
         let is_in_doubt = has_claim && (may_have_missed || self.is_unheard && has_other_unit);

@@ -86,9 +86,10 @@ impl Parts {
             epoch,
         };
         let ledger = Ledger::new(document, settings, now);
-        match self.has_parent {
-            true => ledger.of_parent(),
-            false => ledger,
+        if self.has_parent {
+            ledger.of_parent()
+        } else {
+            ledger
         }
     }
 }

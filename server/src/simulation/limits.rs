@@ -95,9 +95,10 @@ impl Algorithm {
     /// Any algorithm. One that divides the capacity is as likely as one that does not.
     pub(super) fn random_of_all(rng: &mut Rng) -> Self {
         const DIVIDING: [Algorithm; 2] = [Algorithm::Fair, Algorithm::Proportional];
-        match rng.bool() {
-            true => DIVIDING[rng.usize(..DIVIDING.len())],
-            false => Self::random_undivided(rng),
+        if rng.bool() {
+            DIVIDING[rng.usize(..DIVIDING.len())]
+        } else {
+            Self::random_undivided(rng)
         }
     }
 
@@ -368,9 +369,10 @@ fn template(limit: &Limit, name: &str) -> String {
         // Shares are not rounded to whole units.
         parameters.push("{name: granularity, value: 0}".to_owned());
     }
-    let parameters = match parameters.is_empty() {
-        true => String::new(),
-        false => format!(", parameters: [{}]", parameters.join(", ")),
+    let parameters = if parameters.is_empty() {
+        String::new()
+    } else {
+        format!(", parameters: [{}]", parameters.join(", "))
     };
     format!(
         "  - {{identifier_glob: \"{glob}\", capacity: {capacity}, {unit}, \

@@ -243,6 +243,12 @@ impl Server {
         matches!(self.candidacy, Some(Candidacy::Etcd(_)))
     }
 
+    /// Whether its data directory has the terms and the length of the leases of a master.
+    pub(super) fn knows_leases_of(&self, master: &Self) -> bool {
+        let (own, others) = (&self.data_dir, &master.data_dir);
+        own.longest >= others.longest && others.terms.iter().all(|it| own.terms.contains(it))
+    }
+
     /// Whether its ledger is that of an earlier reign.
     pub(super) fn has_inherited(&self) -> bool {
         self.mastership.as_ref().is_some_and(|it| it.has_inherited)

@@ -64,9 +64,10 @@ fn demand_moves_between_regions_in_few_round_trips() {
                 ..PLAN
             };
             // On a fast network the pauses between early reports count, too.
-            let pauses = match round_trip < NODE_PAUSE / 2.0 {
-                true => CLIENT_PAUSE + NODE_PAUSE,
-                false => 0.0,
+            let pauses = if round_trip < NODE_PAUSE / 2.0 {
+                CLIENT_PAUSE + NODE_PAUSE
+            } else {
+                0.0
             };
             let longest = ROUND_TRIPS * LEVELS * round_trip + pauses;
             let mut all = Vec::new();

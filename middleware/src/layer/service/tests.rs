@@ -154,9 +154,10 @@ impl Service<Request<()>> for Strict {
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
-        std::future::ready(match mem::take(&mut self.ready) {
-            true => Ok(Response::new(Empty::new())),
-            false => Err("was not ready"),
+        std::future::ready(if mem::take(&mut self.ready) {
+            Ok(Response::new(Empty::new()))
+        } else {
+            Err("was not ready")
         })
     }
 }

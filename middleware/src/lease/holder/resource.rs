@@ -349,9 +349,10 @@ impl Resource {
 
         let after = self.held(now).unwrap_or_default().get();
         let was_early = std::mem::take(&mut self.early);
-        self.follow_ups = match was_early && self.is_suppressed() {
-            true => FOLLOW_UPS,
-            false => self.follow_ups.saturating_sub(1),
+        self.follow_ups = if was_early && self.is_suppressed() {
+            FOLLOW_UPS
+        } else {
+            self.follow_ups.saturating_sub(1)
         };
         self.pause_step = match (was_early, after > before) {
             (false, _) => 0,
@@ -400,9 +401,10 @@ impl Resource {
     /// Reports that units of a gauge were given back, or that a node's holders have changed: the
     /// first time at once, later changes together.
     pub(super) fn report_returned(&mut self, now: Moment) {
-        let due = match self.returned {
-            true => self.sent.after(tuning().min_early_pause).max(now),
-            false => now,
+        let due = if self.returned {
+            self.sent.after(tuning().min_early_pause).max(now)
+        } else {
+            now
         };
         self.returns = true;
         self.refresh_by(due);

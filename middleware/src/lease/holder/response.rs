@@ -265,9 +265,10 @@ impl Holder {
         let resources = request.resources.iter();
         let resources = resources.filter_map(|index| self.resources.get(*index));
         let interval = resources.map(Resource::interval).min().unwrap_or_default();
-        let longest = match self.is_one_of_few {
-            true => LONGEST_PAUSE_OF_FEW,
-            false => Duration::MAX,
+        let longest = if self.is_one_of_few {
+            LONGEST_PAUSE_OF_FEW
+        } else {
+            Duration::MAX
         };
         Longest {
             leased: leased.map(|half_of_rest| {

@@ -330,9 +330,10 @@ impl<T: Transport> Worker<T> {
                     Some(Progress::Responded) => "control plane grants no leases",
                     Some(Progress::NoResponse) | None => "control plane unreachable",
                 };
-                let outcome = match self.parts.holder.has_leases() {
-                    true => "leases will expire, then fallbacks apply",
-                    false => "fallbacks apply",
+                let outcome = if self.parts.holder.has_leases() {
+                    "leases will expire, then fallbacks apply"
+                } else {
+                    "fallbacks apply"
                 };
                 tracing::warn!(
                     reason,
@@ -347,9 +348,10 @@ impl<T: Transport> Worker<T> {
                 let index = self.limiters.find(resource);
                 let tracked = index.and_then(|index| self.limiters.get_mut(index));
                 // There may be any number of keys made of requests.
-                let logged = match tracked.is_some_and(|(limiter, _)| limiter.is_permanent()) {
-                    true => Some(0),
-                    false => self.rejection_log.try_log(now),
+                let logged = if tracked.is_some_and(|(limiter, _)| limiter.is_permanent()) {
+                    Some(0)
+                } else {
+                    self.rejection_log.try_log(now)
                 };
                 if let Some(suppressed) = logged {
                     tracing::warn!(

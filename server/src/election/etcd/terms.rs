@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Epoch, Moment};
 
 use super::{Effects, EtcdElection, MAX_DELETED, Purpose, State};
 use crate::{
@@ -16,6 +16,9 @@ use crate::{
 /// The most bytes of a part of the terms: etcd refuses requests of more than 1.5 MiB.
 pub(super) const TERMS_PART: usize = 512 * 1024;
 
+/// The name of the key with the newest version, below the prefix of all terms.
+pub(super) const NEWEST: &str = "newest";
+
 /// A part of a version: its number, the number of parts, and its text.
 type Part<'a> = (usize, usize, &'a [u8]);
 
@@ -23,6 +26,8 @@ type Part<'a> = (usize, usize, &'a [u8]);
 #[derive(Debug, Clone, Default)]
 pub(super) struct StoredTerms {
     pub(super) generations: Vec<TermsGeneration>,
+    /// The value of the key that names the newest.
+    pub(super) version: Option<Vec<u8>>,
     /// Prefixes of all their keys, which newer ones replace.
     pub(super) prefixes: BTreeSet<String>,
 }
@@ -32,9 +37,13 @@ impl StoredTerms {
     pub(super) fn find(keys: &[KeyValue], prefix: &str) -> Self {
         let mut versions: BTreeMap<(u64, u64), Vec<Part<'_>>> = BTreeMap::new();
         let mut prefixes = BTreeSet::new();
+        let mut newest_version = None;
         for KeyValue { key, value, .. } in keys {
-            let numbers = key.strip_prefix(prefix).unwrap_or_default().split('/');
-            let numbers: Vec<u64> = numbers.filter_map(|it| it.parse().ok()).collect();
+            let name = key.strip_prefix(prefix).unwrap_or_default();
+            if name == NEWEST {
+                newest_version = Some(value.clone());
+            }
+            let numbers: Vec<u64> = name.split('/').filter_map(|it| it.parse().ok()).collect();
             if let [epoch, version, part, parts] = numbers[..] {
                 let part = (part as usize, parts as usize, &**value);
                 versions.entry((epoch, version)).or_default().push(part);
@@ -54,6 +63,7 @@ impl StoredTerms {
         let generations = newest.iter().flat_map(EarlierTerms::generations);
         Self {
             generations: generations.map(TermsGeneration::from).collect(),
+            version: newest_version,
             prefixes,
         }
     }
@@ -112,9 +122,12 @@ impl EtcdElection {
         if written + 1 == parts.len() {
             success.push(Op::Put {
                 key: self.keys.newest_terms.clone(),
-                value: format!("{}/{}", master.epoch, due.version).into_bytes(),
+                value: version_of(master.epoch, due.version),
                 lease: None,
             });
+            if master.lacks_terms && master.bound.is_some() {
+                success.push(Op::Delete(self.keys.unknown.clone()));
+            }
             let old = master.old_terms.iter().filter(|it| **it != prefix);
             success.extend(old.take(MAX_DELETED).cloned().map(Op::DeletePrefix));
         }
@@ -140,6 +153,9 @@ impl EtcdElection {
         if let Some(TermsWrite { due, .. }) = master.terms.take() {
             let prefix = self.keys.terms_of(master.epoch, due.version);
             master.old_terms = BTreeSet::from([prefix]);
+            master.lacks_terms = false;
+            self.terms_version = Some(version_of(master.epoch, due.version));
+            self.hear_terms(due.generations.clone(), Vec::new(), effects);
             effects.push(Effect::TermsWritten(due));
         }
     }
@@ -147,54 +163,58 @@ impl EtcdElection {
     /// Reads the terms of the node's leases, if they have another version than the known ones.
     pub(super) fn read_terms(
         &mut self,
-        version: Option<Vec<u8>>,
+        version: Option<&[u8]>,
         now: Moment,
         effects: &mut Effects,
     ) {
-        if let Some(version) = version
-            && self.terms_version.as_ref() != Some(&version)
-            && !self.is_pending(|it| matches!(it, Purpose::ReadTerms { .. }))
+        if version.is_some()
+            && self.terms_version.as_deref() != version
+            && !self.is_pending(|it| matches!(it, Purpose::ReadTerms))
         {
             let txn = Txn {
                 success: vec![Op::GetPrefix(self.keys.terms.clone())],
                 ..Txn::default()
             };
-            let purpose = Purpose::ReadTerms { version };
-            self.call(purpose, EtcdCall::Txn(txn), now, effects);
+            self.call(Purpose::ReadTerms, EtcdCall::Txn(txn), now, effects);
         }
     }
 
-    pub(super) fn on_terms_read(
-        &mut self,
-        version: Vec<u8>,
-        reply: &TxnReply,
-        now: Moment,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn on_terms_read(&mut self, reply: &TxnReply, now: Moment, effects: &mut Effects) {
         let found = reply.results.first().map_or(&[][..], Vec::as_slice);
-        let StoredTerms { generations, .. } = StoredTerms::find(found, &self.keys.terms);
-        if !generations.is_empty() {
-            self.terms_version = Some(version);
-            self.hear_terms(generations, now, effects);
+        let found = StoredTerms::find(found, &self.keys.terms);
+        if found.generations.is_empty() {
+            return;
         }
+        self.terms_version = found.version;
+        // Safety rule: etcd does not know the terms of leases that it has forgotten, or that this
+        // server granted without an election.
+        let unknown = if self.is_etcd_behind {
+            self.terms.clone()
+        } else if self.earlier_leases(now).is_some() {
+            self.options.terms.clone()
+        } else {
+            Vec::new()
+        };
+        self.hear_terms(found.generations, unknown, effects);
     }
 
-    /// Takes the terms that etcd has.
-    ///
-    /// Safety rule: while leases may last that this server granted without an election, the terms
-    /// that it began with stay beside them, because etcd does not know those.
+    /// Remembers the terms that etcd has, and others that it does not know.
     pub(super) fn hear_terms(
         &mut self,
         mut generations: Vec<TermsGeneration>,
-        now: Moment,
+        others: Vec<TermsGeneration>,
         effects: &mut Effects,
     ) {
-        if self.earlier_leases(now).is_some() {
-            let own = self.options.terms.iter();
-            let unknown: Vec<_> = own.filter(|it| !generations.contains(it)).collect();
-            generations.extend(unknown.into_iter().cloned());
+        for other in others {
+            if !generations.contains(&other) {
+                generations.push(other);
+            }
         }
         self.terms.clone_from(&generations);
         effects.push(Effect::TermsHeard(generations));
     }
+}
+
+fn version_of(epoch: Epoch, version: u64) -> Vec<u8> {
+    format!("{epoch}/{version}").into_bytes()
 }

@@ -872,10 +872,18 @@ fn failed_write_of_terms_is_repeated() {
 }
 
 /// The terms that a standby has after it has heard of some in etcd.
-fn heard_by_standby(script: &mut Script, heard: &[TermsGeneration]) -> Vec<TermsGeneration> {
+fn heard_by_standby(
+    script: &mut Script,
+    epoch: Option<&[u8]>,
+    heard: &[TermsGeneration],
+) -> Vec<TermsGeneration> {
     script.pass(0.0);
     let version = kv("p/terms/newest", b"7/1", None);
     let mut results = vec![Vec::new(); 5];
+    results[1] = epoch
+        .map(|it| kv("p/epoch", it, None))
+        .into_iter()
+        .collect();
     results[4] = vec![version.clone()];
     script.reply(is_poll, txn(true, 9, results));
     let text = serde_json::to_vec(&earlier_terms(heard)).unwrap();
@@ -900,7 +908,7 @@ fn standby_remembers_the_terms_when_etcd_loses_them() {
         ..options()
     });
     let heard = vec![generation(2)];
-    assert_eq!(heard_by_standby(&mut script, &heard), heard);
+    assert_eq!(heard_by_standby(&mut script, None, &heard), heard);
 
     // etcd is empty now: the campaign finds neither leases nor terms.
     script.reply(is_grant, granted(1));
@@ -916,17 +924,65 @@ fn standby_remembers_the_terms_when_etcd_loses_them() {
 #[test]
 fn standby_keeps_the_terms_of_leases_that_etcd_does_not_know() {
     let (own, heard) = (generation(1), generation(2));
-    for (seconds, expected) in [
-        (40.0, vec![heard.clone(), own.clone()]),
-        (0.0, vec![heard.clone()]),
+    let both = vec![heard.clone(), own.clone()];
+    let alone = |seconds| EtcdOptions {
+        earlier_leases: Some(START.after_seconds(seconds)),
+        ..options()
+    };
+    let elected = |last| EtcdOptions {
+        last_epoch: Some(epoch(last)),
+        had_election: true,
+        ..options()
+    };
+    for (options, expected) in [
+        (alone(40.0), both.clone()),
+        (alone(0.0), vec![heard.clone()]),
+        // etcd was restored from a backup.
+        (elected(8), both),
+        (elected(7), vec![heard.clone()]),
     ] {
         let mut script = Script::new(EtcdOptions {
-            earlier_leases: Some(START.after_seconds(seconds)),
             terms: vec![own.clone()],
-            ..options()
+            ..options
         });
         let heard = [heard.clone()];
-        assert_eq!(heard_by_standby(&mut script, &heard), expected);
+        assert_eq!(heard_by_standby(&mut script, Some(b"7"), &heard), expected);
+    }
+}
+
+#[test]
+fn lost_leases_stay_unknown_until_their_terms_are_stored() {
+    let unknown = Op::Delete("p/leases/unknown".to_owned());
+    for terms_first in [true, false] {
+        let mut script = Script::new(EtcdOptions {
+            terms: vec![generation(1)],
+            is_first: false,
+            ..options()
+        });
+        script.win(None, &[], None);
+        script.outwait_forgotten_master();
+        let store_terms = |script: &mut Script| {
+            script.handle(Event::TermsDue(DueTerms {
+                version: 1,
+                generations: vec![generation(1)],
+            }));
+            let (call, EtcdCall::Txn(put)) = script.take(is_txn) else {
+                panic!()
+            };
+            script.answer(call, txn(true, 11, vec![Vec::new(); put.success.len()]));
+            put.success
+        };
+        let store_bound = |script: &mut Script| {
+            script.handle(Event::BoundDue(due(script, 66.0)));
+            write_bound(script, 2)
+        };
+        let (first, second) = if terms_first {
+            (store_terms(&mut script), store_bound(&mut script))
+        } else {
+            (store_bound(&mut script), store_terms(&mut script))
+        };
+        assert!(!first.contains(&unknown), "{first:?}");
+        assert!(second.contains(&unknown), "{second:?}");
     }
 }
 

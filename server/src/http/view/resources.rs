@@ -128,12 +128,13 @@ async fn list_resources(
             .last()
             .map(|last: &ResourceView| after_resource(&last.resource_id))
     } else {
-        after.map(
-            |last| match caller.restrictions().allows_resource(last.as_str()) {
-                true => after_resource(&last),
-                false => key.after_hidden_resource(&last, &prefix),
-            },
-        )
+        after.map(|last| {
+            if caller.restrictions().allows_resource(last.as_str()) {
+                after_resource(&last)
+            } else {
+                key.after_hidden_resource(&last, &prefix)
+            }
+        })
     };
     Ok(Json(ResourcePage {
         resources,

@@ -80,10 +80,7 @@ proptest! {
             let (share, has) = (shown.share.get(), has.unwrap());
             prop_assert!((share - has).abs() <= 1e-6 * (1.0 + has), "{shown:?}");
             let content = has >= wants[client] * (1.0 - 1e-9);
-            let expected = match suppressed && wants[client] > 0.0 {
-                true => Some(HeldBackBy::Suppressed),
-                false => (!content).then_some(HeldBackBy::Share),
-            };
+            let expected = if suppressed && wants[client] > 0.0 { Some(HeldBackBy::Suppressed) } else { (!content).then_some(HeldBackBy::Share) };
             prop_assert_eq!(shown.held_back_by, expected, "{:?}", shown);
         }
     }

@@ -276,9 +276,10 @@ fn restart_with_another_period_keeps_the_rate() {
             let mut world = world.restarted(of(after));
             close(world.sum_has(), after.0);
             close(world.refresh("b", after.0, None).capacity.get(), 0.0);
-            let ask = match states {
-                true => stating("a", per(before.1), before.0, before.0),
-                false => echoing("a", before.0, before.0),
+            let ask = if states {
+                stating("a", per(before.1), before.0, before.0)
+            } else {
+                echoing("a", before.0, before.0)
             };
             close(world.capacity(&ask), after.0 / 2.0);
             close(world.holder("a").wants.get(), after.0);
@@ -413,9 +414,12 @@ fn leases_of_another_kind_count_when_the_unit_is_changed_back() {
         for restarts in [false, true] {
             let mut world = World::new(of(PER_SECOND));
             world.refresh("a", 10.0, None);
-            let change = |world: &mut World, document: Arc<Document>| match restarts {
-                true => *world = world.restarted(document),
-                false => world.ledger.reconfigure(document),
+            let change = |world: &mut World, document: Arc<Document>| {
+                if restarts {
+                    *world = world.restarted(document)
+                } else {
+                    world.ledger.reconfigure(document)
+                }
             };
             change(&mut world, gauge(8.0));
             close(world.capacity(&stating("b", UNITS_IN_USE, 8.0, 0.0)), 8.0);

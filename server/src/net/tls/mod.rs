@@ -43,9 +43,12 @@ impl TlsSettings {
             .into_iter()
             .chain(&self.client_authority)
             .filter_map(|file| file.parent())
-            .map(|parent| match parent.as_os_str().is_empty() {
-                true => Path::new("."),
-                false => parent,
+            .map(|parent| {
+                if parent.as_os_str().is_empty() {
+                    Path::new(".")
+                } else {
+                    parent
+                }
             })
             .collect()
     }

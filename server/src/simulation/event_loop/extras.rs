@@ -73,8 +73,8 @@ impl Simulation {
         self.extras.include(Extra::Documents)
     }
 
-    /// Whether a lease of the resource may be of a gauge that is a rate now, or the other way
-    /// round. If that is changed back, a master elected meanwhile does not know the lease.
+    /// Whether leases may last from a time when the resource was of the other kind. If that is
+    /// changed back, a master elected meanwhile does not know them.
     pub(super) fn may_be_of_another_kind(&self, resource: usize) -> bool {
         let changed = self.extras.kind_changed[resource];
         let lasting = DEPLOYMENT + 2.0 * self.longest_lease;
@@ -213,6 +213,19 @@ impl Simulation {
         self.record(|| "the document has changed".to_owned());
     }
 
+    /// A server that has heard of the leases of its master. Others may start alone only with
+    /// `--longest-lease`: operators are told so.
+    fn choose_informed(&mut self, node: usize) -> Option<usize> {
+        let master = self.master_of(node)?;
+        let servers = self.nodes[node].servers.clone();
+        let informed = servers.filter(|it| {
+            let server = &self.servers[*it];
+            *it == master || server.is_running() && server.knows_leases_of(&self.servers[master])
+        });
+        let informed: Vec<_> = informed.collect();
+        self.extras.rng.choice(informed)
+    }
+
     /// Lets the servers of a node run with an election, or one of them without.
     fn change_server_count(&mut self) {
         let nodes = (0..self.nodes.len()).filter(|it| self.nodes[*it].etcd.is_some());
@@ -226,8 +239,7 @@ impl Simulation {
             // The others start only when it is master.
             Some(only) if !only.is_alone => return,
             Some(only) => Some(only.index),
-            // Another server may not have heard of the last leases: operators are told so.
-            None => self.master_of(node),
+            None => self.choose_informed(node),
         };
         let Some(chosen) = chosen else { return };
         self.stats.server_counts += 1;

@@ -370,9 +370,10 @@ impl Simulation {
             let lease_length = (self.longest_lease * factor).max(5.0);
             let algorithm = Algorithm::random(&mut self.rng, &self.priorities);
             *limit = Limit {
-                algorithm: match limit.algorithm.divides() {
-                    true => algorithm,
-                    false => limit.algorithm,
+                algorithm: if limit.algorithm.divides() {
+                    algorithm
+                } else {
+                    limit.algorithm
                 },
                 lease_length,
                 refresh_interval: (lease_length / 5.0).max(1.5),

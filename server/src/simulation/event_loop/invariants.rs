@@ -240,7 +240,7 @@ impl Simulation {
             is_liar,
             ..
         } = self.clients[client];
-        // What it claims may be of another unit, or released.
+        // A client that states no unit may claim in another one; a liar claims what others have.
         if states_no_units || is_liar {
             return;
         }

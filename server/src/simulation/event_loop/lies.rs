@@ -25,8 +25,15 @@ pub(super) struct FirstClaims {
 
 impl FirstClaims {
     /// Adds a claim that a server is about to confirm, unless it is not the first one. Returns the
-    /// sum with it.
-    fn add(&mut self, epoch: Epoch, key: (ClientId, usize), seq: Seq, claim: f64) -> Option<f64> {
+    /// sum with it. One with an old number, which is `None`, may be stale: it counts for nothing,
+    /// nor does a later one.
+    fn add(
+        &mut self,
+        epoch: Epoch,
+        key: (ClientId, usize),
+        seq: Option<Seq>,
+        claim: f64,
+    ) -> Option<f64> {
         if Some(epoch) < self.epoch {
             return None;
         }
@@ -36,6 +43,10 @@ impl FirstClaims {
                 ..Self::default()
             };
         }
+        let Some(seq) = seq else {
+            self.confirmed.insert(key);
+            return None;
+        };
         let resource = key.1;
         let newest = self.newest.entry(key.clone()).or_insert(Seq::ZERO);
         if seq <= *newest {
@@ -52,8 +63,8 @@ impl FirstClaims {
 
 impl Simulation {
     /// Changes a request to that of a liar: it claims more than it has, echoes an epoch that it
-    /// need not have heard, or has an old number. What it has released it does not use, so the
-    /// number is not older than its last release.
+    /// need not have heard, or has an old number. That is above the number of its last release,
+    /// which would free what the client has leased since if it is late.
     pub(super) fn lie(&mut self, client: usize, request: &mut CapacityRequest) -> bool {
         let client = &self.clients[client];
         let (server, released) = (client.server(), client.released);
@@ -94,11 +105,16 @@ impl Simulation {
 
     /// Adds the claims of a request that a server is about to confirm. Returns whether they sum to
     /// more than there ever was, which proves that some are false.
-    pub(super) fn proves_lie(&mut self, server: usize, request: &CapacityRequest) -> bool {
-        let epoch = self.servers[server].epoch();
-        let (Some(epoch), Some(seq)) = (epoch, request.seq) else {
+    pub(super) fn proves_lie(
+        &mut self,
+        server: usize,
+        request: &CapacityRequest,
+        sent: Seq,
+    ) -> bool {
+        let Some(epoch) = self.servers[server].epoch() else {
             return false;
         };
+        let seq = request.seq.filter(|seq| *seq == sent);
         // The sums of a node are those of its parent's lease. An inherited ledger has claims that
         // were confirmed before.
         let is_checked = self.extras.include(Extra::Liars)

@@ -74,8 +74,7 @@ impl Simulation {
                 if call.lies {
                     self.allow_lie(index, &request);
                 }
-                let is_in_order = request.seq == Some(call.seq);
-                let is_lie_proven = self.proves_lie(index, &request) && is_in_order;
+                let is_lie_proven = self.proves_lie(index, &request, call.seq);
                 let call = Call::Client(from, call);
                 self.handle_request(index, from, call, &LeaseRequest::Client(request));
                 if is_lie_proven {

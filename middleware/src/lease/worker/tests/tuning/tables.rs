@@ -401,9 +401,10 @@ impl Results {
             }
         };
         for row in &table.rows {
-            let label = match row.setting == Setting::DEFAULT {
-                true => format!("**{}**", row.label),
-                false => row.label.clone(),
+            let label = if row.setting == Setting::DEFAULT {
+                format!("**{}**", row.label)
+            } else {
+                row.label.clone()
             };
             let cells = self.cells(table.columns, &row.setting).join(" | ");
             writeln!(lines, "| {label} | {cells} |").unwrap();
