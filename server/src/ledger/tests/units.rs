@@ -416,9 +416,9 @@ fn leases_of_another_kind_count_when_the_unit_is_changed_back() {
             world.refresh("a", 10.0, None);
             let change = |world: &mut World, document: Arc<Document>| {
                 if restarts {
-                    *world = world.restarted(document)
+                    *world = world.restarted(document);
                 } else {
-                    world.ledger.reconfigure(document)
+                    world.ledger.reconfigure(document);
                 }
             };
             change(&mut world, gauge(8.0));
