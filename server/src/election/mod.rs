@@ -123,8 +123,8 @@ pub enum Effect<C> {
     TermsWritten(DueTerms),
     /// The terms could not be written.
     TermsFailed,
-    /// The terms of the node's leases as the storage of the election has them now. To be remembered:
-    /// that storage may be lost, or given up.
+    /// The terms of the node's leases, as far as they are known now. To be remembered: the storage
+    /// of the election may be lost, or given up.
     TermsHeard(Vec<TermsGeneration>),
     /// It is no longer master.
     End(EndReason),

@@ -344,8 +344,8 @@ impl Resource {
         let was_confirmed = learning
             .as_ref()
             .is_some_and(|learning| learning.is_confirmed(entry.slot));
-        // Safety rule: nothing is restated, or stated to the new master of a node, beyond the parent's
-        // lease that covers it.
+        // Safety rule: nothing is restated, or stated to the new master of a node, beyond the lease
+        // of the parent that covers it.
         let covered_until = parent.as_ref().map_or(Moment::NEVER, |parent| {
             let total = parent.most_of_all(booked.total(), is_learning, learning.as_deref());
             let cover = parent.cover(total, now);
