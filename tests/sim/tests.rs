@@ -180,6 +180,8 @@ rarely_necessary_rules! {
         StatedWithinBound with Extras::NONE, seed 50 => NodeCapacity,
     capacity_needs_bounds_answered_in_time:
         BoundAnswerInTime with Extras::all(), seed 2643 => Capacity,
+    capacity_needs_writes_guarded_by_the_key:
+        GuardedWrites with Extras::all(), seed 2471 => Capacity,
 }
 
 // `schedules` has the rules that no random seed breaks within CI, except `StatedDuration` and
@@ -195,7 +197,6 @@ necessary_rules! {
     capacity_needs_epochs: Epoch => Capacity,
     capacity_needs_self_fencing_masters: SelfFencing => Capacity,
     capacity_needs_lease_key_per_reign: LeaseKeyPerReign => Capacity,
-    capacity_needs_writes_guarded_by_the_key: GuardedWrites with Gauges => Capacity,
     capacity_needs_durable_bound: Bound => Capacity,
     capacity_needs_clock_drift_margin: ClockDrift => Capacity,
     capacity_needs_learning_mode: LearningMode => Capacity,

@@ -18,7 +18,7 @@ use doorman_config::{
     StoreError,
 };
 use doorman_openapi::{DryRun, PastChange};
-use tokio::{runtime::Handle, sync::Semaphore, task};
+use tokio::{runtime::Handle, sync::Semaphore, task, time};
 
 use super::{
     ActiveDocument, dry_run,
@@ -36,7 +36,10 @@ const MAX_QUEUED: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Evaluations of an edit while other servers change the document, too.
-const MAX_EVALUATIONS: usize = 5;
+const MAX_EVALUATIONS: u32 = 10;
+
+/// The longest pause before the second evaluation, doubled before each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
 
 #[derive(Debug)]
 pub(crate) struct DocumentEditor {
@@ -185,7 +188,7 @@ impl DocumentEditor {
         edit: impl Fn(&Document) -> Result<D, E>,
     ) -> Result<Edit, EditFailed<E>> {
         let mut seen = store.lock().await;
-        for _ in 0..MAX_EVALUATIONS {
+        for evaluation in 0..MAX_EVALUATIONS {
             // The caller may have seen a newer document at another server.
             let refreshed = store
                 .refresh(&mut seen, &self.active, etcd_store::CALL)
@@ -212,6 +215,9 @@ impl DocumentEditor {
                 self.activate(&edit.after)?;
                 return Ok(edit);
             }
+            // Writers that retry at once may lose to each other many times.
+            let longest = FIRST_PAUSE * 2_u32.pow(evaluation.min(6));
+            time::sleep(longest.mul_f64(fastrand::f64())).await;
         }
         Err(EditFailed::Etcd(EtcdFailure::Contended))
     }
@@ -354,7 +360,7 @@ impl DocumentEditor {
             return Err(EditFailed::Busy);
         };
         let running = Arc::clone(&lane.running).acquire_owned();
-        let Ok(Ok(running)) = tokio::time::timeout(PATIENCE, running).await else {
+        let Ok(Ok(running)) = time::timeout(PATIENCE, running).await else {
             return Err(EditFailed::Busy);
         };
         let editor = Arc::clone(self);

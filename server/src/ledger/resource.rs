@@ -605,7 +605,9 @@ impl Resource {
             }
             let capacity = lease.amount;
             entry.booking.set_lease(lease);
-            entry.is_unconfirmed = is_unknown;
+            // What a predecessor had booked and handed over is confirmed.
+            entry.is_unconfirmed =
+                is_unknown && (entry.is_unconfirmed || exceeds(capacity, booked_before));
             entry.last_decision = Some(LastDecision::new(now, reason, now));
             // The next request confirms a claim, or returns what others wait for.
             let all_want = demands.total().wants;

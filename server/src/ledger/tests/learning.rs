@@ -501,6 +501,31 @@ fn clean_restart_while_learning_confirms_again() {
 }
 
 #[test]
+fn outstanding_leases_that_were_handed_over_stay_booked_after_learning() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), successor(5));
+    assert_eq!(confirm(&mut world, "a", 9, 80.0, Some(80.0)).0, 80.0);
+    let records: Vec<_> = world.ledger.snapshot(world.now).collect();
+    let learning = world.ledger.learning_snapshot(world.now).unwrap();
+    let settings = Settings {
+        epoch: Epoch::new(SUCCESSOR.epoch.get() + 1).unwrap(),
+        ..SETTINGS
+    };
+    let mut next = World::with(document("FAIR_SHARE", 100.0), settings);
+    next.ledger.restore_learning(learning, world.now);
+    for record in &records {
+        next.ledger.restore(record, world.now).unwrap();
+    }
+    for (seq, heard) in [(10, SUCCESSOR.epoch), (11, settings.epoch)] {
+        let mut ask = echoing("a", Some(seq), 20.0, Some(20.0));
+        ask.heard_epoch = Some(heard);
+        ask.resources[0].outstanding = Capacity::new(80.0).unwrap();
+        next.send(&ask);
+    }
+    next.wait(6.0);
+    assert_eq!(next.refresh("b", 100.0, None).capacity.get(), 20.0);
+}
+
+#[test]
 fn surplus_is_kept_until_another_holder_lacks_capacity() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     confirm(&mut world, "b", 2, 0.0, None);

@@ -40,7 +40,7 @@ impl DataDir {
             self.bound = FoundBound::OtherBoot { longest };
         }
         if let Some(ledger) = &mut self.ledger {
-            ledger.taken = None;
+            ledger.taken = Taken::InOtherBoot;
         }
     }
 }
@@ -51,8 +51,18 @@ pub(in crate::simulation) struct Snapshot {
     pub(super) epoch: Epoch,
     resources: Vec<ResourceRecord>,
     learning: Option<LearningRecord>,
-    /// `None` on another machine, and after another boot.
-    taken: Option<Moment>,
+    taken: Taken,
+}
+
+/// When a snapshot was taken. A ledger's text says the same.
+#[derive(Debug, Clone, Copy)]
+enum Taken {
+    /// On the clock of this boot.
+    At(Moment),
+    /// Any time before.
+    InOtherBoot,
+    /// By another machine, after it was requested.
+    Elsewhere,
 }
 
 impl Snapshot {
@@ -63,27 +73,30 @@ impl Snapshot {
             epoch,
             resources: ledger.snapshot(now).collect(),
             learning: ledger.learning_snapshot(now),
-            taken: Some(now),
+            taken: Taken::At(now),
         }
     }
 
     /// As another machine receives it.
     pub(super) fn sent(self) -> Self {
-        let taken = None;
+        let taken = Taken::Elsewhere;
         Self { taken, ..self }
     }
 
     /// Restores into an empty ledger. It was requested at `requested`. Returns the end of the last
     /// lease.
     pub(super) fn restore(&self, ledger: &mut Ledger, requested: Moment, now: Moment) -> Moment {
-        let stopped = self.taken.unwrap_or(now);
-        let earliest = self.taken.unwrap_or(requested);
+        let (stopped, earliest) = match self.taken {
+            Taken::At(stopped) => (stopped, Some(stopped)),
+            Taken::InOtherBoot => (now, None),
+            Taken::Elsewhere => (now, Some(requested)),
+        };
         if let Some(learning) = self.learning {
             ledger.restore_learning(learning, stopped);
         }
         for record in &self.resources {
             let mut record = record.clone();
-            record.shorten_parent(Some(earliest), stopped);
+            record.shorten_parent(earliest, stopped);
             ledger
                 .restore(&record, stopped)
                 .expect("the names are valid");
