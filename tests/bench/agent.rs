@@ -58,6 +58,7 @@ async fn serve(socket: PathBuf) -> Result<(), Failure> {
     Ok(())
 }
 
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn compare(options: Options) -> Result<(), Failure> {
     let home = tempfile::tempdir()?;
     let Some(redis) = Redis::start(home.path())? else {

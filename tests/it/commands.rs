@@ -108,6 +108,7 @@ fn mode(metadata: &Metadata) -> u32 {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn token_inspect_names_the_failed_check() {
     let home = TempDir::new().expect("a temporary directory");
     let path = |name: &str| home.path().join(name).display().to_string();

@@ -167,6 +167,7 @@ const TEXTS: [&str; 8] = [
 ];
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn every_json_line_of_a_busy_run_has_typed_fields() {
     let home = TempDir::new().expect("a temporary directory");
     let path = |name: &str| home.path().join(name).display().to_string();
@@ -299,6 +300,7 @@ fn unauthenticated_request_names_the_failed_check() {
 
 /// Secrets in valid and invalid requests, and in files.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn no_secret_is_ever_logged() {
     const SECRET: &str = "the canary secret of more than thirty-two bytes";
 

@@ -126,6 +126,7 @@ fn relink(file: &Path, version: &str, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn leases_survive_every_document_change() {
     let _exclusive = exclusive_load().await;
     let fleet = Fleet::start().await;

@@ -229,6 +229,7 @@ fn texts_of_a_template_are_checked() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn algorithm_is_checked() {
     let kinds = "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_SHARE, SUPPRESSION \
                  or SHARED_BUCKET";

@@ -110,6 +110,7 @@ where
 {
     type Output = Result<Response<LimitBody<R>>, S::Error>;
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {

@@ -134,6 +134,7 @@ pub(super) fn of_settings(settings: &AuthSettings) -> Vec<Source> {
 ///
 /// # Errors
 /// Content is invalid.
+#[expect(clippy::too_many_lines, reason = "one check for each field")]
 pub(super) fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Verifier, AuthError> {
     let allowed: Vec<_> = settings
         .algorithms

@@ -283,6 +283,7 @@ async fn set_keys_are_used_by_kid_and_algorithm() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn start_error_names_the_flag() {
     let message = |home: &Home| home.load().unwrap_err().to_string();
     let check = |home: &Home, expected: &[&str]| {

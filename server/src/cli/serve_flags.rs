@@ -467,6 +467,7 @@ fn caller_rate(text: &str) -> Result<CallerRate, &'static str> {
 }
 
 impl ServeArguments {
+    #[expect(clippy::too_many_lines, reason = "one check for each field")]
     pub(super) fn settings(self) -> Result<Settings, Failure> {
         let Self {
             network,

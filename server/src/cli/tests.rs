@@ -722,6 +722,7 @@ fn certificate_and_key_require_each_other() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn etcd_flags_belong_together() {
     let home = TempDir::new().unwrap();
     let file = home.path().join("limits.yaml");

@@ -58,6 +58,7 @@ impl Decision {
 
 /// Conditions under which holders may together use more than the capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 pub(super) struct Anomalies {
     /// The holder claimed more than it can have. The excess was ignored.
     pub(super) excess_claim: bool,

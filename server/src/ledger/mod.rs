@@ -165,6 +165,7 @@ struct LiveResource {
 
 /// The events that were reported for a resource.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 struct ReportedEvents {
     unmatched: bool,
     excess_claim: bool,

@@ -307,6 +307,7 @@ impl Resource {
 
     /// `polls` tells whether the holder polls for hints, `capacity_before` the most that leases of
     /// a predecessor were together, if that is known.
+    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     pub(super) fn refresh(
         &mut self,
         holder: HolderKey,

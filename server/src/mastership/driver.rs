@@ -247,6 +247,7 @@ where
     }
 
     /// Runs until the end of the server; after a resignation as a standby.
+    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     pub(crate) async fn run(mut self, resign: oneshot::Receiver<Resignation>) {
         let mut resign = Some(resign);
         loop {

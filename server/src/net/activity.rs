@@ -54,6 +54,7 @@ pub(super) struct Activity {
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 struct State {
     /// Requests with a complete head whose handler has not returned.
     requests: usize,

@@ -126,6 +126,7 @@ impl<K: Socket> Listener<K> {
     ///
     /// # Cancel safety
     /// All connections are aborted when it is dropped.
+    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     pub(crate) async fn serve(
         self,
         router: Router,

@@ -57,6 +57,7 @@ pub(super) struct ClientLimit {
     pub(super) priority: i32,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 pub(super) struct Client {
     pub(super) clock: Clock,
     /// Counts restarts. Each incarnation has its own client id.

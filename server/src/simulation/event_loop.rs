@@ -358,6 +358,7 @@ impl Simulation {
         std::mem::take(&mut self.trace).into()
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     fn handle(&mut self, event: Event) -> Result<(), BrokenInvariant> {
         match event {
             Event::Deliver { from, to, message } => self.deliver(from, to, message),

@@ -279,6 +279,7 @@ impl Scenario {
 }
 
 impl File {
+    #[expect(clippy::too_many_lines, reason = "one check for each field")]
     fn check(self, document: Option<Document>) -> Result<Scenario, InvalidScenario> {
         check("seconds", self.seconds, 1.0..=MAX_SECONDS)?;
         // There is a sample at each whole second.

@@ -15,6 +15,7 @@ fn pointers(body: &str) -> Vec<String> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn invalid_numbers_and_identifiers_are_rejected_with_pointers() {
     let server = ControlPlane::start(DOCUMENT);
     let at = address(&server);

@@ -33,6 +33,7 @@ const FOLLOW_UPS: u8 = 10;
 const TOLERANCE: f64 = 1e-9;
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 pub(super) struct Resource {
     wants: Capacity,
     outstanding: Capacity,
@@ -306,6 +307,7 @@ impl Resource {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     pub(super) fn on_response(
         &mut self,
         response: &ResourceResponse,

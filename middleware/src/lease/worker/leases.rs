@@ -317,6 +317,7 @@ impl<T: Transport> Worker<T> {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     fn log_warning(&mut self, warning: &Warning, now: Moment) {
         let client = &self.parts.client;
         let failure = self.last_failure.as_ref();

@@ -33,6 +33,7 @@ const MUCH_SURPLUS: f64 = 1.1;
 const SAMPLES: u8 = 0;
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 pub(super) struct TrackedLimiter {
     /// Of its limiter.
     generation: u16,

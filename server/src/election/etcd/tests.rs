@@ -777,6 +777,7 @@ fn generation(templates: usize) -> TermsGeneration {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn terms_are_written_in_parts_and_found_by_the_next_master() {
     let due = |version, templates| DueTerms {
         version,

@@ -227,6 +227,7 @@ async fn permits_are_bounded() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn invalid_checks_are_rejected_with_a_pointer() {
     let agent = Agent::without_rules();
     let gauge = |hold: f64| json!({"resource_id": "a", "unit": "gauge", "hold_seconds": hold});

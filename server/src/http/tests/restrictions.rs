@@ -136,6 +136,7 @@ async fn cursor_hides_resources_of_other_tenants() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn tenant_leases_only_its_own_resources() {
     let tenants = Tenants::new().await;
     let ask = |client: &str, resources: Value| json!({"client_id": client, "resources": resources});
@@ -256,6 +257,7 @@ async fn tenant_releases_only_its_own_leases() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn tenant_sees_only_its_own_resources() {
     let tenants = Tenants::new().await;
     let seen = async |token: &str, query: &str| {

@@ -12,6 +12,7 @@ use super::{
 use crate::auth::testing::{EC_PUBLIC, ISSUER, Issuer, RSA_PUBLIC, SECRET, claims, now};
 
 /// Invalid `Authorization` headers. Each is valid but for the one defect in its name.
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn attacks() -> Vec<(&'static str, Vec<String>)> {
     let all = "capacity server templates:read templates:write status:read";
     let with = |other: Value| {

@@ -330,6 +330,7 @@ async fn parked_connections_are_evicted_and_end_at_shutdown() {
 /// Over real sockets and in real time, so that requests arrive, and handlers return, before, while
 /// and after their connection is parked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 async fn requests_that_race_with_parking_are_served_once() {
     for transport in TRANSPORTS {
         const PEERS: u64 = 8;

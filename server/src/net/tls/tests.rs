@@ -27,6 +27,7 @@ fn load_error(change: impl FnOnce(&Path, &mut TlsSettings)) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn load_error_is_one_line_with_flag_and_file() {
     let other = || Authority::new().issue();
     let cut = |text: String| text[..text.len() / 2].to_owned();

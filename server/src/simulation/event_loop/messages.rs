@@ -63,6 +63,7 @@ impl Simulation {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     pub(super) fn deliver_to_server(&mut self, index: usize, from: Process, message: Message) {
         let server = &mut self.servers[index];
         if server.is_up && server.paused_until.is_some() {
@@ -270,6 +271,7 @@ impl Simulation {
     }
 
     /// Lets a server handle what is due, and executes the effects.
+    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     pub(super) fn drive(&mut self, index: usize) {
         let server = &mut self.servers[index];
         if !server.is_running() {

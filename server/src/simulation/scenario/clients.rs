@@ -283,6 +283,7 @@ impl FileClients {
 }
 
 impl FileUse {
+    #[expect(clippy::too_many_lines, reason = "one check for each field")]
     fn check(
         &self,
         field: &str,

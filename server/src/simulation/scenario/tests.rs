@@ -34,6 +34,7 @@ fn given_document_replaces_that_of_the_scenario() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn errors_name_the_field_and_what_is_right() {
     for (old, new, message) in [
         (

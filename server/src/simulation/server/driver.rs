@@ -239,6 +239,7 @@ impl Server {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     fn apply<C>(
         &mut self,
         effects: Vec<Effect<C>>,
@@ -317,6 +318,7 @@ impl Server {
         self.without == Some(Rule::DeadlineFromSend) && deadline.is_some_and(|it| now < it)
     }
 
+    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     fn begin(&mut self, term: Term, now: Moment) {
         let term = match self.without {
             Some(Rule::LongestLease) => Term {

@@ -59,6 +59,7 @@ fn invalid_json_is_malformed() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn invalid_fields_of_a_client_request_are_located() {
     let check = check::<CapacityRequest>;
     for not_an_object in ["null", "[]", "1", "\"a\"", "true", "[\"c\",1,[]]"] {
@@ -187,6 +188,7 @@ fn invalid_fields_of_a_node_request_are_located() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn bands_must_agree_with_wants_and_priority() {
     let body = |members: &str| {
         format!(r#"{{"client_id":"c","resources":[{{"resource_id":"a",{members}}}]}}"#)

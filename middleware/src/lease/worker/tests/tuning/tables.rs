@@ -79,6 +79,7 @@ impl Table {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(super) fn all() -> Vec<Table> {
     use Columns::{Loads, Outages, Steps};
     let milliseconds = Duration::from_millis;
