@@ -8,17 +8,10 @@ use doorman_openapi::{
     ResourceResponse, SafeCapacity, Seconds, ServerAlgorithm, ServerResourceResponse,
 };
 
-use super::{
-    algorithm::ShareRule, entry::Entry, feedback::Feedback, resource::NODE_INTERVAL,
-    sum_tree::SumTree, terms::ResourceTerms,
-};
+use super::{feedback::Feedback, sum_tree::SumTree, terms::ResourceTerms};
 
 /// Relative tolerance for comparing sums.
 pub(super) const TOLERANCE: f64 = 1e-9;
-
-/// The longest interval, in seconds, at which a node's new master asks for leases that its parent
-/// does not know yet.
-const UNKNOWN_INTERVAL: f64 = 4.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Decision {
@@ -70,114 +63,12 @@ pub(super) struct Anomalies {
     pub(super) over_capacity: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct GrantInput {
-    pub(super) wants: f64,
-    pub(super) share: f64,
-    pub(super) held: f64,
-    pub(super) available: f64,
-}
-
-impl GrantInput {
-    /// Safety rule: a grant exceeds neither the share nor the larger of what the holder has and
-    /// what is available. A holder above its share shrinks to it, and others get that capacity only
-    /// once the holder has reported it as given up.
-    pub(super) fn grant(&self, rule: &ShareRule) -> f64 {
-        rule.round_down(self.share.min(self.held.max(self.available)).max(0.0))
-    }
-
-    pub(super) fn decide(&self, rule: &ShareRule) -> (f64, Reason) {
-        let capacity = self.grant(rule);
-        let reason = if reaches(capacity, self.wants) {
-            Reason::Granted
-        } else if reaches(capacity, self.share) {
-            Reason::Share
-        } else {
-            Reason::Pending
-        };
-        (capacity, reason)
-    }
-}
-
-/// Safety rule: in learning mode a holder keeps what it claims until its claim is confirmed. Claims
-/// above what was `granted`, at most, are scaled down.
-pub(super) fn keep_while_learning(held: f64, others: f64, granted: f64) -> f64 {
-    let claimed = held + others;
-    if claimed > granted {
-        held * (granted / claimed)
-    } else {
-        held
-    }
-}
-
 pub(super) fn reaches(amount: f64, goal: f64) -> bool {
     amount >= goal * (1.0 - TOLERANCE)
 }
 
 pub(super) fn is_over_capacity(terms: &ResourceTerms, booked: &SumTree) -> bool {
     terms.rule().divides() && booked.total() > terms.capacity() * (1.0 + TOLERANCE)
-}
-
-/// The current lease with its remaining length, for a stale, duplicate or early request. The holder
-/// may still have an older lease than the last one. At a node a claim, which may be booked for
-/// longer, is restated until `covered_until` only, when the parent's lease that covers it ends.
-pub(super) fn restate_lease(
-    entry: &Entry,
-    terms: &ResourceTerms,
-    covered_until: Moment,
-    now: Moment,
-) -> Decision {
-    let reason = entry
-        .last_decision
-        .map_or(Reason::Pending, |last| last.reason);
-    let refresh = terms.refresh_interval(reason == Reason::Pending);
-    let lease = entry
-        .booking
-        .lease(now)
-        .or_else(|| entry.booking.claim(now)?.until(covered_until, now));
-    let remaining = lease.map(|lease| lease.remaining(now));
-    Decision {
-        capacity: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),
-        lease_length: Seconds::saturating(remaining.unwrap_or(0.0)),
-        refresh_interval: remaining.map_or(refresh, |remaining| {
-            Seconds::saturating((remaining / 2.0).min(refresh.get()))
-        }),
-        reason,
-        booked_until: lease.map_or(Moment::ORIGIN, |lease| lease.end),
-        anomalies: Anomalies::default(),
-        lacks: None,
-    }
-}
-
-/// The lease of a node, for its new master: the most that it may have handed out. Before
-/// `known_from` that is not known, so the new master gets nothing, and asks again then. At
-/// `covered_until` the lease of this node's parent ends that covers it.
-pub(super) fn report_to_new_master(
-    entry: &Entry,
-    terms: &ResourceTerms,
-    known_from: Moment,
-    covered_until: Moment,
-    now: Moment,
-) -> Decision {
-    let hold = entry.booking.largest(now).filter(|_| known_from <= now);
-    let hold = hold.and_then(|hold| hold.until(covered_until, now));
-    let (amount, length) = hold.map_or((0.0, 0.0), |hold| (hold.amount, hold.remaining(now)));
-    // All clients of the node wait for it.
-    let soon = terms.refresh_interval(true).get().min(NODE_INTERVAL);
-    let interval = if length > 0.0 {
-        soon.min(length / 2.0)
-    } else {
-        known_from.seconds_since(now).clamp(soon, UNKNOWN_INTERVAL)
-    };
-    Decision {
-        capacity: Capacity::saturating(amount),
-        lease_length: Seconds::saturating(length),
-        refresh_interval: Seconds::saturating(interval),
-        reason: Reason::Pending,
-        booked_until: hold.map_or(now, |hold| hold.end),
-        anomalies: Anomalies::default(),
-        lacks: None,
-    }
 }
 
 /// The response for one resource, without the time of day.

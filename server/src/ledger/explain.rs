@@ -7,7 +7,8 @@ use doorman_openapi::{
 
 use super::{
     algorithm::{BandShares, PriorityLimit, ShareRule},
-    decision::{GrantInput, TOLERANCE, reaches},
+    decide::GrantInput,
+    decision::{TOLERANCE, reaches},
     entry::Entry,
     feedback::Feedback,
     holders::HolderId,

@@ -4,10 +4,11 @@
 //!
 //! 1. `requests` splits it into its resources, a bounded number per call.
 //! 2. `Ledger` finds the holder and the resource, and adopts a new document.
-//! 3. `resource` checks the `order` of the request and books what the holder claims.
-//! 4. `algorithm` computes the holder's share from all `demands`.
-//! 5. `decision` limits the grant to what the other holders leave, and builds the `Grant`.
-//! 6. `booking` records what the holder may be using, and until when.
+//! 3. `decide` checks the `order` of the request, books what the holder claims, computes its share,
+//!    limits the grant to what the other holders leave, and covers it. It names the steps.
+//! 4. `algorithm` computes the share from all `demands`.
+//! 5. `booking` records what the holder may be using, and until when.
+//! 6. `decision` has the `Grant` that answers.
 //!
 //! The booked amounts of a resource never add up to more than its capacity, unless an operator
 //! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this. A decision
@@ -20,6 +21,7 @@
 mod algorithm;
 mod booking;
 mod client_leases;
+mod decide;
 mod decision;
 mod demands;
 mod earlier_terms;

@@ -1,0 +1,242 @@
+//! What a holder claims to have: confirmed, recorded and booked.
+
+use doorman_openapi::Moment;
+
+use super::{Anomalies, Ask, Decider, Entry, Has, Hold, Learning, exceeds};
+use crate::ledger::entry::UsageBaseline;
+
+/// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
+const JUMP: f64 = 2.0;
+
+/// A claim that is booked, and what the others leave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Claimed {
+    /// What counts as the holder's.
+    pub(super) held: f64,
+    pub(super) booked_before: f64,
+    /// What is booked for the others.
+    pub(super) others: f64,
+    pub(super) available: f64,
+    /// The most that a predecessor may have granted, of which today's capacity counts.
+    pub(super) granted: f64,
+    /// What all holders may have, before this claim was booked.
+    pub(super) most_of_all: f64,
+    /// Whether it is the first one that could be confirmed in learning mode.
+    pub(super) is_first: bool,
+    /// Whether the holder may have leases of a predecessor beside what is booked for it.
+    pub(super) is_unknown: bool,
+    pub(super) asks_as_new_master: bool,
+    pub(super) anomalies: Anomalies,
+}
+
+impl Decider<'_> {
+    /// Safety rule: only a request that echoes this reign's epoch confirms a claim; others may be
+    /// late. Returns whether the claims are together more than a predecessor can have granted.
+    pub(super) fn confirm(&mut self, look_up: impl Fn() -> Option<f64>) -> bool {
+        let granted = self.granted();
+        if let (Some(learning), Has::Amount(has), true) = (
+            &mut self.learning,
+            self.ask.has,
+            self.ask.stamp.echoes_epoch,
+        ) {
+            // Without `outstanding`: operations may outlive their lease.
+            let pool = learning.confirm(self.entry.slot, has.get().min(granted));
+            pool > 0.0 && pool > self.granted_before(look_up)
+        } else {
+            false
+        }
+    }
+
+    /// Records the order, the demand and the usage of the request. Returns whether the demand has
+    /// jumped.
+    pub(super) fn record(&mut self) -> bool {
+        let is_confirmed = self.is_confirmed();
+        let (ask, now) = (self.ask, self.now);
+        let entry = &mut *self.entry;
+        if ask.stamp.order.is_of_later_master(entry.order) {
+            entry.predecessor_until = entry.booking.last_end();
+        }
+        // A master that does not know what the node holds may echo the epoch for other resources.
+        if ask.stamp.echoes_epoch && ask.has != Has::Unknown {
+            entry.predecessor_until = Moment::ORIGIN;
+        }
+        entry.order = ask.stamp.order.advance_from(entry.order);
+        entry.retained_until = if is_confirmed {
+            self.learning_until
+        } else {
+            Moment::ORIGIN
+        };
+        entry.outstanding = ask.outstanding;
+        entry.polls = self.polls;
+        entry.is_told = true;
+        let predecessor = self.predecessor.as_ref();
+        let baseline = if predecessor.is_some_and(|lost| now < lost.leases_end) {
+            UsageBaseline::FirstReport
+        } else {
+            UsageBaseline::Zero
+        };
+        let used = entry.report_used(ask.used, baseline, self.terms.rate());
+        if let Some(parent) = &mut self.parent {
+            parent.add_used(used);
+        }
+        let wanted_before = entry.wants();
+        entry.set_demand(ask.bands, self.demands);
+        // Before the charge, which the demand may explain.
+        let wants = self.demands.total().wants;
+        self.feedback.set_demand(wants, self.terms, now);
+        self.feedback.charge(used, self.terms, now);
+        entry.wants() > JUMP * wanted_before
+    }
+
+    /// Books the claim.
+    pub(super) fn claim(
+        &mut self,
+        was_unconfirmed: bool,
+        look_up: impl Fn() -> Option<f64>,
+    ) -> Claimed {
+        let (ask, now) = (self.ask, self.now);
+        let most_of_all = self.most_of_all();
+        let is_first = self.is_learning && was_unconfirmed;
+        let is_unknown = self.is_learning && self.confirmed().is_none();
+        let booked_before = self.entry.booking.amount(now);
+        let others = self.booked.total_except(self.entry.slot.index());
+        // Safety rule: the node's holders may have it, and its master may not know them. So the
+        // node gets no more than it claims, which is a part of that.
+        let restored = self.entry.restored(now).map_or(0.0, |it| it.amount);
+        let available = if restored > 0.0 {
+            0.0
+        } else {
+            self.available(others)
+        };
+        let limit = self.claim_limit(is_first, booked_before.max(available));
+        let has = ask.has.amount();
+        let anomalies = Anomalies {
+            excess_claim: exceeds(has, limit.amount)
+                && (!is_first || exceeds(has, self.granted_before(look_up))),
+            // The leases of a predecessor are unknown.
+            overused: !self.is_learning && exceeds(ask.outstanding.get(), booked_before),
+            ..Anomalies::default()
+        };
+        let outstanding = self.outstanding(booked_before);
+        let held = book_claim(self.entry, ask, outstanding, limit, is_first, now);
+        // Leases since the first request of this master of the node are its own, although it may
+        // not have received the response.
+        let is_of_predecessor = booked_before > 0.0 && now < self.entry.predecessor_until;
+        Claimed {
+            held,
+            booked_before,
+            others,
+            available,
+            granted: self.granted(),
+            most_of_all,
+            is_first,
+            is_unknown,
+            asks_as_new_master: ask.has == Has::Unknown
+                && (is_unknown || is_of_predecessor || restored > 0.0),
+            anomalies,
+        }
+    }
+
+    /// The state of learning mode, if the holder's claim is confirmed.
+    pub(super) fn confirmed(&self) -> Option<&Learning> {
+        let learning = self.learning.as_deref();
+        learning.filter(|learning| learning.is_confirmed(self.entry.slot))
+    }
+
+    fn available(&self, others: f64) -> f64 {
+        match self.confirmed() {
+            Some(learning) => {
+                let parent = self.parent.as_ref();
+                let gained = parent.map_or(0.0, |parent| parent.gained(self.now));
+                learning.available_beside_others(self.entry.slot, self.terms.capacity(), gained)
+            }
+            None => self.terms.available_beside(others),
+        }
+    }
+
+    /// Safety rule: a claim counts up to what is booked for the holder, or else what the others
+    /// leave: `known`. In learning mode neither is known at first, so it counts up to the capacity.
+    fn claim_limit(&self, is_first: bool, known: f64) -> Hold {
+        if is_first && self.ask.has != Has::Unknown {
+            return Hold {
+                amount: self.granted(),
+                end: self.learning_until,
+            };
+        }
+        let limit = Hold::lease(known, self.terms.lease_length(), self.now);
+        let parent = self.parent.as_ref();
+        Hold {
+            end: parent.map_or(limit.end, |it| it.end(limit.end, self.now)),
+            ..limit
+        }
+    }
+
+    /// Safety rule: what a predecessor leased beyond `has` is not in the pool, so nobody gets it
+    /// before learning mode ends, and it has ended by then. Leased again, it would last longer. A
+    /// lease on a claim that was not confirmed does not count: a late copy may have made it.
+    fn outstanding(&self, booked_before: f64) -> f64 {
+        let asked = self.ask.outstanding.get();
+        match (self.is_learning, self.entry.is_unconfirmed) {
+            (true, true) => 0.0,
+            (true, false) => asked.min(booked_before),
+            (false, _) => asked,
+        }
+    }
+
+    /// The most that a predecessor may have granted, of which today's capacity counts.
+    fn granted(&self) -> f64 {
+        let parent = self.parent.as_ref();
+        parent.map_or(self.terms.capacity(), |it| it.granted_before(self.now))
+    }
+
+    /// The same by its own terms.
+    fn granted_before(&mut self, look_up: impl Fn() -> Option<f64>) -> f64 {
+        let granted = self.granted();
+        let is_root = self.parent.is_none();
+        let lost = self.predecessor.as_mut().filter(|_| is_root);
+        lost.map_or(granted, |it| it.capacity(look_up))
+    }
+}
+
+/// Books what a holder claims, up to a limit. Returns what it has.
+///
+/// The lease of a claim is unknown, so the claim lasts as long as any lease that is booked.
+///
+/// Safety rule: operations under a lease of a predecessor may last as long as that lease, although
+/// the holder has a shorter one by now. So the first claim lasts until the limit ends, even where a
+/// lease was granted on a claim that was not confirmed.
+fn book_claim(
+    entry: &mut Entry,
+    ask: &Ask<'_>,
+    outstanding: f64,
+    limit: Hold,
+    is_first: bool,
+    now: Moment,
+) -> f64 {
+    match ask.has {
+        Has::Amount(has) => {
+            let claim = has.get().max(outstanding).min(limit.amount);
+            let most = claim.max(ask.may_have.min(limit.amount));
+            // Safety rule: the new master of a node may claim less than its predecessor has handed
+            // out, until it echoes the epoch. Until then nothing is lowered.
+            let least = if now < entry.predecessor_until {
+                entry.booking.amount(now)
+            } else {
+                entry.restored(now).map_or(0.0, |it| it.amount)
+            };
+            let booked = most.max(least);
+            let known_end = entry.booking.last_end();
+            let end = if known_end <= now {
+                limit.end
+            } else if is_first {
+                known_end.max(limit.end)
+            } else {
+                known_end
+            };
+            entry.booking.set_claim(booked, end);
+            entry.booking.claim(now).map_or(0.0, |_| claim)
+        }
+        // Safety rule: a node that does not know what it has asserts nothing.
+        Has::Unknown => entry.booking.amount(now),
+    }
+}

@@ -1,0 +1,44 @@
+//! What a decision tells the plan of hints.
+
+use doorman_openapi::Reason;
+
+use super::{Decider, Decision};
+use crate::ledger::{
+    decision::TOLERANCE,
+    hint_state::{HintState, is_worth_a_hint},
+};
+
+/// Holders need not report at once that they gave up less than this part of the limit, unless they
+/// were told to.
+const NOTABLE: f64 = 0.05;
+
+impl Decider<'_> {
+    /// `amount` is booked for the holder, which `lacks` a part of its share. The smallest part is
+    /// worth a hint if its demand `has_jumped`.
+    pub(super) fn hint(
+        &mut self,
+        decision: &Decision,
+        amount: f64,
+        mut lacks: f64,
+        has_jumped: bool,
+    ) {
+        let share = decision.capacity.get() + lacks;
+        let limit = self.terms.capacity();
+        if !has_jumped && !is_worth_a_hint(self.ask.kind, lacks, share, limit) {
+            lacks = 0.0;
+        }
+        if (self.polls || self.is_learning) && self.hints.is_none() {
+            let by_priority = self.demands.is_by_priority();
+            *self.hints = Some(Box::new(HintState::new(by_priority)));
+        }
+        if let Some(hints) = self.hints {
+            hints.report(self.entry, amount, lacks);
+            let outstanding = self.entry.outstanding.get();
+            let returns = amount - decision.capacity.get().max(outstanding);
+            let is_told = decision.reason != Reason::Granted;
+            if returns > amount * TOLERANCE && (is_told || returns > self.terms.limit() * NOTABLE) {
+                hints.expect_return(self.entry, amount, returns);
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The decision on one request of a holder, in steps: a stale request gets its lease again; the
+//! claim is confirmed, recorded and booked; the share is computed, covered by a lease of the parent
+//! node and booked; the holder is told when to refresh, and others are hinted.
+
+mod claim;
+mod cover;
+mod hints;
+mod interval;
+mod share;
+mod stale;
+
+use doorman_openapi::{Capacity, Moment, Seconds};
+
+use self::{claim::Claimed, cover::Covered};
+pub(super) use self::{interval::NODE_INTERVAL, share::GrantInput};
+use super::{
+    booking::Hold,
+    decision::{Anomalies, Decision, TOLERANCE, is_over_capacity},
+    demands::DemandTree,
+    entry::{Entry, LastDecision},
+    feedback::{LostPredecessor, SharedFeedback},
+    hint_state::HintState,
+    keys::HolderKey,
+    learning::Learning,
+    parent::ParentLease,
+    resource::{Ask, Has, Resource, schedule_expiry},
+    sum_tree::SumTree,
+    terms::ResourceTerms,
+    units::AmountUnit,
+};
+
+/// A request, the holder's entry, and the state of the resource.
+struct Decider<'a> {
+    ask: &'a Ask<'a>,
+    /// Whether the holder polls for hints.
+    polls: bool,
+    now: Moment,
+    entry: &'a mut Entry,
+    terms: &'a ResourceTerms,
+    learning_until: Moment,
+    is_learning: bool,
+    learning: Option<&'a mut Learning>,
+    predecessor: Option<&'a mut LostPredecessor>,
+    booked: &'a mut SumTree,
+    demands: &'a mut DemandTree,
+    feedback: &'a mut SharedFeedback,
+    hints: &'a mut Option<Box<HintState>>,
+    parent: Option<&'a mut ParentLease>,
+    /// Safety rule: nothing is restated, or stated to the new master of a node, beyond the lease of
+    /// the parent that covers it.
+    covered_until: Moment,
+}
+
+impl Resource {
+    /// `polls` tells whether the holder polls for hints, `capacity_before` the most that leases of
+    /// a predecessor were together, if that is known.
+    pub(super) fn refresh(
+        &mut self,
+        holder: HolderKey,
+        polls: bool,
+        ask: &Ask<'_>,
+        capacity_before: impl Fn(AmountUnit) -> Option<f64>,
+        now: Moment,
+    ) -> Decision {
+        self.end_learning(now);
+        self.follow_parent(now);
+        let unit = self.unit;
+        let look_up = || unit.and_then(&capacity_before);
+        let is_learning = self.is_learning(now);
+        let (entry, is_new) = match self.entries.get_mut(holder) {
+            Some(entry) => (entry, false),
+            None => (self.entries.add(holder, ask.kind, ask.stamp.order), true),
+        };
+        let mut decider = Decider {
+            ask,
+            polls,
+            now,
+            entry,
+            terms: &self.terms,
+            learning_until: self.learning_until,
+            is_learning,
+            learning: self.learning.as_deref_mut(),
+            predecessor: self.predecessor.as_mut(),
+            booked: &mut self.booked,
+            demands: &mut self.demands,
+            feedback: &mut self.feedback,
+            hints: &mut self.hints,
+            parent: self.parent.as_deref_mut(),
+            covered_until: Moment::NEVER,
+        };
+        decider.covered_until = decider.covered_until();
+        if !is_new && let Some(decision) = decider.restate_stale() {
+            return decision;
+        }
+        let decision = decider.decide(look_up);
+        schedule_expiry(decider.entry, &mut self.expiries, now);
+        decision
+    }
+}
+
+impl Decider<'_> {
+    fn decide(&mut self, look_up: impl Fn() -> Option<f64>) -> Decision {
+        // A holder that waited for the parent is registered already.
+        let is_first = self.entry.last_decision.is_none();
+        let was_confirmed = self.is_confirmed();
+        let claims_exceed = self.confirm(&look_up);
+        let has_jumped = self.record();
+        let mut claimed = self.claim(!was_confirmed, look_up);
+        claimed.anomalies.claims_exceed = claims_exceed;
+        let mut lacks = 0.0;
+        let is_restated = claimed.asks_as_new_master || self.is_early(claimed.is_first);
+        let mut decision = if claimed.asks_as_new_master {
+            self.state_to_new_master(claimed.is_unknown)
+        } else if is_restated {
+            self.restate()
+        } else {
+            let shared = self.share(&claimed);
+            lacks = shared.lacks;
+            let covered = self.cover(&claimed, &shared);
+            self.lease(&claimed, covered, is_first)
+        };
+        if self.is_learning {
+            decision.withhold_zero();
+        }
+        self.entry.set_due(decision.refresh_interval, self.now);
+        let amount = self.entry.booking.amount(self.now);
+        self.set_booked(amount);
+        claimed.anomalies.over_capacity =
+            !self.is_learning && !is_restated && self.is_over_capacity();
+        decision.anomalies = claimed.anomalies;
+        decision.lacks = Some(lacks);
+        self.hint(&decision, amount, lacks, has_jumped);
+        decision
+    }
+
+    /// Books a covered share.
+    fn lease(&mut self, claimed: &Claimed, covered: Covered, is_first: bool) -> Decision {
+        let Covered {
+            lease,
+            length,
+            reason,
+        } = covered;
+        self.entry.booking.set_lease(lease);
+        // What a predecessor had booked and handed over is confirmed.
+        self.entry.is_unconfirmed = claimed.is_unknown
+            && (self.entry.is_unconfirmed || exceeds(lease.amount, claimed.booked_before));
+        self.entry.last_decision = Some(LastDecision::new(self.now, reason, self.now));
+        Decision {
+            capacity: Capacity::saturating(lease.amount),
+            lease_length: Seconds::saturating(length),
+            refresh_interval: self.interval(claimed, &covered, is_first),
+            reason,
+            booked_until: lease.end,
+            anomalies: Anomalies::default(),
+            lacks: None,
+        }
+    }
+
+    fn set_booked(&mut self, amount: f64) {
+        let slot = self.entry.slot;
+        self.booked.set(slot.index(), amount);
+        if let Some(learning) = &mut self.learning
+            && learning.is_confirmed(slot)
+        {
+            learning.set_booked(slot, amount);
+        }
+    }
+
+    fn is_over_capacity(&self) -> bool {
+        let parent = self.parent.as_ref();
+        is_over_capacity(self.terms, self.booked)
+            && parent.is_none_or(|it| it.is_exceeded(self.booked.total(), self.now))
+    }
+
+    /// Whether the first claim of the holder was confirmed in learning mode.
+    fn is_confirmed(&self) -> bool {
+        let learning = self.learning.as_ref();
+        learning.is_some_and(|learning| learning.is_confirmed(self.entry.slot))
+    }
+
+    /// What holders may have together from this node, in total.
+    fn most_of_all(&self) -> f64 {
+        self.parent.as_ref().map_or(0.0, |parent| {
+            parent.most_of_all(
+                self.booked.total(),
+                self.is_learning,
+                self.learning.as_deref(),
+            )
+        })
+    }
+}
+
+fn exceeds(amount: f64, limit: f64) -> bool {
+    amount > limit * (1.0 + TOLERANCE)
+}
