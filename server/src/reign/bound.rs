@@ -212,8 +212,9 @@ impl DurableBound {
         let written = *self.written.borrow();
         let is_due = needed > Moment::ORIGIN
             && (written.until < needed.after(MIN_AHEAD) || written.longest < longest);
+        // It replaces the durable one, which may be later although its bookings are shorter.
         is_due.then(|| DueBound {
-            until: needed.after(AHEAD),
+            until: needed.after(AHEAD).max(written.until),
             longest,
         })
     }
@@ -332,7 +333,12 @@ mod tests {
             async move { bound.cover(lease(), NOW).await }
         });
         bound.urgent().await;
-        assert_eq!(bound.due().unwrap().longest, LONGEST);
+        // The write replaces the bound, whose end stays.
+        let due = DueBound {
+            until: NOW.after_seconds(300.0),
+            longest: LONGEST,
+        };
+        assert_eq!(bound.due(), Some(due));
         bound.record_written(WrittenBound {
             until: Moment::ORIGIN,
             longest: LONGEST,

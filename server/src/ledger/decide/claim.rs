@@ -108,7 +108,7 @@ impl Decider<'_> {
         } else {
             self.available(others)
         };
-        let limit = self.claim_limit(is_first, booked_before.max(available));
+        let limit = self.claim_limit(is_first, booked_before, available);
         let has = ask.has.amount();
         let anomalies = Anomalies {
             excess_claim: exceeds(has, limit.amount)
@@ -155,14 +155,16 @@ impl Decider<'_> {
     }
 
     /// Safety rule: a claim counts up to what is booked for the holder, or else what the others
-    /// leave: `known`. In learning mode neither is known at first, so it counts up to the capacity.
-    fn claim_limit(&self, is_first: bool, known: f64) -> Hold {
+    /// leave. In learning mode neither is known at first, so it counts up to the capacity, and to
+    /// what is booked if the capacity was lowered since: raised again, it would be leased twice.
+    fn claim_limit(&self, is_first: bool, booked_before: f64, available: f64) -> Hold {
         if is_first && self.ask.has != Has::Unknown {
             return Hold {
-                amount: self.granted(),
+                amount: self.granted().max(booked_before),
                 end: self.learning_until,
             };
         }
+        let known = booked_before.max(available);
         let limit = Hold::lease(known, self.terms.lease_length(), self.now);
         let parent = self.parent.as_ref();
         Hold {

@@ -526,6 +526,18 @@ fn outstanding_leases_that_were_handed_over_stay_booked_after_learning() {
 }
 
 #[test]
+fn claim_above_a_lowered_capacity_stays_booked_when_it_is_raised() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), successor(5));
+    let grant = world.send(&request("a", Some(9), 80.0, Some(80.0)));
+    assert_eq!(grant.capacity.get(), 80.0);
+    world.ledger.reconfigure(document("FAIR_SHARE", 40.0));
+    confirm(&mut world, "a", 10, 80.0, Some(80.0));
+    world.ledger.reconfigure(document("FAIR_SHARE", 100.0));
+    world.wait(6.0);
+    assert_eq!(world.refresh("b", 100.0, None).capacity.get(), 20.0);
+}
+
+#[test]
 fn surplus_is_kept_until_another_holder_lacks_capacity() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     confirm(&mut world, "b", 2, 0.0, None);
