@@ -143,7 +143,9 @@ fn collect<'a>(
         Node::Leaf(demands) => {
             let rest = demands.iter().skip_while(|demand| is_before(demand.last()));
             let within = rest.take_while(|demand| is_within(demand.last()));
-            parts.extend(within.map(Part::Demand));
+            for demand in within {
+                parts.push(Part::Demand(demand));
+            }
         }
         Node::Inner(branches) => {
             let mut starts_inside = starts_inside;
