@@ -1,4 +1,4 @@
-//! What a holder claims to have: confirmed, recorded and booked.
+//! The claim of a holder: confirmed, recorded and booked.
 
 use doorman_openapi::Moment;
 
@@ -11,15 +11,15 @@ const JUMP: f64 = 2.0;
 /// A claim that is booked, and what the others leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Claimed {
-    /// What counts as the holder's.
+    /// The amount that counts as the holder's.
     pub(super) held: f64,
     pub(super) booked_before: f64,
-    /// What is booked for the others.
+    /// The amount booked for the others.
     pub(super) others: f64,
     pub(super) available: f64,
     /// The most that a predecessor may have granted, of which today's capacity counts.
     pub(super) granted: f64,
-    /// What all holders may have, before this claim was booked.
+    /// The most that all holders may have, before this claim was booked.
     pub(super) most_of_all: f64,
     /// Whether it is the first one that could be confirmed in learning mode.
     pub(super) is_first: bool,

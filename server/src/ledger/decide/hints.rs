@@ -1,4 +1,4 @@
-//! What a decision tells the plan of hints.
+//! The effect of a decision on the plan of hints.
 
 use doorman_openapi::Reason;
 

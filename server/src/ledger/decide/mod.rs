@@ -141,7 +141,7 @@ impl Decider<'_> {
             reason,
         } = covered;
         self.entry.booking.set_lease(lease);
-        // What a predecessor had booked and handed over is confirmed.
+        // A booking that a predecessor handed over is confirmed.
         self.entry.is_unconfirmed = claimed.is_unknown
             && (self.entry.is_unconfirmed || exceeds(lease.amount, claimed.booked_before));
         self.entry.last_decision = Some(LastDecision::new(self.now, reason, self.now));
@@ -178,7 +178,7 @@ impl Decider<'_> {
         learning.is_some_and(|learning| learning.is_confirmed(self.entry.slot))
     }
 
-    /// What holders may have together from this node, in total.
+    /// The most that all holders of this node may have together.
     fn most_of_all(&self) -> f64 {
         self.parent.as_ref().map_or(0.0, |parent| {
             parent.most_of_all(

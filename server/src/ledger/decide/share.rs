@@ -5,7 +5,7 @@ use doorman_openapi::{HolderKind, Reason};
 use super::{Claimed, Decider, Has};
 use crate::ledger::{algorithm::ShareRule, decision::reaches};
 
-/// What a holder would get if this server's capacity were its own.
+/// The amount that a holder would get if this server's capacity were its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shared {
     pub(super) capacity: f64,
