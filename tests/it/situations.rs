@@ -1,7 +1,8 @@
 //! Situations of less than 15 seconds in which no request may be rejected while capacity is free.
 //!
 //! Those left out depend on milliseconds, which an unoptimized build on a busy machine does not
-//! keep. The worker's tests of shifts cover them with the real ledger and a paused clock.
+//! keep. The worker's tests of shifts cover them with the real ledger and a paused clock, and the
+//! tests of hints cover the changed limit.
 
 use doorman_tests::situations::{Programs, SITUATIONS};
 
@@ -41,5 +42,4 @@ situations! {
     bursts_beside_large_loads_are_admitted: "small-bursts",
     idle_key_admits_a_bucket_at_once: "idle-key",
     first_seconds_of_the_readme_stay_within_the_limit: "readme",
-    changed_limit_is_seen_within_200_ms: "changed-limit",
 }
