@@ -14,7 +14,7 @@ use doorman_openapi::{
     Moment, NodeId, ResourceId,
 };
 use doorman_server::ledger::{
-    Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy,
+    HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy,
 };
 use fastrand::Rng;
 use tower_doorman::lease::{Demand, Effect, Event as HolderEvent, Failure, Holder, HolderSettings};
@@ -296,7 +296,7 @@ impl Herd {
         };
         process.arrived |= master.epoch > 1;
         self.refreshes.push(self.time);
-        let grants = master.ledger.refresh_client(request, self.time);
+        let grants = master.ledger.refresh(&request.clone().into(), self.time);
         let response = CapacityResponse {
             node: node(),
             epoch: Epoch::new(master.epoch).expect("the epoch is small"),
@@ -313,7 +313,7 @@ impl Herd {
         if let Some(master) = self.master.as_mut()
             && master.endpoint == process.endpoint
         {
-            let holder = PollHolder::Client(&process.id);
+            let holder = &HolderId::Client(process.id.clone());
             let ticket = master.ledger.open_poll(holder, process.after, self.time);
             master.polls.insert(ticket, client);
             let end = self.time.after_seconds(WAIT);

@@ -138,7 +138,7 @@ mod tests {
                 r#"{{"client_id":"c","seq":1,"resources":[{{"resource_id":"{resource}","wants":400}}]}}"#
             );
             let request: CapacityRequest = serde_json::from_str(&request).unwrap();
-            ledger.refresh_client(&request, NOW);
+            ledger.refresh(&request.clone().into(), NOW);
         }
         write(directory.path(), &ledger, epoch(7), HERE, NOW).unwrap();
         directory

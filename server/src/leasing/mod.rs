@@ -16,13 +16,13 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{Epoch, Moment};
+use doorman_openapi::{Epoch, Moment, ResourceId};
 use tokio::sync::{Notify, watch};
 
 use self::polls::Polls;
 pub(crate) use self::polls::{OpenPoll, PollEnd};
 use crate::{
-    ledger::{Grant, Ledger, ReleaseProgress, RenewalCheck},
+    ledger::{Grant, LeaseCall, Ledger, ReleaseCall, ReleaseProgress, RenewalCheck},
     reign::{BoundWrites, DurableBound, DurableTerms, Reign},
     util::clock,
 };
@@ -239,17 +239,12 @@ impl SharedLedger {
         Ok(result)
     }
 
-    /// Waits until the parent node has answered for all resources of a request, at most a second.
-    /// `register` registers the demand for a bounded number of them, from an index on, and returns
-    /// whether the parent must be asked, and where to continue.
+    /// Waits until the parent node has answered for all resources of a call, at most a second.
     ///
     /// # Errors
     /// [`NotGranted::NoParent`] if holders may have leases of a previous master: they keep them as
     /// long as they get no answer.
-    pub(crate) async fn ask_parent(
-        &self,
-        mut register: impl FnMut(&mut Ledger, usize, Moment) -> (bool, Option<usize>),
-    ) -> Result<(), NotGranted> {
+    pub(crate) async fn ask_parent(&self, call: &LeaseCall) -> Result<(), NotGranted> {
         let Some(parent) = &self.parent else {
             return Ok(());
         };
@@ -259,7 +254,7 @@ impl SharedLedger {
             let mut answers = parent.answers.subscribe();
             let (mut is_awaited, mut from) = (false, Some(0));
             while let Some(next) = from {
-                let registered = self.with(|ledger, now| register(ledger, next, now))?;
+                let registered = self.with(|ledger, now| ledger.register_part(call, next, now))?;
                 is_awaited |= registered.0;
                 from = registered.1;
             }
@@ -278,19 +273,15 @@ impl SharedLedger {
         }
     }
 
-    /// Decides on `count` leases, and returns them shortened to what the bound covers. `decide`
-    /// decides a bounded number of them, from an index on.
+    /// Decides on the leases of a call, and returns them shortened to what the bound covers.
     ///
     /// # Cancel safety
     /// Decided leases stay booked until they expire, as if the response had been lost.
-    pub(crate) async fn grant(
-        &self,
-        count: usize,
-        mut decide: impl FnMut(&mut Ledger, usize, Moment) -> Vec<Grant>,
-    ) -> Result<Granted, NotGranted> {
+    pub(crate) async fn grant(&self, call: &LeaseCall) -> Result<Granted, NotGranted> {
+        let count = call.len();
         let (mut wait_for, mut new_terms) = (None, None);
         let (mut grants, epoch, handled) = self.with_reign(|ledger, reign, now| {
-            let grants = decide(ledger, 0, now);
+            let grants = ledger.refresh_part(call, 0, now);
             wait_for = reign.bound_to_wait_for(count, &grants);
             new_terms = reign.bound_without_terms();
             (grants, reign.epoch, now)
@@ -301,7 +292,7 @@ impl SharedLedger {
                 // The parts of a response come from one reign.
                 (reign.epoch == epoch).then(|| {
                     new_terms = reign.bound_without_terms().or(new_terms.take());
-                    let part = decide(ledger, grants.len(), now);
+                    let part = ledger.refresh_part(call, grants.len(), now);
                     reign.bound.require(&part);
                     part
                 })
@@ -321,18 +312,19 @@ impl SharedLedger {
     }
 
     /// Releases leases. Returns the numbers of visited resources and released leases.
-    /// `release_part` releases a bounded number, from an index on.
+    /// Resources that are not `allowed` stay.
     ///
     /// # Cancel safety
     /// Leases that were not released yet expire.
     pub(crate) async fn release(
         &self,
-        mut release_part: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
+        call: &ReleaseCall,
+        allowed: &(dyn Fn(&ResourceId) -> bool + Sync),
     ) -> Result<ReleaseProgress, LedgerUnavailable> {
         let mut total = ReleaseProgress::default();
         let mut from = 0;
         loop {
-            let part = self.with(|ledger, now| release_part(ledger, from, now))?;
+            let part = self.with(|ledger, now| ledger.release_part(call, allowed, from, now))?;
             total.scanned = total.scanned.saturating_add(part.scanned);
             total.released = total.released.saturating_add(part.released);
             match part.next {
@@ -343,15 +335,11 @@ impl SharedLedger {
         }
     }
 
-    /// Whether a request only renews. `check_part` checks a bounded number of
-    /// resources, from an index on.
-    pub(crate) async fn renews(
-        &self,
-        check_part: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
-    ) -> Result<bool, LedgerUnavailable> {
+    /// Whether a call only renews.
+    pub(crate) async fn renews(&self, call: &LeaseCall) -> Result<bool, LedgerUnavailable> {
         let mut from = 0;
         loop {
-            match self.with(|ledger, now| check_part(ledger, from, now))? {
+            match self.with(|ledger, now| ledger.check_renewal(call, from, now))? {
                 RenewalCheck::AllHeld => return Ok(true),
                 RenewalCheck::SomeNew => return Ok(false),
                 RenewalCheck::HeldSoFar(next) => from = next,

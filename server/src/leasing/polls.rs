@@ -9,7 +9,7 @@ use doorman_openapi::Epoch;
 use tokio::sync::oneshot;
 
 use super::{LedgerUnavailable, SharedLedger};
-use crate::ledger::{HintBatch, PollHolder, PollTicket};
+use crate::ledger::{HintBatch, HolderId, PollTicket};
 
 /// Why a poll ends before its wait is over.
 #[derive(Debug, PartialEq)]
@@ -226,7 +226,7 @@ impl SharedLedger {
     /// `owns_connection` says whether its connection can be closed with it.
     pub(crate) fn open_poll(
         self: &Arc<Self>,
-        holder: PollHolder<'_>,
+        holder: &HolderId,
         after: u64,
         owns_connection: bool,
     ) -> Result<OpenPoll, LedgerUnavailable> {

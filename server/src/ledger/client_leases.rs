@@ -2,9 +2,7 @@
 
 use doorman_openapi::{ClientId, Moment, NodeId, ResourceView};
 
-use super::{
-    Ledger, explain::HolderStatus, holders::HolderId, keys::ResourceKey, listing::PageQuery,
-};
+use super::{Ledger, call::HolderId, explain::HolderStatus, keys::ResourceKey, listing::PageQuery};
 
 /// A position in the leases of a client, and of the node of the same name after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

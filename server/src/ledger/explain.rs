@@ -7,11 +7,11 @@ use doorman_openapi::{
 
 use super::{
     algorithm::{BandShares, PriorityLimit, ShareRule},
+    call::HolderId,
     decide::GrantInput,
     decision::{TOLERANCE, reaches},
     entry::Entry,
     feedback::Feedback,
-    holders::HolderId,
     resource::Resource,
     terms::ResourceTerms,
 };

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use doorman_openapi::{ClientId, Hint, HolderKind, MAX_HINTS, Moment, NodeId};
+use doorman_openapi::{Hint, HolderKind, MAX_HINTS, Moment};
 
 use super::{
     Ledger,
+    call::HolderId,
     decision::Decision,
     hint_plan::Occasion,
-    holders::HolderId,
     keys::{HolderKey, ResourceKey},
     poll::{OverdueHint, Poll, PollTicket},
     poll_queue::move_in,
@@ -36,24 +36,6 @@ const CHANGE_BATCH: f64 = 50.0;
 
 /// Parts of rounds per turn, each of a few hundred holders.
 const MAX_CHANGE_STEPS: usize = 16;
-
-/// The sender of a poll.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PollHolder<'a> {
-    /// A client.
-    Client(&'a ClientId),
-    /// A node.
-    Node(&'a NodeId),
-}
-
-impl PollHolder<'_> {
-    fn id(self) -> HolderId {
-        match self {
-            Self::Client(id) => HolderId::Client(id.clone()),
-            Self::Node(id) => HolderId::Node(id.clone()),
-        }
-    }
-}
 
 /// The response to a poll.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,12 +111,11 @@ impl Hinting {
 impl Ledger {
     /// Opens a poll, which replaces the holder's earlier one and confirms its hints up to `after`.
     /// [`Self::take_hints`] answers it, at once if hints wait. A holder without leases may poll.
-    pub fn open_poll(&mut self, holder: PollHolder<'_>, after: u64, now: Moment) -> PollTicket {
-        let key = self.holders.find_or_add(&holder.id());
+    pub fn open_poll(&mut self, holder: &HolderId, after: u64, now: Moment) -> PollTicket {
+        let key = self.holders.find_or_add(holder);
         let ticket = self.polls.next_ticket(key);
         if !self.holders.polls(key) {
-            self.holders
-                .set_poll(key, Some(Poll::new(holder.id().kind())));
+            self.holders.set_poll(key, Some(Poll::new(holder.kind())));
             self.start_polling(key, now);
         }
         if let Some(poll) = self.holders.poll_mut(key) {

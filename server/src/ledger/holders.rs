@@ -2,37 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use doorman_openapi::{ClientId, HolderKind, NodeId, ServerUrl};
+use doorman_openapi::ServerUrl;
 
 use super::{
+    call::HolderId,
     keys::{HolderKey, ResourceKey},
     linear_hash_map::LinearHashMap,
     paged_slab::PagedSlab,
     poll::Poll,
 };
-
-/// A client or a node. The two may have the same name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum HolderId {
-    Client(ClientId),
-    Node(NodeId),
-}
-
-impl HolderId {
-    pub(super) fn kind(&self) -> HolderKind {
-        match self {
-            Self::Client(_) => HolderKind::Client,
-            Self::Node(_) => HolderKind::Node,
-        }
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        match self {
-            Self::Client(id) => id.as_str(),
-            Self::Node(id) => id.as_str(),
-        }
-    }
-}
 
 /// Callers that share a quota of leases. The ledger only compares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -204,6 +182,8 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
+    use doorman_openapi::{ClientId, NodeId};
+
     use super::*;
 
     fn client(name: &str) -> HolderId {

@@ -7,10 +7,10 @@ use doorman_openapi::{ClientId, GlobSet, Moment, NodeId, ResourceId, ResourceVie
 use super::{
     Ledger, LiveResource,
     algorithm::BandShares,
+    call::HolderId,
     entry::Entry,
     explain::{CurrentTerms, HolderStatus},
     feedback::Feedback,
-    holders::HolderId,
     keys::ResourceKey,
 };
 

@@ -20,6 +20,7 @@
 
 mod algorithm;
 mod booking;
+mod call;
 mod client_leases;
 mod decide;
 mod decision;
@@ -66,13 +67,14 @@ mod units;
 mod tests;
 
 pub use self::{
+    call::{HolderId, LeaseCall, ReleaseCall},
     client_leases::{ClientCursor, ClientListing},
     decision::Grant,
     earlier_terms::{EarlierTemplate, EarlierTerms},
     explain::HolderStatus,
     feedback::Feedback,
     granting_terms::{GrantingTerms, KnownTerms, Units},
-    hints::{HintBatch, PollHolder},
+    hints::HintBatch,
     holders::TenantId,
     listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
     merged_terms::merge_generations,
@@ -101,7 +103,7 @@ use self::{
     feedback::LostPredecessor,
     hint_plan::Occasion,
     hints::Hinting,
-    holders::{HolderId, Holders},
+    holders::Holders,
     keys::{HolderKey, ResourceKey},
     learning_count::LearningCount,
     linear_hash_map::LinearHashMap,
@@ -370,7 +372,13 @@ impl Ledger {
     }
 
     /// Decides what a holder gets of one resource.
-    fn refresh(&mut self, holder: HolderKey, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> Grant {
+    fn refresh_one(
+        &mut self,
+        holder: HolderKey,
+        id: &ResourceId,
+        ask: &Ask<'_>,
+        now: Moment,
+    ) -> Grant {
         let key = self.find_or_add(id, now);
         self.adopt_document(key, now);
         self.expire_leases(key, now);
@@ -429,7 +437,7 @@ impl Ledger {
     }
 
     /// Returns whether the holder had a lease.
-    fn release(
+    fn release_one(
         &mut self,
         holder: HolderKey,
         key: ResourceKey,

@@ -9,21 +9,16 @@ use std::{
 };
 
 use doorman_config::Template;
-use doorman_openapi::{
-    CapacityRequest, Moment, ResourceId, ServerCapacityRequest, ServerResourceRequest,
-    ServerResourceResponse,
-};
+use doorman_openapi::{Moment, ResourceId, ServerResourceRequest, ServerResourceResponse};
 
 use super::{
     Ledger,
     booking::Hold,
+    call::LeaseCall,
     granting_terms::TermsOfParent,
     hint_plan::Occasion,
-    holders::{HolderId, TenantId},
     keys::{HolderKey, ResourceKey},
-    order::RequestOrder,
     parent::{EarlierLeases, ParentAnswer, ParentLease},
-    requests::{ask_of_client, ask_of_node, bands_of_client},
     resource::{Ask, Resource},
     snapshot::ParentRecord,
     terms::ResourceTerms,
@@ -91,63 +86,40 @@ impl Ledger {
         }
     }
 
-    /// Registers the demand of a client for resources of which the parent must be asked first, from
+    /// Registers the demand of a holder for resources of which the parent must be asked first, from
     /// position `from` on. Returns whether there are any, and where to continue.
-    pub fn register_client_part(
+    pub fn register_part(
         &mut self,
-        request: &CapacityRequest,
-        tenant: Option<TenantId>,
+        call: &LeaseCall,
         from: usize,
         now: Moment,
     ) -> (bool, Option<usize>) {
         if self.parents.is_none() {
             return (false, None);
         }
-        let order = RequestOrder::of_client(request.seq);
-        let stamp = self.stamp(order, request.heard_epoch);
-        let id = HolderId::Client(request.client_id.clone());
-        let holder = self.holders.begin_request(&id, tenant);
+        let (kind, stamp) = (call.holder.kind(), self.stamp(call.sent));
+        let holder = self.holders.begin_request(&call.holder, call.tenant);
         let max = self.max_leased_part(now);
-        let part = request.resources.iter().skip(from).take(max);
+        let part = call.resources.iter().skip(from).take(max);
         let mut awaits = false;
         for asked in part {
-            let bands = bands_of_client(asked);
-            let ask = ask_of_client(stamp, asked, &bands);
-            awaits |= self.register(holder, &asked.resource_id, &ask, now);
+            let ask = asked.ask(kind, stamp);
+            awaits |= self.register_one(holder, &asked.resource_id, &ask, now);
         }
         self.holders.end_request();
-        (awaits, next_part(from, max, request.resources.len()))
-    }
-
-    /// The same for a node below this one.
-    pub fn register_node_part(
-        &mut self,
-        request: &ServerCapacityRequest,
-        tenant: Option<TenantId>,
-        from: usize,
-        now: Moment,
-    ) -> (bool, Option<usize>) {
-        if self.parents.is_none() {
-            return (false, None);
-        }
-        let order = RequestOrder::of_node(request.epoch, request.seq);
-        let stamp = self.stamp(order, request.heard_epoch);
-        let id = HolderId::Node(request.node_id.clone());
-        let holder = self.holders.begin_request(&id, tenant);
-        let max = self.max_leased_part(now);
-        let part = request.resources.iter().skip(from).take(max);
-        let mut awaits = false;
-        for asked in part {
-            let ask = ask_of_node(stamp, asked);
-            awaits |= self.register(holder, &asked.resource_id, &ask, now);
-        }
-        self.holders.end_request();
-        (awaits, next_part(from, max, request.resources.len()))
+        let next = Some(from.saturating_add(max)).filter(|next| *next < call.len());
+        (awaits, next)
     }
 
     /// Whether the parent must be asked before the holder gets an answer. Then its demand is
     /// registered without a decision.
-    fn register(&mut self, holder: HolderKey, id: &ResourceId, ask: &Ask<'_>, now: Moment) -> bool {
+    fn register_one(
+        &mut self,
+        holder: HolderKey,
+        id: &ResourceId,
+        ask: &Ask<'_>,
+        now: Moment,
+    ) -> bool {
         let key = self.find_or_add(id, now);
         let Some(live) = self.live.get_mut(key.index()) else {
             return false;
@@ -433,8 +405,4 @@ impl Resource {
         let parent = self.parent.as_ref();
         parent.is_some_and(|it| it.awaits(is_learning))
     }
-}
-
-fn next_part(from: usize, max: usize, len: usize) -> Option<usize> {
-    Some(from.saturating_add(max)).filter(|next| *next < len)
 }

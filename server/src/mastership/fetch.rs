@@ -233,7 +233,7 @@ mod tests {
                 r#"{{"client_id":"c{client}","seq":1,"resources":[{{"resource_id":"db","wants":4}}]}}"#
             );
             let request: CapacityRequest = serde_json::from_str(&request).unwrap();
-            last.refresh_client(&request, clock::now());
+            last.refresh(&request.clone().into(), clock::now());
         }
         let mut text = Vec::new();
         durability::write_text(&last, handover().epoch, clock::now(), &mut text).unwrap();

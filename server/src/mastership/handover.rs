@@ -244,7 +244,7 @@ mod tests {
                 r#"{{"client_id":"c{client}","seq":1,"resources":[{{"resource_id":"db","wants":4}}]}}"#
             );
             let request: CapacityRequest = serde_json::from_str(&request).unwrap();
-            ledger.refresh_client(&request, clock::now());
+            ledger.refresh(&request.clone().into(), clock::now());
         }
         let bound = Arc::new(DurableBound::new(Moment::NEVER, 0));
         let epoch = Epoch::new(EPOCH).unwrap();

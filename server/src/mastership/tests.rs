@@ -16,7 +16,7 @@ use crate::{
     durability::{DataDir, DataDirLock, FoundOnDisk},
     election::View,
     leasing::{NotGranted, SharedLedger},
-    ledger::{Grant, Ledger, UnmatchedPolicy},
+    ledger::{Grant, UnmatchedPolicy},
     reign::BoundWrites,
     util::{clock, testing::Log},
 };
@@ -92,7 +92,7 @@ fn book(server: &Running, resource: &str, now: Moment) -> Vec<Grant> {
     let request: CapacityRequest = serde_json::from_str(&request).unwrap();
     let booked = server
         .ledger
-        .with(|ledger, _| ledger.refresh_client(&request, now));
+        .with(|ledger, _| ledger.refresh(&request.clone().into(), now));
     booked.unwrap()
 }
 
@@ -231,8 +231,7 @@ async fn grant(server: &Running, resource: &str) -> Result<f64, NotGranted> {
     let request =
         format!(r#"{{"client_id":"c","resources":[{{"resource_id":"{resource}","wants":5}}]}}"#);
     let request: CapacityRequest = serde_json::from_str(&request).unwrap();
-    let decide = |ledger: &mut Ledger, _, now| ledger.refresh_client(&request, now);
-    let granted = server.ledger.grant(1, decide).await?;
+    let granted = server.ledger.grant(&request.into()).await?;
     Ok(granted.grants[0].lease_length.get())
 }
 

@@ -274,7 +274,7 @@ mod tests {
         let mut ledger = Ledger::new(Arc::new(Document::built_in()), settings, NOW);
         let request = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":5}]}"#;
         let request: CapacityRequest = serde_json::from_str(request).unwrap();
-        ledger.refresh_client(&request, NOW)
+        ledger.refresh(&request.clone().into(), NOW)
     }
 
     #[tokio::test(start_paused = true)]

@@ -356,7 +356,10 @@ mod tests {
             r#"{{"client_id":"c","resources":[{{"resource_id":"{resource}","wants":5}}]}}"#
         );
         let request: CapacityRequest = serde_json::from_str(&request).unwrap();
-        let granted = reign.ledger(NOW).unwrap().refresh_client(&request, NOW);
+        let granted = reign
+            .ledger(NOW)
+            .unwrap()
+            .refresh(&request.clone().into(), NOW);
         reign.bound().require(&granted);
         granted
     }

@@ -3,10 +3,11 @@
 use crate::{
     election::{CallId, DiskCall, Handover},
     etcd::{EtcdAnswer, EtcdCall},
+    ledger::HolderId,
 };
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId,
-    ReleaseRequest, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    CapacityRequest, CapacityResponse, Epoch, HintsResponse, Moment, ReleaseRequest, Seq,
+    ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
@@ -59,13 +60,6 @@ pub(super) struct NodeCall {
     pub(super) sent: Moment,
 }
 
-/// The sender of a poll.
-#[derive(Debug, Clone)]
-pub(super) enum Poller {
-    Client(ClientId),
-    Node(NodeId),
-}
-
 /// One incarnation of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate {
@@ -86,7 +80,7 @@ pub(super) enum Message {
     Release(ReleaseRequest),
     Poll {
         call: PollCall,
-        poller: Poller,
+        poller: HolderId,
         after: u64,
     },
     Hints {

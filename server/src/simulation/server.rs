@@ -10,8 +10,8 @@ use std::{collections::HashMap, sync::Arc};
 use crate::{
     election::{Election, View},
     ledger::{
-        Grant, KnownTerms, Ledger, PageQuery, PollHolder, PollTicket, Predecessor, Settings,
-        UnmatchedPolicy,
+        Grant, HolderId, KnownTerms, LeaseCall, Ledger, PageQuery, PollTicket, Predecessor,
+        Settings, UnmatchedPolicy,
     },
     reign::{DurableBound, NeededBound, Reign},
 };
@@ -37,7 +37,7 @@ use super::{
     ablation::{EtcdCalls, Rule, ablate_grant, grant_claim, lease_uncovered_claim},
     clock::Clock,
     limits::{Limit, resource_index},
-    network::{ClientCall, Message, NodeCall, PollCall, Poller, Process},
+    network::{ClientCall, Message, NodeCall, PollCall, Process},
     tree::Membership,
 };
 
@@ -110,6 +110,15 @@ impl Call {
 pub(super) enum LeaseRequest {
     Client(CapacityRequest),
     Node(ServerCapacityRequest),
+}
+
+impl LeaseRequest {
+    pub(super) fn call(&self) -> LeaseCall {
+        match self {
+            Self::Client(request) => request.clone().into(),
+            Self::Node(request) => request.clone().into(),
+        }
+    }
 }
 
 /// A response that waits for the bound.
@@ -460,7 +469,7 @@ impl Server {
         }
         let now = self.clock.local(time);
         if let Some((ledger, _)) = self.serving(now) {
-            ledger.release_client(&request, now);
+            ledger.release(&request.clone().into(), now);
         }
     }
 
@@ -471,7 +480,7 @@ impl Server {
         }
         let now = self.clock.local(time);
         if let Some((ledger, _)) = self.serving(now) {
-            ledger.release_node_part(&request, &|_| true, 0, now);
+            ledger.release_part(&request.clone().into(), &|_| true, 0, now);
         }
     }
 
@@ -479,17 +488,13 @@ impl Server {
         &mut self,
         from: Process,
         call: PollCall,
-        poller: &Poller,
+        poller: &HolderId,
         after: u64,
         time: Moment,
     ) -> Option<PollTicket> {
         let now = self.clock.local(time);
         let (ledger, polls) = self.serving(now)?;
-        let holder = match poller {
-            Poller::Client(client) => PollHolder::Client(client),
-            Poller::Node(node) => PollHolder::Node(node),
-        };
-        let ticket = ledger.open_poll(holder, after, now);
+        let ticket = ledger.open_poll(poller, after, now);
         polls.insert(ticket, (from, call, after));
         Some(ticket)
     }
@@ -605,15 +610,9 @@ impl Server {
             return Some(Err(self.unavailable()));
         };
         ledger.sweep(now, 64);
-        let (mut grants, holder) = match request {
-            LeaseRequest::Client(request) => (
-                ledger.refresh_client(request, now),
-                request.client_id.as_str(),
-            ),
-            LeaseRequest::Node(request) => {
-                (ledger.refresh_node(request, now), request.node_id.as_str())
-            }
-        };
+        let lease_call = request.call();
+        let mut grants = ledger.refresh(&lease_call, now);
+        let holder = lease_call.holder().as_str();
         if let Some(rule) = without {
             for grant in &mut grants {
                 let limit = &limits[resource_index(&grant.resource_id)];

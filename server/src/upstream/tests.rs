@@ -8,7 +8,7 @@ use doorman_openapi::{
 };
 
 use super::*;
-use crate::ledger::{PollHolder, Predecessor, Settings, UnmatchedPolicy};
+use crate::ledger::{HolderId, Predecessor, Settings, UnmatchedPolicy};
 
 const SETTINGS: Settings = Settings {
     max_leases: 1000,
@@ -111,7 +111,10 @@ impl Link {
 
     /// The response of the parent to a request.
     fn response(&mut self, request: &ServerCapacityRequest) -> ServerCapacityResponse {
-        let grants = self.root.refresh_node(request, self.now).into_iter();
+        let grants = self
+            .root
+            .refresh(&request.clone().into(), self.now)
+            .into_iter();
         ServerCapacityResponse {
             node: NodeId::new("root").unwrap(),
             epoch: epoch(EPOCH),
@@ -136,14 +139,19 @@ impl Link {
     /// A client registers its demand. Returns whether the parent must be asked first.
     fn register(&mut self, wants: f64, resources: &[&str]) -> bool {
         let request = of_client(wants, resources);
-        let registered = self.node.register_client_part(&request, None, 0, self.now);
+        let registered = self
+            .node
+            .register_part(&request.clone().into(), 0, self.now);
         registered.0
     }
 
     /// The client's lease now: its capacity and length.
     fn refresh(&mut self, wants: f64, resource: &str) -> (f64, f64) {
         let request = of_client(wants, &[resource]);
-        let grant = self.node.refresh_client(&request, self.now).remove(0);
+        let grant = self
+            .node
+            .refresh(&request.clone().into(), self.now)
+            .remove(0);
         (grant.capacity.get(), grant.lease_length.get())
     }
 
@@ -292,7 +300,7 @@ fn resource_without_clients_is_released() {
         heard_epoch: None,
         resource_ids: None,
     };
-    link.node.release_client(&release, link.now);
+    link.node.release(&release.clone().into(), link.now);
     link.effects.clear();
     assert!(link.handle(Event::Wake).is_none());
     let [
@@ -309,7 +317,9 @@ fn resource_without_clients_is_released() {
         (request.node_id.as_str(), request.epoch),
         ("eu", Some(epoch(3)))
     );
-    let released = link.root.release_node_part(request, &|_| true, 0, link.now);
+    let released = link
+        .root
+        .release_part(&request.clone().into(), &|_| true, 0, link.now);
     assert_eq!(released.released, 1);
     assert_eq!(held(&link).unwrap_or_default(), 0.0);
     assert!(link.next_request(60.0).is_none(), "nothing is wanted");
@@ -319,7 +329,7 @@ fn resource_without_clients_is_released() {
 fn hint_is_passed_down_from_the_master_only() {
     let mut link = leased_link();
     let client = ClientId::new("a").unwrap();
-    let poll = PollHolder::Client(&client);
+    let poll = &HolderId::Client(client.clone());
     link.node.open_poll(poll, 0, link.now);
     link.refresh(30.0, "db");
     link.now = link.now.after_seconds(1.0);

@@ -13,7 +13,7 @@ use doorman_openapi::{
     Capacity, CapacityRequest, ClientId, Epoch, HeldLease, Moment, ResourceId, ResourceRequest,
 };
 use doorman_server::ledger::{
-    Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy,
+    HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy,
 };
 
 #[global_allocator]
@@ -81,7 +81,7 @@ fn ledger_bytes(clients: usize, polls: bool) -> Result<(Samples, Samples), Box<d
     for bytes in &mut bytes {
         for client in 0..clients {
             let request = request(client, clients)?;
-            drop(ledger.refresh_client(&request, now));
+            drop(ledger.refresh(&request.into(), now));
             // The holders act on hints in the next round.
             for (ticket, hints) in ledger.take_hints(now) {
                 if let Some(client) = open.remove(&ticket) {
@@ -104,7 +104,7 @@ fn open_poll(
     now: Moment,
 ) -> Result<PollTicket, Box<dyn Error>> {
     let client = client_id(client)?;
-    Ok(ledger.open_poll(PollHolder::Client(&client), after, now))
+    Ok(ledger.open_poll(&HolderId::Client(client.clone()), after, now))
 }
 
 fn client_id(client: usize) -> Result<ClientId, Box<dyn Error>> {

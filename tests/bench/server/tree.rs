@@ -25,7 +25,7 @@ use doorman_openapi::{
 };
 use doorman_server::{
     ledger::{
-        Grant, HintBatch, Ledger, PollHolder, PollTicket, Predecessor, Settings, UnmatchedPolicy,
+        Grant, HintBatch, HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy,
     },
     upstream::{Effect, Event, Upstream, UpstreamSettings},
 };
@@ -177,7 +177,7 @@ impl Root {
         Ok(response)
     }
 
-    fn poll(&mut self, holder: PollHolder<'_>, poller: Poller, after: u64, now: Moment) {
+    fn poll(&mut self, holder: &HolderId, poller: Poller, after: u64, now: Moment) {
         let ticket = self.ledger.open_poll(holder, after, now);
         self.polls.insert(ticket, poller);
     }
@@ -199,7 +199,7 @@ impl Root {
                 Poller::Client { fleet, client } => {
                     let fleet = fleets.get_mut(fleet).ok_or("an unknown fleet")?;
                     let client = fleet.hint(client)?;
-                    self.poll(PollHolder::Client(&client), poller, after, now);
+                    self.poll(&HolderId::Client(client.clone()), poller, after, now);
                 }
                 Poller::Node { fleet } => {
                     let fleet = fleets.get_mut(fleet).ok_or("an unknown fleet")?;
@@ -210,7 +210,7 @@ impl Root {
                         continue;
                     };
                     let name = node.name.clone();
-                    self.poll(PollHolder::Node(&name), poller, after, now);
+                    self.poll(&HolderId::Node(name.clone()), poller, after, now);
                     node.handle(Event::Hinted { endpoint: 0, hints }, self, now)?;
                 }
             }
@@ -266,7 +266,7 @@ impl Node {
                     let name = root.name.clone();
                     let response =
                         root.serve(&request, |ledger, request: &ServerCapacityRequest| {
-                            let grants = ledger.refresh_node(request, now);
+                            let grants = ledger.refresh(&request.clone().into(), now);
                             ServerCapacityResponse {
                                 node: name,
                                 epoch: Epoch::ZERO,
@@ -288,7 +288,12 @@ impl Node {
         if !self.is_polling {
             self.is_polling = true;
             let name = self.name.clone();
-            root.poll(PollHolder::Node(&name), Poller::Node { fleet }, 0, now);
+            root.poll(
+                &HolderId::Node(name.clone()),
+                Poller::Node { fleet },
+                0,
+                now,
+            );
         }
         self.ledger.sweep(now, 1000);
         // More than once: an answer can be followed by the next request.
@@ -390,11 +395,11 @@ impl Fleet {
                             fleet: self.index,
                             client: index,
                         };
-                        root.poll(PollHolder::Client(&id), poller, 0, now);
+                        root.poll(&HolderId::Client(id.clone()), poller, 0, now);
                     }
                     let name = root.name.clone();
                     let response = root.serve(&client.request, |ledger, request| {
-                        let grants = ledger.refresh_client(request, now);
+                        let grants = ledger.refresh(&request.clone().into(), now);
                         CapacityResponse {
                             node: name,
                             epoch: Epoch::ZERO,
@@ -406,17 +411,17 @@ impl Fleet {
                 }
                 Some(node) => {
                     if is_first {
-                        let ticket = node.ledger.open_poll(PollHolder::Client(&id), 0, now);
+                        let ticket = node.ledger.open_poll(&HolderId::Client(id.clone()), 0, now);
                         node.polls.insert(ticket, index);
                     }
                     if node
                         .ledger
-                        .register_client_part(&client.request, None, 0, now)
+                        .register_part(&client.request.clone().into(), 0, now)
                         .0
                     {
                         node.step(self.index, root, now)?;
                     }
-                    let grants = node.ledger.refresh_client(&client.request, now);
+                    let grants = node.ledger.refresh(&client.request.clone().into(), now);
                     let grant: &Grant = grants.first().ok_or("no response")?;
                     (grant.capacity, grant.refresh_interval)
                 }
@@ -437,7 +442,7 @@ impl Fleet {
             };
             let client = self.clients.get_mut(index).ok_or("an unknown client")?;
             client.due = START;
-            let id = PollHolder::Client(&client.request.client_id);
+            let id = &HolderId::Client(client.request.client_id.clone());
             let ticket = node.ledger.open_poll(id, batch.after, now);
             node.polls.insert(ticket, index);
         }

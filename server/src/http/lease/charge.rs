@@ -6,7 +6,7 @@ use doorman_openapi::{Moment, ResourceId};
 use crate::{
     http::{error::ApiError, state::AppState},
     leasing::SharedLedger,
-    ledger::{Ledger, ReleaseProgress, RenewalCheck},
+    ledger::{LeaseCall, ReleaseCall},
     quota::{InFlightGuard, LeaseCost, LeaseKind, QuotaKey, Quotas, RateLimited},
     util::clock,
 };
@@ -32,10 +32,9 @@ impl QuotaCharge {
         Self { key, cost }
     }
 
-    /// Charges for leases on this many resources. If the quota for new leases is spent or the
-    /// server is overloaded, the request passes if it only renews; `renews` checks the next few
-    /// resources from a position on. One new resource makes the whole request new: otherwise a
-    /// holder of one lease could pass ten thousand others off as renewals.
+    /// Charges for the leases of a call. If the quota for new leases is spent or the
+    /// server is overloaded, the call passes if it only renews. One new resource makes the whole call
+    /// new: otherwise a holder of one lease could pass ten thousand others off as renewals.
     ///
     /// # Errors
     /// 429, or 503 if the ledger is poisoned.
@@ -46,10 +45,10 @@ impl QuotaCharge {
         self,
         quotas: &'a Quotas,
         ledger: &SharedLedger,
-        resources: usize,
-        renews: impl Fn(&Ledger, usize, Moment) -> RenewalCheck,
+        call: &LeaseCall,
     ) -> Result<InFlightGuard<'a>, ApiError> {
         let now = self.now();
+        let resources = call.len();
         let charge = self.with_resources(resources);
         let limited = match charge.begin(quotas, resources, LeaseKind::New, now) {
             Ok(decisions) => return Ok(decisions),
@@ -59,7 +58,7 @@ impl QuotaCharge {
         let decisions = quotas
             .begin_decisions(resources, LeaseKind::Renewal)
             .map_err(|limited| charge.rejected(quotas, LeaseKind::New, limited, now))?;
-        if ledger.renews(renews).await? {
+        if ledger.renews(call).await? {
             quotas
                 .charge_decisions(charge.key, charge.cost, LeaseKind::Renewal, now)
                 .map_err(|limited| charge.rejected(quotas, LeaseKind::Renewal, limited, now))?;
@@ -70,8 +69,7 @@ impl QuotaCharge {
     }
 
     /// Releases leases, returns how many, and charges for them: named resources before, all of a
-    /// holder's leases afterwards, when their number is known. `part` releases the next few from a
-    /// position on.
+    /// holder's leases afterwards, when their number is known. Resources that are not `allowed` stay.
     ///
     /// # Errors
     /// 429 if even the reserve for renewals is spent, or 503 if the ledger is poisoned.
@@ -82,16 +80,17 @@ impl QuotaCharge {
         self,
         quotas: &Quotas,
         ledger: &SharedLedger,
-        named: Option<&[ResourceId]>,
-        part: impl FnMut(&mut Ledger, usize, Moment) -> ReleaseProgress,
+        call: &ReleaseCall,
+        allowed: &(dyn Fn(&ResourceId) -> bool + Sync),
     ) -> Result<usize, ApiError> {
         let now = self.now();
+        let named = call.resource_ids();
         let resources = named.map_or(0, <[_]>::len);
         let charge = self.with_resources(resources);
         let _decisions = charge
             .begin(quotas, resources, LeaseKind::Renewal, now)
             .map_err(|limited| charge.rejected(quotas, LeaseKind::Renewal, limited, now))?;
-        let done = ledger.release(part).await?;
+        let done = ledger.release(call, allowed).await?;
         if named.is_none() {
             quotas.charge_released(self.key, done.scanned, self.now());
         }

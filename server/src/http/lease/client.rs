@@ -3,32 +3,15 @@
 //! One call carries all resources of a client. It is a POST, though idempotent, since it needs a
 //! body and must not be cached. A release is no DELETE, since it carries a list and a `seq`.
 
-use std::sync::Arc;
-
-use axum::extract::State;
-use doorman_openapi::{
-    CapacityRequest, CapacityResponse, HolderKind, ReleaseRequest, ReleaseResponse, ResourceId,
-    paths,
-};
+use doorman_openapi::{CapacityRequest, CapacityResponse, ReleaseRequest, ReleaseResponse, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    charge::QuotaCharge,
-    request::{LeaseBody, authorize},
-    response,
-};
-use crate::{
-    auth::Caller,
-    http::{
-        error::ApiError,
-        openapi::responses::LeaseErrors,
-        response::{Json, JsonText},
-        state::{AppState, ServerInfo},
-    },
-    leasing::SharedLedger,
-    ledger::Ledger,
-    quota::Quotas,
-    util::clock,
+use super::{calls::LeaseCalls, request::LeaseBody};
+use crate::http::{
+    error::ApiError,
+    openapi::responses::LeaseErrors,
+    response::{Json, JsonText},
+    state::AppState,
 };
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -96,36 +79,10 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     )
 )]
 async fn lease_capacity(
-    State(ledger): State<Arc<SharedLedger>>,
-    State(quotas): State<Arc<Quotas>>,
-    State(server): State<Arc<ServerInfo>>,
-    caller: Caller,
-    charge: QuotaCharge,
-    LeaseBody(request): LeaseBody<CapacityRequest>,
+    calls: LeaseCalls,
+    LeaseBody(call): LeaseBody<CapacityRequest>,
 ) -> Result<JsonText, ApiError> {
-    authorize(&request, caller.restrictions())?;
-    let renews = |ledger: &Ledger, from, now| ledger.check_client_renewal(&request, from, now);
-    let _decisions = charge
-        .leases(&quotas, &ledger, request.resources.len(), renews)
-        .await?;
-    ledger
-        .ask_parent(|ledger, from, now| {
-            ledger.register_client_part(&request, caller.tenant(), from, now)
-        })
-        .await?;
-    let granted = ledger
-        .grant(request.resources.len(), |ledger, from, now| {
-            ledger.refresh_client_part(&request, caller.tenant(), from, now)
-        })
-        .await?;
-    let unix_now = clock::unix_seconds();
-    Ok(JsonText(response::write(
-        &server.node,
-        &granted,
-        HolderKind::Client,
-        server.level(),
-        unix_now,
-    )))
+    calls.lease(call).await
 }
 
 /// Release leases of a client
@@ -155,23 +112,8 @@ async fn lease_capacity(
     )
 )]
 async fn release_capacity(
-    State(ledger): State<Arc<SharedLedger>>,
-    State(quotas): State<Arc<Quotas>>,
-    caller: Caller,
-    charge: QuotaCharge,
-    LeaseBody(request): LeaseBody<ReleaseRequest>,
+    calls: LeaseCalls,
+    LeaseBody(call): LeaseBody<ReleaseRequest>,
 ) -> Result<Json<ReleaseResponse>, ApiError> {
-    authorize(&request, caller.restrictions())?;
-    let allowed = |id: &ResourceId| caller.restrictions().allows_resource(id.as_str());
-    let released = charge
-        .release(
-            &quotas,
-            &ledger,
-            request.resource_ids.as_deref(),
-            |ledger, from, now| ledger.release_client_part(&request, &allowed, from, now),
-        )
-        .await?;
-    Ok(Json(ReleaseResponse {
-        released: Some(released),
-    }))
+    calls.release(call).await
 }

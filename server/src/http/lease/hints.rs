@@ -27,7 +27,7 @@ use crate::{
         state::{AppState, ServerInfo},
     },
     leasing::{LedgerUnavailable, OpenPoll, PollEnd, SharedLedger},
-    ledger::{MAX_AFTER, PollHolder},
+    ledger::{HolderId, MAX_AFTER},
 };
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -88,10 +88,10 @@ async fn poll_hints(
         after,
         wait,
     } = PollQuery::parse(&uri)?;
-    holder.authorize(&caller)?;
+    authorize_holder(&holder, &caller)?;
     // Requests of others share an HTTP/2 connection.
     let owns_connection = version < Version::HTTP_2;
-    let poll = match ledger.open_poll(holder.as_ref(), after, owns_connection) {
+    let poll = match ledger.open_poll(&holder, after, owns_connection) {
         // The holder finds the master elsewhere.
         Err(LedgerUnavailable::NotMaster) => None,
         poll => Some(poll?),
@@ -145,15 +145,9 @@ async fn poll_hints(
 
 #[derive(Debug, PartialEq)]
 struct PollQuery {
-    holder: Holder,
+    holder: HolderId,
     after: u64,
     wait: Duration,
-}
-
-#[derive(Debug, PartialEq)]
-enum Holder {
-    Client(ClientId),
-    Node(NodeId),
 }
 
 impl PollQuery {
@@ -162,10 +156,10 @@ impl PollQuery {
             query::parse(uri, ["client_id", "node_id", "after", "wait"])?;
         let holder = match (client, node) {
             (Some(client), None) => ClientId::new(client)
-                .map(Holder::Client)
+                .map(HolderId::Client)
                 .map_err(|error| invalid("client_id", &error))?,
             (None, Some(node)) => NodeId::new(node)
-                .map(Holder::Node)
+                .map(HolderId::Node)
                 .map_err(|error| invalid("node_id", &error))?,
             (None, None) | (Some(_), Some(_)) => {
                 return Err(ApiError::malformed(
@@ -200,23 +194,14 @@ fn invalid(name: &str, rule: &impl std::fmt::Display) -> ApiError {
     ApiError::malformed(format!("query parameter `{name}`: {rule}"))
 }
 
-impl Holder {
-    fn as_ref(&self) -> PollHolder<'_> {
-        match self {
-            Self::Client(id) => PollHolder::Client(id),
-            Self::Node(id) => PollHolder::Node(id),
-        }
+/// As for the lease request of this holder.
+fn authorize_holder(holder: &HolderId, caller: &Caller) -> Result<(), ApiError> {
+    let scope = match holder {
+        HolderId::Client(_) => Scope::Capacity,
+        HolderId::Node(_) => Scope::Server,
+    };
+    if !caller.may(&[scope]) {
+        return Err(ApiError::missing_scope(&[scope]));
     }
-
-    /// As for the lease request of this holder.
-    fn authorize(&self, caller: &Caller) -> Result<(), ApiError> {
-        let (scope, name) = match self {
-            Self::Client(id) => (Scope::Capacity, id.as_str()),
-            Self::Node(id) => (Scope::Server, id.as_str()),
-        };
-        if !caller.may(&[scope]) {
-            return Err(ApiError::missing_scope(&[scope]));
-        }
-        authorize::client(name, caller.restrictions())
-    }
+    authorize::client(holder.as_str(), caller.restrictions())
 }

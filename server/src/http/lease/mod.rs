@@ -1,5 +1,6 @@
 //! Lease calls: `POST /v1/capacity` for clients, `POST /v1/server-capacity` for nodes.
 
+mod calls;
 pub(super) mod charge;
 mod client;
 mod hints;

@@ -4,32 +4,17 @@
 //! ordered by the master's epoch, and the response has the algorithm, by which the node divides
 //! further.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use doorman_openapi::{
-    FieldError, HolderKind, ReleaseResponse, ResourceId, ServerCapacityRequest,
-    ServerCapacityResponse, ServerReleaseRequest, paths,
+    ReleaseResponse, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, paths,
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    charge::QuotaCharge,
-    request::{LeaseBody, authorize},
-    response,
-};
-use crate::{
-    auth::Caller,
-    http::{
-        error::ApiError,
-        openapi::responses::LeaseErrors,
-        response::{Json, JsonText},
-        state::{AppState, ServerInfo},
-    },
-    leasing::SharedLedger,
-    ledger::Ledger,
-    quota::Quotas,
-    util::clock,
+use super::{calls::LeaseCalls, request::LeaseBody};
+use crate::http::{
+    error::ApiError,
+    openapi::responses::LeaseErrors,
+    response::{Json, JsonText},
+    state::AppState,
 };
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -107,44 +92,10 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     )
 )]
 async fn lease_server_capacity(
-    State(ledger): State<Arc<SharedLedger>>,
-    State(quotas): State<Arc<Quotas>>,
-    State(server): State<Arc<ServerInfo>>,
-    caller: Caller,
-    charge: QuotaCharge,
-    LeaseBody(request): LeaseBody<ServerCapacityRequest>,
+    calls: LeaseCalls,
+    LeaseBody(call): LeaseBody<ServerCapacityRequest>,
 ) -> Result<JsonText, ApiError> {
-    authorize(&request, caller.restrictions())?;
-    if request.node_id == server.node {
-        return Err(ApiError::invalid(vec![FieldError {
-            pointer: "/node_id".to_owned(),
-            detail: "is the name of the parent: each node of a tree must have a name of its own \
-                     (--node)"
-                .to_owned(),
-        }]));
-    }
-    let renews = |ledger: &Ledger, from, now| ledger.check_node_renewal(&request, from, now);
-    let _decisions = charge
-        .leases(&quotas, &ledger, request.resources.len(), renews)
-        .await?;
-    ledger
-        .ask_parent(|ledger, from, now| {
-            ledger.register_node_part(&request, caller.tenant(), from, now)
-        })
-        .await?;
-    let granted = ledger
-        .grant(request.resources.len(), |ledger, from, now| {
-            ledger.refresh_node_part(&request, caller.tenant(), from, now)
-        })
-        .await?;
-    let unix_now = clock::unix_seconds();
-    Ok(JsonText(response::write(
-        &server.node,
-        &granted,
-        HolderKind::Node,
-        server.level(),
-        unix_now,
-    )))
+    calls.lease(call).await
 }
 
 /// Release leases of a node
@@ -174,23 +125,8 @@ async fn lease_server_capacity(
     )
 )]
 async fn release_server_capacity(
-    State(ledger): State<Arc<SharedLedger>>,
-    State(quotas): State<Arc<Quotas>>,
-    caller: Caller,
-    charge: QuotaCharge,
-    LeaseBody(request): LeaseBody<ServerReleaseRequest>,
+    calls: LeaseCalls,
+    LeaseBody(call): LeaseBody<ServerReleaseRequest>,
 ) -> Result<Json<ReleaseResponse>, ApiError> {
-    authorize(&request, caller.restrictions())?;
-    let allowed = |id: &ResourceId| caller.restrictions().allows_resource(id.as_str());
-    let released = charge
-        .release(
-            &quotas,
-            &ledger,
-            request.resource_ids.as_deref(),
-            |ledger, from, now| ledger.release_node_part(&request, &allowed, from, now),
-        )
-        .await?;
-    Ok(Json(ReleaseResponse {
-        released: Some(released),
-    }))
+    calls.release(call).await
 }

@@ -6,7 +6,7 @@ use std::{
     hash::Hash,
 };
 
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request};
 use doorman_config::Restrictions;
 use doorman_openapi::{
     Band, Capacity, CapacityRequest, ClientBand, FieldError, MAX_BANDS, MAX_ENTRIES_PER_PRIORITY,
@@ -16,17 +16,23 @@ use doorman_openapi::{
 use foldhash::fast::RandomState;
 use serde::de::DeserializeOwned;
 
-use crate::http::{
-    authorize::{FORBIDDEN, above_max_priority},
-    error::ApiError,
-    extract::{body, json, query},
-    state::AppState,
+use crate::{
+    auth::Caller,
+    http::{
+        authorize::{FORBIDDEN, above_max_priority},
+        error::ApiError,
+        extract::{body, json, query},
+        state::AppState,
+    },
+    ledger::{LeaseCall, ReleaseCall},
 };
 
 /// The part by which a sum of bands may differ from `wants`.
 const SUM_TOLERANCE: f64 = 1e-9;
 
-pub(crate) trait LeaseRequest: DeserializeOwned {
+pub(super) trait CallBody: DeserializeOwned {
+    type Call: From<Self>;
+
     /// Checks what the types do not.
     ///
     /// # Errors
@@ -37,18 +43,21 @@ pub(crate) trait LeaseRequest: DeserializeOwned {
     fn forbidden(&self, restrictions: &Restrictions) -> impl Iterator<Item = FieldError>;
 }
 
-/// Extracts a valid body of a lease call.
+/// Extracts a lease call that is valid, and that its caller may make.
 #[derive(Debug)]
-pub(crate) struct LeaseBody<T>(pub(crate) T);
+pub(super) struct LeaseBody<T: CallBody>(pub(super) T::Call);
 
-impl<T: LeaseRequest> FromRequest<AppState> for LeaseBody<T> {
+impl<T: CallBody> FromRequest<AppState> for LeaseBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let caller = Caller::from_request_parts(&mut parts, state).await?;
         query::parse(&parts.uri, [])?;
         let bytes = body::read_json(&parts.headers, body, &state.body_buffer).await?;
-        parse(&bytes).map(Self)
+        let request: T = parse(&bytes)?;
+        authorize(&request, caller.restrictions())?;
+        Ok(Self(request.into()))
     }
 }
 
@@ -56,7 +65,7 @@ impl<T: LeaseRequest> FromRequest<AppState> for LeaseBody<T> {
 ///
 /// # Errors
 /// 400 unless it is JSON in UTF-8; 422 with the first invalid field.
-fn parse<T: LeaseRequest>(bytes: &[u8]) -> Result<T, ApiError> {
+fn parse<T: CallBody>(bytes: &[u8]) -> Result<T, ApiError> {
     let request: T = json::parse(bytes)?;
     match request.validate() {
         Ok(()) => Ok(request),
@@ -69,10 +78,7 @@ fn parse<T: LeaseRequest>(bytes: &[u8]) -> Result<T, ApiError> {
 ///
 /// # Errors
 /// 403 with the first 100 forbidden fields, and the number of the others.
-pub(super) fn authorize(
-    request: &impl LeaseRequest,
-    restrictions: &Restrictions,
-) -> Result<(), ApiError> {
+fn authorize(request: &impl CallBody, restrictions: &Restrictions) -> Result<(), ApiError> {
     const MAX_LISTED: usize = 100;
 
     if restrictions.is_unrestricted() {
@@ -98,7 +104,9 @@ pub(super) fn authorize(
     Err(ApiError::restricted(detail).with_errors(errors))
 }
 
-impl LeaseRequest for CapacityRequest {
+impl CallBody for CapacityRequest {
+    type Call = LeaseCall;
+
     fn validate(&self) -> Result<(), FieldError> {
         unique_resources(self.resources.iter().map(|resource| &resource.resource_id))?;
         for (index, resource) in self.resources.iter().enumerate() {
@@ -134,7 +142,9 @@ impl LeaseRequest for CapacityRequest {
     }
 }
 
-impl LeaseRequest for ServerCapacityRequest {
+impl CallBody for ServerCapacityRequest {
+    type Call = LeaseCall;
+
     fn validate(&self) -> Result<(), FieldError> {
         unique_resources(self.resources.iter().map(|resource| &resource.resource_id))?;
         for (index, resource) in self.resources.iter().enumerate() {
@@ -180,7 +190,9 @@ impl LeaseRequest for ServerCapacityRequest {
     }
 }
 
-impl LeaseRequest for ReleaseRequest {
+impl CallBody for ReleaseRequest {
+    type Call = ReleaseCall;
+
     fn validate(&self) -> Result<(), FieldError> {
         unique_resource_ids(self.resource_ids.as_deref())
     }
@@ -195,7 +207,9 @@ impl LeaseRequest for ReleaseRequest {
     }
 }
 
-impl LeaseRequest for ServerReleaseRequest {
+impl CallBody for ServerReleaseRequest {
+    type Call = ReleaseCall;
+
     fn validate(&self) -> Result<(), FieldError> {
         unique_resource_ids(self.resource_ids.as_deref())
     }

@@ -3,12 +3,12 @@
 use doorman_openapi::{ClientId, NodeId};
 
 use super::*;
-use crate::ledger::{HintBatch, PollHolder, PollTicket, holders::HolderId, keys::ResourceKey};
+use crate::ledger::{HintBatch, HolderId, PollTicket, keys::ResourceKey};
 
 impl World {
     pub(super) fn poll(&mut self, client: &str, after: u64) -> PollTicket {
         let client = ClientId::new(client).unwrap();
-        let holder = PollHolder::Client(&client);
+        let holder = &HolderId::Client(client.clone());
         self.ledger.open_poll(holder, after, self.now)
     }
 
@@ -147,7 +147,7 @@ fn poll_of_a_holder_without_leases_leaves_nothing() {
     let node = NodeId::new("n").unwrap();
     let ticket = world
         .ledger
-        .open_poll(PollHolder::Node(&node), 0, world.now);
+        .open_poll(&HolderId::Node(node.clone()), 0, world.now);
     assert!(
         world
             .ledger

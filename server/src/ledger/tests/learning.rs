@@ -379,15 +379,13 @@ fn unordered_late_copies_of_a_confirmed_holder_are_ignored() {
     world.release("a", None);
     assert_eq!(world.view().unwrap().sum_has, 40.0);
     world.send(&echoing("a", None, 40.0, None));
-    world.ledger.release_client(
-        &ReleaseRequest {
-            client_id: ClientId::new("a").unwrap(),
-            seq: None,
-            heard_epoch: Some(SUCCESSOR.epoch),
-            resource_ids: None,
-        },
-        world.now,
-    );
+    let release = ReleaseRequest {
+        client_id: ClientId::new("a").unwrap(),
+        seq: None,
+        heard_epoch: Some(SUCCESSOR.epoch),
+        resource_ids: None,
+    };
+    world.ledger.release(&release.into(), world.now);
     assert_eq!(world.view().unwrap().sum_has, 0.0);
     world.refresh("a", 90.0, Some(90.0));
     assert_eq!(world.view().unwrap().sum_has, 0.0);

@@ -3,7 +3,7 @@
 use doorman_openapi::{Reason, SafeCapacity};
 
 use super::*;
-use crate::ledger::TenantId;
+use crate::ledger::{LeaseCall, TenantId};
 
 #[test]
 fn demand_that_fits_is_granted() {
@@ -254,7 +254,7 @@ fn tenant_is_limited_to_a_quarter_but_renews() {
         let tenant = tenant.map(TenantId);
         let ledger = &mut world.ledger;
         ledger
-            .refresh_client_part(&request, tenant, 0, world.now)
+            .refresh_part(&LeaseCall::from(request).of_tenant(tenant), 0, world.now)
             .remove(0)
             .reason
     };
@@ -274,9 +274,11 @@ fn tenant_is_limited_to_a_quarter_but_renews() {
     assert_eq!(refresh("a3", Some(1)), Reason::Full);
     world.release("a2", None);
     let request = request("a3", None, 1.0, None);
-    let granted = world
-        .ledger
-        .refresh_client_part(&request, Some(TenantId(1)), 0, world.now);
+    let granted = world.ledger.refresh_part(
+        &LeaseCall::from(request).of_tenant(Some(TenantId(1))),
+        0,
+        world.now,
+    );
     assert_eq!(granted[0].reason, Reason::Granted);
 }
 

@@ -262,7 +262,7 @@ fn leases_of_a_client_are_read_in_bounded_parts() {
         heard_epoch: None,
         resource_ids: Some((0..RELEASED).map(id).collect()),
     };
-    world.ledger.release_client(&release, world.now);
+    world.ledger.release(&release.clone().into(), world.now);
 
     let (mut from, mut found) = (ClientCursor::default(), Vec::new());
     loop {

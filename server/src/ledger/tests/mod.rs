@@ -95,7 +95,9 @@ impl World {
     }
 
     pub(super) fn send(&mut self, request: &CapacityRequest) -> Grant {
-        self.ledger.refresh_client(request, self.now).remove(0)
+        self.ledger
+            .refresh(&request.clone().into(), self.now)
+            .remove(0)
     }
 
     /// A client's request for `db`, without a `seq`.
@@ -110,7 +112,7 @@ impl World {
             heard_epoch: None,
             resource_ids: None,
         };
-        self.ledger.release_client(&release, self.now);
+        self.ledger.release(&release.clone().into(), self.now);
     }
 
     /// All live resources with a prefix.

@@ -39,7 +39,10 @@ fn node_request(
 }
 
 fn send(world: &mut World, request: &ServerCapacityRequest) -> Grant {
-    world.ledger.refresh_node(request, world.now).remove(0)
+    world
+        .ledger
+        .refresh(&request.clone().into(), world.now)
+        .remove(0)
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn node_and_client_with_one_name_are_distinct() {
     };
     world
         .ledger
-        .release_node_part(&release, &|_| true, 0, world.now);
+        .release_part(&release.clone().into(), &|_| true, 0, world.now);
     assert_eq!(world.view().unwrap().sum_has, 10.0);
 }
 

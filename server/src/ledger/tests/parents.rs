@@ -7,7 +7,7 @@ use doorman_openapi::{
 
 use super::*;
 use crate::{
-    ledger::PollHolder,
+    ledger::HolderId,
     upstream::{Effect, Event, Upstream, UpstreamSettings},
 };
 
@@ -68,7 +68,7 @@ impl Tree {
             Some(parent) => {
                 let awaits = self.nodes[parent]
                     .ledger
-                    .register_node_part(&request, None, 0, now)
+                    .register_part(&request.clone().into(), 0, now)
                     .0;
                 if awaits {
                     self.ask(parent);
@@ -76,7 +76,7 @@ impl Tree {
                 &mut self.nodes[parent].ledger
             }
         };
-        let grants = parent.refresh_node(&request, now);
+        let grants = parent.refresh(&request.clone().into(), now);
         let node = &mut self.nodes[index];
         node.heard = Some(Epoch::ZERO);
         for grant in grants {
@@ -88,7 +88,7 @@ impl Tree {
     /// A node asks the root, and the response is lost.
     fn ask_in_vain(&mut self, index: usize) {
         let request = node_request(self, index);
-        self.root.refresh_node(&request, self.now);
+        self.root.refresh(&request.clone().into(), self.now);
     }
 
     /// A client asks its node, which asks its parent first if it must.
@@ -98,13 +98,13 @@ impl Tree {
         let now = self.now;
         for _ in 0..2 {
             let ledger = &mut self.nodes[node].ledger;
-            if ledger.register_client_part(&request, None, 0, now).0 {
+            if ledger.register_part(&request.clone().into(), 0, now).0 {
                 self.ask(node);
             }
         }
         self.nodes[node]
             .ledger
-            .refresh_client(&request, now)
+            .refresh(&request.clone().into(), now)
             .remove(0)
     }
 
@@ -134,7 +134,7 @@ impl Tree {
             address: None,
             resources,
         };
-        let grant = self.root.refresh_node(&request, now).remove(0);
+        let grant = self.root.refresh(&request.clone().into(), now).remove(0);
         let mut response = grant.into_server_response(1000);
         response.answer.gets.capacity = Capacity::new(capacity).unwrap();
         response.answer.gets.lease_length = Seconds::new(length).unwrap();
@@ -250,7 +250,7 @@ fn leases_of_a_node_end_with_its_own() {
     // Without an answer of the parent there is nothing to lease.
     let request = request("a", None, 30.0, None);
     let ledger = &mut tree.nodes[0].ledger;
-    let grant = ledger.refresh_client(&request, tree.now).remove(0);
+    let grant = ledger.refresh(&request.clone().into(), tree.now).remove(0);
     assert_eq!(grant.lease_length, Seconds::ZERO);
     assert_eq!((grant.capacity.get(), grant.reason), (0.0, Reason::Pending));
     assert_eq!(tree.refresh(0, "a", 30.0, 0.0).capacity.get(), 30.0);
@@ -303,7 +303,7 @@ fn node_without_surplus_hands_out_none() {
     let mut clients = [client(0, "a", 90.0), client(1, "b", 90.0)];
     let id = ClientId::new("a").unwrap();
     let ledger = &mut tree.nodes[0].ledger;
-    ledger.open_poll(PollHolder::Client(&id), 0, tree.now);
+    ledger.open_poll(&HolderId::Client(id.clone()), 0, tree.now);
     tree.settle(&mut clients);
     assert_eq!([clients[0].has, clients[1].has], [50.0, 50.0]);
     let grant = tree.refresh(0, "a", 10.0, 50.0);
@@ -437,7 +437,7 @@ fn tree_that_learns_everywhere(root: f64, node: f64) -> Tree {
 fn waits(tree: &mut Tree, client: &str, has: f64) -> bool {
     let request = request(client, None, has, Some(has));
     let ledger = &mut tree.nodes[0].ledger;
-    let awaits = ledger.register_client_part(&request, None, 0, tree.now).0;
+    let awaits = ledger.register_part(&request.clone().into(), 0, tree.now).0;
     awaits && ledger.may_have_lost_leases(tree.now)
 }
 
@@ -474,7 +474,10 @@ fn node_asks_again_when_its_parent_has_learned() {
     let interval = |tree: &mut Tree| {
         waits(tree, "a", 40.0);
         let request = node_request(tree, 0);
-        let answer = tree.root.refresh_node(&request, tree.now).remove(0);
+        let answer = tree
+            .root
+            .refresh(&request.clone().into(), tree.now)
+            .remove(0);
         assert_eq!(answer.lease_length, Seconds::ZERO);
         answer.refresh_interval.get()
     };
@@ -529,7 +532,7 @@ fn answer_that_is_late_changes_nothing() {
         })
     };
     let ask = request("b", None, 100.0, None);
-    ledger.refresh_client(&ask, tree.now);
+    ledger.refresh(&ask.clone().into(), tree.now);
     let mut sent = send(&mut upstream, Event::Wake, &mut ledger, tree.now);
     while sent.is_none() {
         tree.now = upstream.wake_at().max(tree.now);
@@ -538,7 +541,10 @@ fn answer_that_is_late_changes_nothing() {
     let (seq, node_request) = sent.unwrap();
     let has = |request: &ServerCapacityRequest| request.resources[0].has.unwrap().capacity.get();
     assert_eq!(has(&node_request), 50.0);
-    let answer = tree.root.refresh_node(&node_request, tree.now).remove(0);
+    let answer = tree
+        .root
+        .refresh(&node_request.clone().into(), tree.now)
+        .remove(0);
     let response = ServerCapacityResponse {
         node: NodeId::new("root").unwrap(),
         epoch: Epoch::ZERO,
@@ -576,14 +582,14 @@ fn outstanding_is_not_leased_while_learning() {
             ask.resources[0].outstanding.get(),
         );
         assert_eq!(claim, (50.0, 80.0));
-        let grant = tree.root.refresh_node(&ask, tree.now).remove(0);
+        let grant = tree.root.refresh(&ask.clone().into(), tree.now).remove(0);
         assert_eq!((grant.capacity.get(), booked(&tree)), (50.0, 50.0));
     }
     // When all have learned, it is booked as usual.
     let mut ask = node_request(&mut tree, 0);
     tree.wait(21.5);
     ask.resources[0].outstanding = Capacity::new(80.0).unwrap();
-    tree.root.refresh_node(&ask, tree.now);
+    tree.root.refresh(&ask.clone().into(), tree.now);
     assert_eq!(booked(&tree), 80.0);
 }
 
@@ -607,7 +613,7 @@ fn claim_that_no_lease_covers_gets_none_while_learning() {
     assert_eq!(tree.refresh(0, "a", 40.0, 40.0).capacity.get(), 20.0);
     let claim = request("b", None, 30.0, Some(30.0));
     let ledger = &mut tree.nodes[0].ledger;
-    let grant = ledger.refresh_client(&claim, tree.now).remove(0);
+    let grant = ledger.refresh(&claim.clone().into(), tree.now).remove(0);
     assert_eq!(
         (grant.capacity.get(), grant.lease_length),
         (0.0, Seconds::ZERO)
@@ -634,11 +640,11 @@ fn feedback_of_the_parent_is_passed_down() {
         request
     };
     tree.refresh(0, "a", 400.0, 0.0);
-    tree.nodes[0].ledger.refresh_client(&used(0.0), tree.now);
-    tree.nodes[0].ledger.refresh_client(&used(150.0), tree.now);
+    tree.nodes[0].ledger.refresh(&used(0.0).into(), tree.now);
+    tree.nodes[0].ledger.refresh(&used(150.0).into(), tree.now);
     tree.ask(0);
     let balance = |ledger: &mut Ledger, now| {
-        let grant = ledger.refresh_client(&used(150.0), now).remove(0);
+        let grant = ledger.refresh(&used(150.0).into(), now).remove(0);
         grant.feedback.balance().unwrap().get()
     };
     assert_eq!(balance(&mut tree.nodes[0].ledger, tree.now), -50.0);
@@ -697,7 +703,9 @@ fn resource_without_holders_is_forgotten() {
         heard_epoch: None,
         resource_ids: None,
     };
-    tree.nodes[0].ledger.release_client(&release, tree.now);
+    tree.nodes[0]
+        .ledger
+        .release(&release.clone().into(), tree.now);
     let news = tree.nodes[0].ledger.take_parent_updates();
     assert_eq!(news, [crate::ledger::ParentUpdate::Gone(db())]);
 }
@@ -726,7 +734,7 @@ fn stated_leases_stay_covered_while_learning() {
 fn false_claim_takes_nothing_from_confirmed_holders() {
     let mut tree = tree_that_learns();
     let late = request("late", None, 0.0, Some(60.0));
-    tree.nodes[0].ledger.refresh_client(&late, tree.now);
+    tree.nodes[0].ledger.refresh(&late.clone().into(), tree.now);
     assert_eq!(tree.refresh(0, "b", 30.0, 30.0).capacity.get(), 30.0);
 }
 
@@ -792,7 +800,7 @@ fn claim_of_a_new_master_lowers_nothing_until_confirmed() {
             address: None,
             resources,
         };
-        tree.root.refresh_node(&request, tree.now);
+        tree.root.refresh(&request.clone().into(), tree.now);
         tree.root.resource(&db(), tree.now).unwrap().sum_has
     };
     // Its demand is lower, too.
@@ -829,7 +837,7 @@ fn lost_first_response_is_no_lease_of_an_earlier_master() {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
     let request = request("a", None, 30.0, None);
     let ledger = &mut tree.nodes[0].ledger;
-    assert!(ledger.register_client_part(&request, None, 0, tree.now).0);
+    assert!(ledger.register_part(&request.clone().into(), 0, tree.now).0);
     tree.ask_in_vain(0);
     tree.wait(1.0);
     let grant = tree.refresh(0, "a", 30.0, 0.0);
@@ -844,7 +852,7 @@ fn lost_first_response_is_no_lease_of_an_earlier_master() {
     // over.
     tree.fail_over(0);
     let ledger = &mut tree.nodes[0].ledger;
-    ledger.register_client_part(&request, None, 0, tree.now);
+    ledger.register_part(&request.clone().into(), 0, tree.now);
     tree.ask_in_vain(0);
     let mut next = Ledger::new(document("FAIR_SHARE", 100.0), SETTINGS, tree.now);
     for record in tree.root.snapshot(tree.now) {
@@ -871,7 +879,7 @@ fn restored_lease_ends_by_the_earliest_time_of_the_stop() {
             ledger.restore(&record, stopped).unwrap();
         }
         let request = request("a", None, 30.0, Some(30.0));
-        let grant = ledger.refresh_client(&request, tree.now).remove(0);
+        let grant = ledger.refresh(&request.clone().into(), tree.now).remove(0);
         close(grant.lease_length.get(), length / 1.05);
     }
 }
@@ -880,8 +888,9 @@ fn restored_lease_ends_by_the_earliest_time_of_the_stop() {
 fn node_without_demand_asks_for_nothing() {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
     tree.refresh(0, "a", 30.0, 0.0);
-    let release = serde_json::from_str(r#"{"client_id":"a","seq":2}"#).unwrap();
-    tree.nodes[0].ledger.release_client(&release, tree.now);
+    let release = r#"{"client_id":"a","seq":2}"#;
+    let release: ReleaseRequest = serde_json::from_str(release).unwrap();
+    tree.nodes[0].ledger.release(&release.into(), tree.now);
     let requests = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
     // An empty list is invalid.
     let wants = &requests[0].wants;
@@ -919,13 +928,13 @@ fn restated_claim_ends_with_the_lease_of_the_parent() {
     tree.refresh(0, "b", 40.0, 0.0);
     let claim = request("a", Some(2), 40.0, Some(40.0));
     let ledger = &mut tree.nodes[0].ledger;
-    ledger.refresh_client(&claim, tree.now);
+    ledger.refresh(&claim.clone().into(), tree.now);
     // The claim is booked until the predecessor's leases have ended.
     tree.wait(10.0);
     tree.ask(0);
     let late = request("a", Some(1), 40.0, Some(40.0));
     let ledger = &mut tree.nodes[0].ledger;
-    let grant = ledger.refresh_client(&late, tree.now).remove(0);
+    let grant = ledger.refresh(&late.clone().into(), tree.now).remove(0);
     assert_eq!(grant.capacity.get(), 40.0);
     assert!(grant.lease_length.get() <= 20.0, "{grant:?}");
 }
@@ -954,7 +963,7 @@ fn node_states_the_unit_of_the_last_answer() {
     };
     let ask = request("a", None, 100.0, None);
     let node = &mut tree.nodes[0].ledger;
-    assert!(node.register_client_part(&ask, None, 0, tree.now).0);
+    assert!(node.register_part(&ask.clone().into(), 0, tree.now).0);
     assert_eq!(unit(&mut tree), (None, None));
     tree.ask(0);
     assert_eq!(unit(&mut tree), (Some(Unit::Rate), Some(1.0)));
@@ -970,7 +979,7 @@ fn units_stated_before_the_parent_has_answered_are_converted() {
     let mut ask = request("a", None, 40.0, None);
     ask.resources[0].per = Some(Seconds::new(1.0).unwrap());
     let node = &mut tree.nodes[0].ledger;
-    assert!(node.register_client_part(&ask, None, 0, tree.now).0);
+    assert!(node.register_part(&ask.clone().into(), 0, tree.now).0);
     tree.ask(0);
     let node = tree.nodes[0].ledger.resource(&db(), tree.now).unwrap();
     close(node.sum_wants, 2400.0);
@@ -1035,19 +1044,19 @@ fn leases_below_a_node_count_when_the_unit_is_changed_back() {
                 assert_eq!(below.template.unwrap().unit(), Unit::Rate);
                 assert_eq!(below.capacity.get(), 0.0, "{master:?} {restarts}");
                 let ask = request("b", None, 100.0, None);
-                let beside = tree.root.refresh_client(&ask, tree.now).remove(0);
+                let beside = tree.root.refresh(&ask.clone().into(), tree.now).remove(0);
                 // A third, or what is left.
                 let beside = beside.capacity.get();
                 assert!(
                     (33.0..=40.0).contains(&beside),
                     "{beside} {master:?} {restarts}"
                 );
-                tree.root.release_client(&release_of("b"), tree.now);
+                tree.root.release(&release_of("b").into(), tree.now);
             }
             for _ in 0..8 {
                 tree.wait(5.0);
                 let ask = request("b", None, 50.0, None);
-                tree.root.refresh_client(&ask, tree.now);
+                tree.root.refresh(&ask.clone().into(), tree.now);
                 tree.refresh(0, "d", 50.0, 0.0);
                 tree.ask(0);
             }
@@ -1077,7 +1086,8 @@ fn release_node(tree: &mut Tree, index: usize) {
         resource_ids: None,
     };
     let all = |_: &ResourceId| true;
-    tree.root.release_node_part(&release, &all, 0, tree.now);
+    tree.root
+        .release_part(&release.clone().into(), &all, 0, tree.now);
 }
 
 #[test]
@@ -1102,10 +1112,10 @@ fn rejected_resource_is_not_awaited() {
     let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
     let ask = request("a", None, 10.0, None);
     let ledger = &mut tree.nodes[0].ledger;
-    assert!(ledger.register_client_part(&ask, None, 0, tree.now).0);
+    assert!(ledger.register_part(&ask.clone().into(), 0, tree.now).0);
     ledger.record_parent_rejection(&db());
-    assert!(!ledger.register_client_part(&ask, None, 0, tree.now).0);
-    let grant = ledger.refresh_client(&ask, tree.now).remove(0);
+    assert!(!ledger.register_part(&ask.clone().into(), 0, tree.now).0);
+    let grant = ledger.refresh(&ask.clone().into(), tree.now).remove(0);
     assert_eq!((grant.capacity.get(), grant.lease_length.get()), (0.0, 0.0));
     assert_eq!(ledger.stats().unmatched, 0);
     // The next answer counts.
@@ -1174,7 +1184,7 @@ fn release_while_learning_gives_nothing_back() {
     let now = tree.now;
     let ledger = &mut tree.nodes[0].ledger;
     ledger.take_parent_updates();
-    ledger.release_client(&release, now);
+    ledger.release(&release.clone().into(), now);
     let gone = crate::ledger::ParentUpdate::Gone(db());
     assert!(!ledger.take_parent_updates().contains(&gone));
     // Later nobody can have anything.

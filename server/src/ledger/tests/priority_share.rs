@@ -278,7 +278,10 @@ fn node_gets_its_share_of_each_priority() {
                 per: None,
             }],
         };
-        let grant = world.ledger.refresh_node(&request, world.now).remove(0);
+        let grant = world
+            .ledger
+            .refresh(&request.clone().into(), world.now)
+            .remove(0);
         has = grant.capacity.get();
         let mut known = world.holders().into_iter();
         let known = known.find(|it| it.client_id == "a");

@@ -43,7 +43,7 @@ fn parts_are_bounded_and_cover_the_request() {
     while granted.len() < MANY {
         let part = world
             .ledger
-            .refresh_client_part(&request, None, granted.len(), world.now);
+            .refresh_part(&request.clone().into(), granted.len(), world.now);
         assert!((1..=64).contains(&part.len()), "{}", part.len());
         granted.extend(part);
         world.wait(0.001);
@@ -52,7 +52,7 @@ fn parts_are_bounded_and_cover_the_request() {
     assert_eq!(named(&granted), asked);
     assert_eq!(world.ledger.stats().leases, MANY);
     // The same request again is stale and gets the same leases.
-    let whole = world.ledger.refresh_client(&request, world.now);
+    let whole = world.ledger.refresh(&request.clone().into(), world.now);
     assert_eq!(named(&whole), asked);
     assert!(whole.iter().all(|granted| granted.capacity.get() == 1.0));
 }
@@ -70,11 +70,17 @@ fn many_bands_make_parts_shorter() {
         })
         .collect();
     let mut part = |from| {
-        let part = (world.ledger).refresh_client_part(&request, None, from, world.now);
+        let part = (world.ledger).refresh_part(&request.clone().into(), from, world.now);
         part.len()
     };
     assert_eq!((part(0), part(4)), (3, 1));
-    assert_eq!(world.ledger.refresh_client(&request, world.now).len(), 5);
+    assert_eq!(
+        world
+            .ledger
+            .refresh(&request.clone().into(), world.now)
+            .len(),
+        5
+    );
 }
 
 #[test]
@@ -89,7 +95,7 @@ fn many_templates_make_parts_shorter() {
     let mut world = World::new(parse(&text));
     let part = world
         .ledger
-        .refresh_client_part(&for_many("a", MANY), None, 0, world.now);
+        .refresh_part(&for_many("a", MANY).into(), 0, world.now);
     assert!((1..=16).contains(&part.len()), "{}", part.len());
 }
 
@@ -98,8 +104,8 @@ fn many_leases_are_released_in_parts() {
     for listed in [false, true] {
         let mut world = World::new(document("FAIR_SHARE", 100.0));
         let request = for_many("a", MANY);
-        world.ledger.refresh_client(&request, world.now);
-        world.ledger.refresh_client(&for_many("b", 1), world.now);
+        world.ledger.refresh(&request.clone().into(), world.now);
+        world.ledger.refresh(&for_many("b", 1).into(), world.now);
         let ids = request.resources.into_iter().map(|it| it.resource_id);
         let release = release("a", listed.then(|| ids.collect()));
 
@@ -110,7 +116,7 @@ fn many_leases_are_released_in_parts() {
         let (mut from, mut left, mut scanned) = (Some(0), MANY, 0);
         while let Some(position) = from {
             let ledger = &mut world.ledger;
-            let part = ledger.release_client_part(&release, &|_| true, position, world.now);
+            let part = ledger.release_part(&release.clone().into(), &|_| true, position, world.now);
             from = part.next;
             scanned += part.scanned;
             let now_left = held(&world);
@@ -139,7 +145,9 @@ fn request_for(ids: impl IntoIterator<Item = String>, has: Option<f64>) -> Capac
 
 fn of_db(world: &World, has: Option<f64>) -> RenewalCheck {
     let request = request("a", None, 1.0, has);
-    world.ledger.check_client_renewal(&request, 0, world.now)
+    world
+        .ledger
+        .check_renewal(&request.clone().into(), 0, world.now)
 }
 
 #[test]
@@ -171,7 +179,7 @@ fn one_new_resource_makes_a_request_new() {
     ));
     let ids = || (0..600).map(|number| format!("r/{number}"));
     let all = request_for(ids(), None);
-    world.ledger.refresh_client(&all, world.now);
+    world.ledger.refresh(&all.clone().into(), world.now);
     let mixed = request_for(ids().chain(["new".to_owned()]), None);
     for (request, last) in [
         (&all, RenewalCheck::AllHeld),
@@ -179,7 +187,10 @@ fn one_new_resource_makes_a_request_new() {
     ] {
         let (mut from, mut parts) = (0, 1);
         let end = loop {
-            match world.ledger.check_client_renewal(request, from, world.now) {
+            match world
+                .ledger
+                .check_renewal(&request.clone().into(), from, world.now)
+            {
                 RenewalCheck::HeldSoFar(next) => {
                     assert!(next > from);
                     from = next;

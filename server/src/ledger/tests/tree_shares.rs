@@ -6,7 +6,7 @@ use doorman_openapi::{Balance, MAX_BANDS, Probability, SafeCapacity};
 use proptest::prelude::*;
 
 use super::{parents::Tree, *};
-use crate::ledger::PollHolder;
+use crate::ledger::HolderId;
 
 /// Names of nodes with their parents. The last two have the clients.
 type Layout = &'static [(&'static str, Option<usize>)];
@@ -268,7 +268,7 @@ fn gauge_divides_every_unit_over_three_levels() {
             for client in &fleet.clients {
                 let id = ClientId::new(&*client.name).unwrap();
                 let ledger = &mut fleet.tree.nodes[client.node].ledger;
-                ledger.open_poll(PollHolder::Client(&id), 0, fleet.tree.now);
+                ledger.open_poll(&HolderId::Client(id.clone()), 0, fleet.tree.now);
             }
             for (wants, _) in DEMANDS {
                 for client in &mut fleet.clients {
@@ -318,7 +318,7 @@ fn safe_capacity_counts_clients_of_whole_tree() {
             resource_ids: None,
         };
         let ledger = &mut fleet.tree.nodes[left.node].ledger;
-        ledger.release_client(&release, fleet.tree.now);
+        ledger.release(&release.clone().into(), fleet.tree.now);
         fleet.settle(3);
         assert_eq!(safe(&mut fleet), [part(3.0); 3]);
 

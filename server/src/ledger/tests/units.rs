@@ -559,7 +559,7 @@ fn earlier_templates_make_parts_smaller_while_their_leases_last() {
     let mut part = |now| {
         world
             .ledger
-            .refresh_client_part(&request, None, 0, now)
+            .refresh_part(&request.clone().into(), 0, now)
             .len()
     };
     assert_eq!(part(world.now), 21);

@@ -6,10 +6,13 @@ use fastrand::Rng;
 use tower_doorman::lease::Event as HolderEvent;
 
 use super::Simulation;
-use crate::simulation::{
-    event_queue::Event,
-    limits::resource_id,
-    network::{Message, PollCall, Poller, Process},
+use crate::{
+    ledger::HolderId,
+    simulation::{
+        event_queue::Event,
+        limits::resource_id,
+        network::{Message, PollCall, Process},
+    },
 };
 
 /// Seconds after which a client gives up a poll, at least and at most.
@@ -150,7 +153,7 @@ impl Simulation {
             };
             let message = Message::Poll {
                 call,
-                poller: Poller::Client(process.client_id()),
+                poller: HolderId::Client(process.client_id()),
                 after: process.heard_batch,
             };
             let to = Process::Server(process.server());

@@ -11,11 +11,11 @@ use tower_doorman::lease::Failure;
 
 use super::{Call, Decided, LeaseRequest, Mastership, Server, driver::Action};
 use crate::{
-    ledger::Ledger,
+    ledger::{HolderId, Ledger},
     simulation::{
         ablation::Rule,
         limits::Limit,
-        network::{Message, NodeCall, NodeOutcome, PollCall, Poller, Process},
+        network::{Message, NodeCall, NodeOutcome, PollCall, Process},
     },
     upstream::{Effect, Event, Upstream, UpstreamSettings},
 };
@@ -52,16 +52,10 @@ impl PendingRequest {
 
     /// Registers the demand, and returns whether the parent must be asked first.
     fn register(&self, ledger: &mut Ledger, now: Moment) -> bool {
+        let call = self.request.call();
         let (mut awaits, mut from) = (false, Some(0));
         while let Some(position) = from {
-            let (part_awaits, next) = match &self.request {
-                LeaseRequest::Client(request) => {
-                    ledger.register_client_part(request, None, position, now)
-                }
-                LeaseRequest::Node(request) => {
-                    ledger.register_node_part(request, None, position, now)
-                }
-            };
+            let (part_awaits, next) = ledger.register_part(&call, position, now);
             awaits |= part_awaits;
             from = next;
         }
@@ -398,7 +392,7 @@ impl Server {
                 incarnation: self.incarnation,
                 number: self.poll,
             },
-            poller: Poller::Node(self.membership.name.clone()),
+            poller: HolderId::Node(self.membership.name.clone()),
             after: self.heard_batch,
         };
         Some((Process::Server(node.servers.start + source), message))

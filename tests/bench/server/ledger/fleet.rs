@@ -59,7 +59,7 @@ impl Algorithm {
 /// A ledger or its alternative.
 pub(crate) trait Decide {
     /// Handles a request for one resource, and returns the grant.
-    fn decide(&mut self, request: &CapacityRequest, now: Moment) -> Capacity;
+    fn decide(&mut self, request: CapacityRequest, now: Moment) -> Capacity;
 }
 
 /// A random demand.
@@ -180,8 +180,8 @@ impl<D: Decide> Fleet<D> {
             .unzip();
         let mut grants = Vec::with_capacity(requests.len());
         let nanos = nanos_per_iteration(requests.len(), || {
-            for (request, now) in &requests {
-                grants.push(self.decide.decide(request, *now));
+            for (request, now) in requests {
+                grants.push(self.decide.decide(request, now));
             }
         });
         for (client, grant) in clients.into_iter().zip(grants) {

@@ -139,8 +139,8 @@ fn ledger_fleet(algorithm: Algorithm, clients: usize) -> Result<Fleet<Ledger>, B
 }
 
 impl Decide for Ledger {
-    fn decide(&mut self, request: &CapacityRequest, now: Moment) -> Capacity {
-        let grants = self.refresh_client(request, now);
+    fn decide(&mut self, request: CapacityRequest, now: Moment) -> Capacity {
+        let grants = self.refresh(&request.into(), now);
         grants
             .first()
             .map_or(Capacity::ZERO, |grant| grant.capacity)

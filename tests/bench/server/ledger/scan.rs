@@ -121,7 +121,7 @@ impl Scan {
 }
 
 impl Decide for Scan {
-    fn decide(&mut self, request: &CapacityRequest, now: Moment) -> Capacity {
+    fn decide(&mut self, request: CapacityRequest, now: Moment) -> Capacity {
         let Some(resource) = request.resources.first() else {
             return Capacity::ZERO;
         };

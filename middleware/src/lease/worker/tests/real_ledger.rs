@@ -12,7 +12,7 @@ use bytes::Bytes;
 use doorman_config::Document;
 use doorman_openapi::{CapacityResponse, ClientId, Epoch, HintsResponse, NodeId};
 use doorman_server::ledger::{
-    HintBatch, Ledger, PollHolder, PollTicket, Predecessor, Settings, Tuning, UnmatchedPolicy,
+    HintBatch, HolderId, Ledger, PollTicket, Predecessor, Settings, Tuning, UnmatchedPolicy,
 };
 use http::Response;
 use percent_encoding::percent_decode_str;
@@ -210,13 +210,13 @@ impl LedgerPlane {
         };
         let mut ledger = self.ledger.lock().unwrap();
         if let Some(release) = call.release() {
-            ledger.release_client(&release, call.at);
+            ledger.release(&release.clone().into(), call.at);
             return Reply::json(200, &serde_json::json!({}));
         }
         let Some(request) = call.capacity() else {
             return Reply::json(404, &serde_json::json!({}));
         };
-        let granted = ledger.refresh_client(&request, call.at).into_iter();
+        let granted = ledger.refresh(&request.clone().into(), call.at).into_iter();
         CapacityResponse {
             node: NodeId::new("root").unwrap(),
             epoch,
@@ -244,7 +244,7 @@ impl LedgerPlane {
         let after = value("after").parse().unwrap();
         let wait = value("wait").parse::<u32>().unwrap();
         let mut ledger = self.ledger.lock().unwrap();
-        let ticket = ledger.open_poll(PollHolder::Client(&client), after, call.at);
+        let ticket = ledger.open_poll(&HolderId::Client(client.clone()), after, call.at);
         drop(ledger);
         let (answer, response) = oneshot::channel();
         self.polls.lock().unwrap().insert(ticket, answer);

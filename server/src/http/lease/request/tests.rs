@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 
 /// The status of an invalid body, and the pointers of its errors.
-fn rejected<T: LeaseRequest>(body: &[u8]) -> (u16, Vec<String>) {
+fn rejected<T: CallBody>(body: &[u8]) -> (u16, Vec<String>) {
     let Err(error) = parse::<T>(body) else {
         panic!("accepted: {}", String::from_utf8_lossy(body));
     };
@@ -14,7 +14,7 @@ fn rejected<T: LeaseRequest>(body: &[u8]) -> (u16, Vec<String>) {
 }
 
 #[track_caller]
-fn check<T: LeaseRequest>(body: &str, pointer: &str) {
+fn check<T: CallBody>(body: &str, pointer: &str) {
     let expected = (422, vec![pointer.to_owned()]);
     assert_eq!(rejected::<T>(body.as_bytes()), expected, "{body}");
 }

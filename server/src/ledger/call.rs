@@ -1,0 +1,240 @@
+//! Calls of holders, as the ledger decides on them: of clients and of nodes alike.
+
+use doorman_openapi::{
+    Band, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HolderKind, NodeId,
+    ReleaseRequest, ResourceId, ResourceRequest, ServerCapacityRequest, ServerReleaseRequest,
+    ServerResourceRequest, ServerUrl,
+};
+use smallvec::{SmallVec, smallvec};
+
+use super::{
+    holders::TenantId,
+    order::{RequestOrder, RequestStamp},
+    resource::{Ask, Has},
+    units::AmountUnit,
+};
+
+/// A client or a node. The two may have the same name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum HolderId {
+    /// A client.
+    Client(ClientId),
+    /// A node below this one.
+    Node(NodeId),
+}
+
+impl HolderId {
+    /// Which of the two it is.
+    #[must_use]
+    pub fn kind(&self) -> HolderKind {
+        match self {
+            Self::Client(_) => HolderKind::Client,
+            Self::Node(_) => HolderKind::Node,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Client(id) => id.as_str(),
+            Self::Node(id) => id.as_str(),
+        }
+    }
+}
+
+/// A request of a holder for leases.
+#[derive(Debug, Clone)]
+pub struct LeaseCall {
+    pub(super) holder: HolderId,
+    /// The address that a node states.
+    pub(super) address: Option<ServerUrl>,
+    pub(super) tenant: Option<TenantId>,
+    pub(super) sent: Sent,
+    pub(super) resources: Vec<Asked>,
+}
+
+/// A release of leases.
+#[derive(Debug, Clone)]
+pub struct ReleaseCall {
+    pub(super) holder: HolderId,
+    pub(super) sent: Sent,
+    /// All, if absent.
+    pub(super) resource_ids: Option<Vec<ResourceId>>,
+}
+
+/// When a call was sent, as far as it tells.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    order: RequestOrder,
+    heard_epoch: Option<Epoch>,
+}
+
+/// What a call asks for one resource.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) resource_id: ResourceId,
+    /// The demand by priority. That of a client has the weight of one client in each band.
+    pub(super) bands: SmallVec<[Band; 1]>,
+    has: Has,
+    outstanding: Capacity,
+    used: Option<Capacity>,
+    unit: Option<AmountUnit>,
+    /// Whether its holder may have a lease that this master does not know.
+    pub(super) may_have_lease: bool,
+}
+
+impl LeaseCall {
+    /// The sender.
+    #[must_use]
+    pub fn holder(&self) -> &HolderId {
+        &self.holder
+    }
+
+    /// Counts the leases in the quota of a tenant.
+    #[must_use]
+    pub fn of_tenant(self, tenant: Option<TenantId>) -> Self {
+        Self { tenant, ..self }
+    }
+
+    /// The number of resources.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.resources.len()
+    }
+
+    /// Whether it asks for nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+}
+
+impl ReleaseCall {
+    /// The resources that it names; `None` for all.
+    #[must_use]
+    pub fn resource_ids(&self) -> Option<&[ResourceId]> {
+        self.resource_ids.as_deref()
+    }
+}
+
+impl Sent {
+    /// The stamp of a call to the master of `epoch`.
+    pub(super) fn stamp(self, epoch: Epoch) -> RequestStamp {
+        RequestStamp {
+            order: self.order,
+            echoes_epoch: self.heard_epoch == Some(epoch),
+        }
+    }
+}
+
+impl Asked {
+    pub(super) fn ask(&self, kind: HolderKind, stamp: RequestStamp) -> Ask<'_> {
+        Ask {
+            stamp,
+            kind,
+            bands: &self.bands,
+            has: self.has,
+            outstanding: self.outstanding,
+            used: self.used,
+            unit: self.unit,
+            may_have: 0.0,
+            is_first_in_unit: false,
+        }
+    }
+}
+
+impl From<CapacityRequest> for LeaseCall {
+    fn from(request: CapacityRequest) -> Self {
+        Self {
+            holder: HolderId::Client(request.client_id),
+            address: None,
+            tenant: None,
+            sent: Sent {
+                order: RequestOrder::of_client(request.seq),
+                heard_epoch: request.heard_epoch,
+            },
+            resources: request.resources.into_iter().map(Asked::from).collect(),
+        }
+    }
+}
+
+impl From<ServerCapacityRequest> for LeaseCall {
+    fn from(request: ServerCapacityRequest) -> Self {
+        Self {
+            holder: HolderId::Node(request.node_id),
+            address: request.address,
+            tenant: None,
+            sent: Sent {
+                order: RequestOrder::of_node(request.epoch, request.seq),
+                heard_epoch: request.heard_epoch,
+            },
+            resources: request.resources.into_iter().map(Asked::from).collect(),
+        }
+    }
+}
+
+impl From<ReleaseRequest> for ReleaseCall {
+    fn from(request: ReleaseRequest) -> Self {
+        Self {
+            holder: HolderId::Client(request.client_id),
+            sent: Sent {
+                order: RequestOrder::of_client(request.seq),
+                heard_epoch: request.heard_epoch,
+            },
+            resource_ids: request.resource_ids,
+        }
+    }
+}
+
+impl From<ServerReleaseRequest> for ReleaseCall {
+    fn from(request: ServerReleaseRequest) -> Self {
+        Self {
+            holder: HolderId::Node(request.node_id),
+            sent: Sent {
+                order: RequestOrder::of_node(request.epoch, request.seq),
+                heard_epoch: request.heard_epoch,
+            },
+            resource_ids: request.resource_ids,
+        }
+    }
+}
+
+impl From<ResourceRequest> for Asked {
+    fn from(asked: ResourceRequest) -> Self {
+        let band = |priority, wants| Band {
+            priority,
+            num_clients: ClientCount::ONE,
+            wants,
+        };
+        Self {
+            bands: match &asked.bands {
+                None => smallvec![band(asked.priority.unwrap_or(0), asked.wants)],
+                Some(bands) => bands.iter().map(|it| band(it.priority, it.wants)).collect(),
+            },
+            // A client knows what it has, so none means nothing.
+            has: Has::Amount(asked.has.map_or(Capacity::ZERO, |held| held.capacity)),
+            outstanding: asked.outstanding,
+            used: asked.used,
+            unit: AmountUnit::of_request(asked.unit, asked.per),
+            may_have_lease: asked.has.is_some(),
+            resource_id: asked.resource_id,
+        }
+    }
+}
+
+impl From<ServerResourceRequest> for Asked {
+    fn from(asked: ServerResourceRequest) -> Self {
+        let has = asked.has.map(|held| Has::Amount(held.capacity));
+        Self {
+            resource_id: asked.resource_id,
+            bands: asked.wants.into(),
+            has: has.unwrap_or(Has::Unknown),
+            outstanding: asked.outstanding,
+            used: asked.used,
+            unit: AmountUnit::of_request(asked.unit, asked.per),
+            // One that does not know is taken to have something.
+            may_have_lease: true,
+        }
+    }
+}
