@@ -24,6 +24,10 @@ pub struct CapacityRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,
+    /// Whether the client has a poll for hints under way. A client without leases then counts as
+    /// polling before its poll arrives. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub polls: bool,
     /// The resources, each at most once; at most 10,000.
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resources: Vec<ResourceRequest>,

@@ -82,6 +82,15 @@ impl HintPoller {
         }
     }
 
+    /// Whether a poll of `source` is open or due.
+    #[must_use]
+    pub fn is_polling(&self, source: usize, now: Moment) -> bool {
+        match self.state {
+            State::Open { source: polled, .. } => polled == source,
+            State::Waiting { .. } => self.wake_at(Some(source)) <= now,
+        }
+    }
+
     /// Opens a poll, and returns the server to poll.
     pub fn open(&mut self, source: usize, now: Moment) -> usize {
         self.state = State::Open { source, since: now };

@@ -437,6 +437,7 @@ impl Holder {
                 client_id: self.client_id.clone(),
                 seq: Some(seq),
                 heard_epoch: self.master.heard_epoch(),
+                polls: false,
                 resources,
             },
             timeout,

@@ -187,14 +187,13 @@ impl<T: Transport> Worker<T> {
                     // Layers and rates may still exist.
                     None => has_handles = false,
                 },
-                // Responses before nudges, so that no flood of new keys delays a lease. The first poll is
-                // sent before the first request: only a holder that polls gets a surplus.
-                Some(outcome) = self.hint_polls.next() => self.on_hints_response(outcome),
+                // Responses before nudges, so that no flood of new keys delays a lease.
                 Some((seq, outcome)) = self.lease_requests.next() => {
                     self.on_lease_response(seq, outcome);
                 }
                 Some(outcome) = self.releases.next() => self.log_release(&outcome),
                 Some(outcome) = self.rules_requests.next() => self.on_rules_response(outcome),
+                Some(outcome) = self.hint_polls.next() => self.on_hints_response(outcome),
                 () = rules.requested() => self.rules_poller.start(clock::now()),
                 taken = self.parts.nudges.recv_many(&mut nudges, MAX_PER_ROUND) => {
                     if taken == 0 {

@@ -63,6 +63,7 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
         client_id: ClientId::new(&arguments.client)?,
         seq: None,
         heard_epoch: None,
+        polls: false,
         resources: vec![ResourceRequest {
             resource_id: arguments.resource,
             wants: arguments.wants,

@@ -51,6 +51,8 @@ pub struct LeaseCall {
     pub(super) address: Option<ServerUrl>,
     pub(super) tenant: Option<TenantId>,
     pub(super) sent: Sent,
+    /// Whether its poll for hints is under way.
+    pub(super) polls: bool,
     pub(super) resources: Vec<Asked>,
 }
 
@@ -154,6 +156,7 @@ impl From<CapacityRequest> for LeaseCall {
                 order: RequestOrder::of_client(request.seq),
                 heard_epoch: request.heard_epoch,
             },
+            polls: request.polls,
             resources: request.resources.into_iter().map(Asked::from).collect(),
         }
     }
@@ -169,6 +172,7 @@ impl From<ServerCapacityRequest> for LeaseCall {
                 order: RequestOrder::of_node(request.epoch, request.seq),
                 heard_epoch: request.heard_epoch,
             },
+            polls: false,
             resources: request.resources.into_iter().map(Asked::from).collect(),
         }
     }

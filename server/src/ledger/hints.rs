@@ -127,6 +127,18 @@ impl Ledger {
         ticket
     }
 
+    /// Counts a holder without leases as polling before its poll arrives: the two are sent at once.
+    pub(super) fn await_poll(&mut self, key: HolderKey, kind: HolderKind, now: Moment) {
+        if self.holders.polls(key) || self.holders.has_leases(key) {
+            return;
+        }
+        let poll = Poll::awaited(kind, now.after_seconds(MIN_GRACE));
+        self.holders.set_poll(key, Some(poll));
+        if let Some(poll) = self.holders.poll_mut(key) {
+            self.polls.update(key, poll);
+        }
+    }
+
     /// Ends a poll without hints: after its wait, or because the connection was closed. A ticket
     /// that has ended already is ignored.
     pub fn close_poll(&mut self, ticket: PollTicket, now: Moment) {

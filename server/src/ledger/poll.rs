@@ -94,6 +94,14 @@ impl Poll {
         }
     }
 
+    /// A poll that is not open yet, and is given up at `ends`.
+    pub(super) fn awaited(kind: HolderKind, ends: Moment) -> Self {
+        Self {
+            ends,
+            ..Self::new(kind)
+        }
+    }
+
     pub(super) fn kind(&self) -> HolderKind {
         self.kind
     }

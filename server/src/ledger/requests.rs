@@ -56,7 +56,7 @@ impl Ledger {
     /// Decides the next resources of a call, from position `from` on. A tenant is limited to
     /// [its quota](super::Settings::max_leases_per_tenant) of leases.
     pub fn refresh_part(&mut self, call: &LeaseCall, from: usize, now: Moment) -> Vec<Grant> {
-        let holder = self.begin(call);
+        let holder = self.begin(call, now);
         let (kind, stamp) = (call.holder.kind(), self.stamp(call.sent));
         let rest = call.resources.iter().skip(from);
         let part = part(rest, self.max_leased_part(now));
@@ -70,8 +70,11 @@ impl Ledger {
     }
 
     /// Registers the sender of a call, until [`Holders::end_request`](super::holders::Holders).
-    pub(super) fn begin(&mut self, call: &LeaseCall) -> HolderKey {
+    fn begin(&mut self, call: &LeaseCall, now: Moment) -> HolderKey {
         let key = self.holders.begin_request(&call.holder, call.tenant);
+        if call.polls {
+            self.await_poll(key, call.holder.kind(), now);
+        }
         match call.holder.kind() {
             HolderKind::Client => {}
             HolderKind::Node => self.holders.set_address(key, call.address.as_ref()),

@@ -179,6 +179,7 @@ fn of_client(wants: f64, resources: &[&str]) -> CapacityRequest {
         client_id: ClientId::new("a").unwrap(),
         seq: None,
         heard_epoch: None,
+        polls: false,
         resources: resources.iter().map(resource).collect(),
     }
 }

@@ -131,6 +131,7 @@ fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn E
         client_id: client_id(client)?,
         seq: None,
         heard_epoch: None,
+        polls: false,
         resources: resources.collect::<Result<_, Box<dyn Error>>>()?,
     })
 }

@@ -346,6 +346,7 @@ impl Fleet {
                     client_id: ClientId::new(format!("client-{index:06}-{client:018}"))?,
                     seq: None,
                     heard_epoch: Some(Epoch::ZERO),
+                    polls: false,
                     resources: vec![resource],
                 },
                 seq: 0,

@@ -176,9 +176,10 @@ impl<T: Transport> Worker<T> {
                 Effect::Send {
                     seq,
                     endpoint,
-                    request,
+                    mut request,
                     timeout,
                 } => {
+                    request.polls = self.hint_poller.is_polling(endpoint, now);
                     let client = &self.parts.client;
                     let response = client.request_leases(seq, endpoint, &request, timeout);
                     self.lease_requests.push(Box::pin(response));

@@ -58,6 +58,40 @@ fn later_poll_replaces_the_earlier_one() {
 }
 
 #[test]
+fn first_request_may_overtake_its_poll() {
+    let first = |polls| CapacityRequest {
+        polls,
+        ..request("a", Some(1), 10.0, None)
+    };
+    assert_eq!(world().send(&first(false)).capacity.get(), 10.0);
+    let mut world = world();
+    assert_eq!(world.send(&first(true)).capacity.get(), 55.0);
+    // It needs no hint when its poll arrives.
+    world.poll("a", 0);
+    assert_eq!(world.answers(), []);
+    assert_eq!(world.refresh("a", 10.0, Some(55.0)).capacity.get(), 55.0);
+}
+
+#[test]
+fn announced_poll_that_does_not_arrive_counts_for_five_seconds() {
+    let mut world = world();
+    let mut announced = request("a", Some(1), 10.0, None);
+    announced.polls = true;
+    world.send(&announced);
+    for (seconds, capacity) in [(4.0, 55.0), (2.0, 10.0)] {
+        world.wait(seconds);
+        world.ledger.sweep(world.now, 64);
+        world.ledger.take_hints(world.now);
+        // Only a client without leases is believed.
+        announced.seq = announced.seq.map(Seq::next);
+        announced.resources[0].has = Some(HeldLease {
+            capacity: Capacity::new(55.0).unwrap(),
+        });
+        assert_eq!(world.send(&announced).capacity.get(), capacity);
+    }
+}
+
+#[test]
 fn unconfirmed_hint_is_repeated() {
     let mut world = world();
     world.send(&request("a", Some(1), 10.0, None));

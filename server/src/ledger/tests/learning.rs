@@ -18,6 +18,7 @@ const fn successor(seconds: u64) -> Settings {
 fn echoing(client: &str, seq: Option<u64>, wants: f64, has: Option<f64>) -> CapacityRequest {
     CapacityRequest {
         heard_epoch: Some(SUCCESSOR.epoch),
+        polls: false,
         ..request(client, seq, wants, has)
     }
 }

@@ -168,6 +168,7 @@ pub(super) fn request(
         client_id: ClientId::new(client).unwrap(),
         seq: seq.map(|seq| Seq::new(seq).unwrap()),
         heard_epoch: None,
+        polls: false,
         resources: vec![ResourceRequest {
             resource_id: db(),
             wants: Capacity::new(wants).unwrap(),

@@ -145,9 +145,7 @@ fn request_for(ids: impl IntoIterator<Item = String>, has: Option<f64>) -> Capac
 
 fn of_db(world: &World, has: Option<f64>) -> RenewalCheck {
     let request = request("a", None, 1.0, has);
-    world
-        .ledger
-        .check_renewal(&request.clone().into(), 0, world.now)
+    world.ledger.check_renewal(&request.into(), 0, world.now)
 }
 
 #[test]

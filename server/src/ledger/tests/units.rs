@@ -58,6 +58,7 @@ fn stating(
 fn echoing(client: &str, wants: f64, has: f64) -> CapacityRequest {
     CapacityRequest {
         heard_epoch: Some(SETTINGS.epoch),
+        polls: false,
         ..request(client, None, wants, (has > 0.0).then_some(has))
     }
 }

@@ -161,6 +161,7 @@ impl<D: Decide> Fleet<D> {
                     client_id: client.id.clone(),
                     seq: Some(self.seq),
                     heard_epoch: None,
+                    polls: false,
                     resources: vec![ResourceRequest {
                         resource_id: self.resource.clone(),
                         wants: wants(&mut self.rng),

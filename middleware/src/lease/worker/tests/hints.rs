@@ -70,6 +70,7 @@ async fn hint_refreshes_a_lease_and_is_confirmed() {
     let plane = Plane::new(grants(10.0));
     let answer = next_poll(&plane);
     let doorman = leased(builder().service("a b"), &plane).await;
+    assert!(plane.last_request().polls);
     let polls = plane.hint_polls();
     assert_eq!(polls.len(), 1);
     let query = &polls[0].query;
@@ -164,6 +165,7 @@ async fn no_poll_is_opened_when_switched_off() {
     let _doorman = leased(builder().hints(false), &plane).await;
     sleep(60 * SECOND).await;
     assert!(plane.hint_polls().is_empty());
+    assert!(!plane.last_request().polls);
 }
 
 #[tokio::test(start_paused = true)]

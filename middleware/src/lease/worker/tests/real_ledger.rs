@@ -177,7 +177,7 @@ impl LedgerPlane {
 
     /// Polls hang, and no holder counts as polling.
     fn without_hints(self: Arc<Self>) -> Plane {
-        Plane::new(move |call| self.answer(call))
+        Plane::new(move |call| self.answer(call, false))
     }
 
     fn with_hints(self: Arc<Self>) -> Plane {
@@ -193,7 +193,7 @@ impl LedgerPlane {
         });
         let polled = Arc::clone(&self);
         let plane = Plane::new(move |call| {
-            let reply = self.answer(call);
+            let reply = self.answer(call, true);
             self.changed.notify_one();
             match reply {
                 Reply::Response(response) => later(response),
@@ -204,19 +204,21 @@ impl LedgerPlane {
         plane
     }
 
-    fn answer(&self, call: &Call) -> Reply {
+    /// Without `polls` it does not believe that the holder polls.
+    fn answer(&self, call: &Call, polls: bool) -> Reply {
         let Some(epoch) = *self.epoch.lock().unwrap() else {
             return Reply::Disconnect;
         };
         let mut ledger = self.ledger.lock().unwrap();
         if let Some(release) = call.release() {
-            ledger.release(&release.clone().into(), call.at);
+            ledger.release(&release.into(), call.at);
             return Reply::json(200, &serde_json::json!({}));
         }
-        let Some(request) = call.capacity() else {
+        let Some(mut request) = call.capacity() else {
             return Reply::json(404, &serde_json::json!({}));
         };
-        let granted = ledger.refresh(&request.clone().into(), call.at).into_iter();
+        request.polls &= polls;
+        let granted = ledger.refresh(&request.into(), call.at).into_iter();
         CapacityResponse {
             node: NodeId::new("root").unwrap(),
             epoch,
