@@ -14,10 +14,10 @@ use crate::limiter::{LimiterHandle, Registry, TakenUnits};
 /// beside those of other processes.
 #[derive(Clone, Default)]
 #[must_use = "the units are given back when this is dropped"]
-pub struct Permit(Option<Arc<Held>>);
+pub struct Permit(Option<Arc<Units>>);
 
 #[derive(Default)]
-struct Held {
+struct Units {
     /// The units of each gauge, given back in this order.
     units: SmallVec<[HeldUnits; 1]>,
     /// Permits that this one includes.
@@ -43,7 +43,7 @@ impl Permit {
         let Some(outer) = outer else {
             return self.clone();
         };
-        Self(Some(Arc::new(Held {
+        Self(Some(Arc::new(Units {
             units: SmallVec::new(),
             others: vec![self.clone(), outer],
         })))
@@ -76,7 +76,7 @@ impl Permit {
 
 /// A permit in the making.
 #[derive(Default)]
-pub(crate) struct PermitBuilder(Held);
+pub(crate) struct PermitBuilder(Units);
 
 impl PermitBuilder {
     pub(crate) fn add(

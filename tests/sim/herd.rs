@@ -265,10 +265,10 @@ impl Herd {
                         Ok(response) => HolderEvent::Answered { seq, response },
                         Err(failure) => HolderEvent::Failed { seq, failure },
                     }),
-                    Effect::Changed { holding, .. } => {
+                    Effect::Changed { status, .. } => {
                         let client = &mut self.clients[client];
-                        client.lapsed |= client.has_lease && holding.lease.is_none();
-                        client.has_lease |= holding.lease.is_some();
+                        client.lapsed |= client.has_lease && status.lease.is_none();
+                        client.has_lease |= status.lease.is_some();
                     }
                     Effect::SendRelease { .. } | Effect::Warn(_) => {}
                 }

@@ -134,14 +134,14 @@ pub(super) enum Poller {
 }
 
 /// A request without what all requests have in common.
-struct Call {
+struct Outgoing {
     method: Method,
     path: String,
     headers: HeaderMap,
     body: Result<Vec<u8>, serde_json::Error>,
 }
 
-impl Call {
+impl Outgoing {
     fn post(path: &str, body: &impl Serialize) -> Self {
         let json = HeaderValue::from_static("application/json");
         Self {
@@ -163,7 +163,7 @@ impl<T: Transport> ControlPlaneClient<T> {
     ) -> impl Future<Output = (Seq, Outcome<CapacityResponse>)> + Send + use<T> {
         let servers = Arc::clone(&self.servers);
         let read = move |response: &Response<Bytes>| read_leases(response, &servers);
-        let outcome = self.request(endpoint, Call::post(CAPACITY, request), time, read);
+        let outcome = self.request(endpoint, Outgoing::post(CAPACITY, request), time, read);
         async move { (seq, outcome.await) }
     }
 
@@ -173,7 +173,7 @@ impl<T: Transport> ControlPlaneClient<T> {
         request: &ReleaseRequest,
         time: Duration,
     ) -> impl Future<Output = Outcome<()>> + Send + use<T> {
-        let call = Call::post(CAPACITY_RELEASE, request);
+        let call = Outgoing::post(CAPACITY_RELEASE, request);
         self.request(endpoint, call, time, read_release)
     }
 
@@ -188,7 +188,7 @@ impl<T: Transport> ControlPlaneClient<T> {
     ) -> impl Future<Output = Outcome<FetchedRules>> + Send + use<T> {
         let service = service.map(|it| utf8_percent_encode(it, NON_ALPHANUMERIC));
         let is_conditional = etag.is_some();
-        let call = Call {
+        let call = Outgoing {
             method: Method::GET,
             path: match service {
                 Some(service) => format!("{RULES}?service={service}"),
@@ -211,7 +211,7 @@ impl<T: Transport> ControlPlaneClient<T> {
         endpoint: usize,
         time: Duration,
     ) -> impl Future<Output = Outcome<Discovery>> + Send + use<T> {
-        let call = Call {
+        let call = Outgoing {
             method: Method::GET,
             path: DISCOVERY.to_owned(),
             headers: HeaderMap::new(),
@@ -229,7 +229,12 @@ impl<T: Transport> ControlPlaneClient<T> {
     ) -> impl Future<Output = Outcome<ServerCapacityResponse>> + Send + use<T> {
         let servers = Arc::clone(&self.servers);
         let read = move |response: &Response<Bytes>| read_leases(response, &servers);
-        self.request(endpoint, Call::post(SERVER_CAPACITY, request), time, read)
+        self.request(
+            endpoint,
+            Outgoing::post(SERVER_CAPACITY, request),
+            time,
+            read,
+        )
     }
 
     /// Releases leases of a node.
@@ -239,7 +244,7 @@ impl<T: Transport> ControlPlaneClient<T> {
         request: &ServerReleaseRequest,
         time: Duration,
     ) -> impl Future<Output = Outcome<()>> + Send + use<T> {
-        let call = Call::post(SERVER_CAPACITY_RELEASE, request);
+        let call = Outgoing::post(SERVER_CAPACITY_RELEASE, request);
         self.request(endpoint, call, time, read_release)
     }
 
@@ -258,7 +263,7 @@ impl<T: Transport> ControlPlaneClient<T> {
         };
         let id = utf8_percent_encode(id, NON_ALPHANUMERIC);
         let wait = wait.as_secs();
-        let call = Call {
+        let call = Outgoing {
             method: Method::GET,
             path: format!("{HINTS}?{name}={id}&after={after}&wait={wait}"),
             headers: HeaderMap::new(),
@@ -279,7 +284,7 @@ impl<T: Transport> ControlPlaneClient<T> {
     fn request<R, F>(
         &self,
         endpoint: usize,
-        call: Call,
+        call: Outgoing,
         time: Duration,
         read: F,
     ) -> impl Future<Output = Outcome<R>> + Send + use<T, R, F>
@@ -331,7 +336,7 @@ async fn send<T: Transport>(
     mut transport: T,
     credentials: Option<Credentials>,
     uri: Option<String>,
-    call: Call,
+    call: Outgoing,
     trace: TraceContext,
 ) -> Result<Response<Bytes>, (Progress, TransportError)> {
     let request = prepare(credentials, uri, call, trace)
@@ -349,7 +354,7 @@ async fn send<T: Transport>(
 async fn prepare(
     credentials: Option<Credentials>,
     uri: Option<String>,
-    call: Call,
+    call: Outgoing,
     trace: TraceContext,
 ) -> Result<Request<Bytes>, TransportError> {
     let uri = uri.ok_or("no such server")?;

@@ -127,12 +127,12 @@ pub enum Effect {
         /// The release.
         request: ReleaseRequest,
     },
-    /// The holding of a resource has changed: apply it before sending anything else.
+    /// The status of a resource has changed: apply it before sending anything else.
     Changed {
         /// The resource.
         resource: ResourceId,
-        /// Its holding from now on.
-        holding: Holding,
+        /// Its status from now on.
+        status: LeaseStatus,
     },
     /// Log this.
     Warn(Warning),
@@ -140,7 +140,7 @@ pub enum Effect {
 
 /// The part of a resource that the holder has.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Holding {
+pub struct LeaseStatus {
     /// The lease, if there is one.
     pub lease: Option<ActiveLease>,
     /// The terms last reported for the resource, even without a lease. Until the first response

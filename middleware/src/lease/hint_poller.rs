@@ -20,7 +20,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 const UNSUPPORTED_PAUSE: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Poll {
     Waiting {
         due: Moment,
     },
@@ -35,7 +35,7 @@ enum State {
 #[derive(Debug)]
 pub struct HintPoller {
     enabled: bool,
-    state: State,
+    state: Poll,
     /// The source of the last poll; `None` if its server is not the master, or is about to stop. Not
     /// the server that it was redirected to: a server that redirects polls may answer every lease
     /// request.
@@ -57,7 +57,7 @@ impl HintPoller {
     pub fn new(enabled: bool) -> Self {
         Self {
             enabled,
-            state: State::Waiting {
+            state: Poll::Waiting {
                 due: Moment::ORIGIN,
             },
             polled: None,
@@ -72,8 +72,7 @@ impl HintPoller {
     /// When to open the next poll if requests go to `source`.
     #[must_use]
     pub fn wake_at(&self, source: Option<usize>) -> Moment {
-        let (State::Waiting { due }, Some(source), true) = (self.state, source, self.enabled)
-        else {
+        let (Poll::Waiting { due }, Some(source), true) = (self.state, source, self.enabled) else {
             return Moment::NEVER;
         };
         match self.unsupported {
@@ -86,14 +85,14 @@ impl HintPoller {
     #[must_use]
     pub fn is_polling(&self, source: usize, now: Moment) -> bool {
         match self.state {
-            State::Open { source: polled, .. } => polled == source,
-            State::Waiting { .. } => self.wake_at(Some(source)) <= now,
+            Poll::Open { source: polled, .. } => polled == source,
+            Poll::Waiting { .. } => self.wake_at(Some(source)) <= now,
         }
     }
 
     /// Opens a poll, and returns the server to poll.
     pub fn open(&mut self, source: usize, now: Moment) -> usize {
-        self.state = State::Open { source, since: now };
+        self.state = Poll::Open { source, since: now };
         self.polled = Some(source);
         self.spaced = self.spaced.max(now).after(SPACING);
         self.redirected.unwrap_or(source)
@@ -101,7 +100,7 @@ impl HintPoller {
 
     /// Abandons the poll if requests go to another server now, and returns whether it did.
     pub fn follow(&mut self, source: usize, now: Moment) -> bool {
-        let State::Open { source: polled, .. } = self.state else {
+        let Poll::Open { source: polled, .. } = self.state else {
             return false;
         };
         let moved = polled != source;
@@ -115,7 +114,7 @@ impl HintPoller {
 
     /// The poll was answered. `interval` is the refresh interval of leases.
     pub fn on_hints(&mut self, hints: &HintsResponse, interval: Duration, now: Moment) {
-        let State::Open { since, .. } = self.state else {
+        let Poll::Open { since, .. } = self.state else {
             return;
         };
         if count(hints) == 0 && now.after(EARLY) < since.after(WAIT) {
@@ -148,7 +147,7 @@ impl HintPoller {
 
     /// The polled server has no hints.
     pub fn on_unsupported(&mut self, now: Moment) {
-        if let State::Open { source, .. } = self.state {
+        if let Poll::Open { source, .. } = self.state {
             let pause = UNSUPPORTED_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64());
             self.unsupported = Some((source, now.after(pause)));
         }
@@ -175,7 +174,7 @@ impl HintPoller {
     /// the one before reached a server that is not the master, or was for another source, it is due
     /// now.
     pub fn on_answer(&mut self, source: usize, now: Moment) {
-        let waits = matches!(self.state, State::Waiting { .. });
+        let waits = matches!(self.state, Poll::Waiting { .. });
         if waits && self.polled != Some(source) {
             self.failures = 0;
             self.redirected = None;
@@ -189,17 +188,17 @@ impl HintPoller {
     /// gone, so it is abandoned. Returns whether it was. For nodes, of which a server has few.
     pub fn on_reachable(&mut self, pause: Duration, failed_at: Moment, now: Moment) -> bool {
         match self.state {
-            State::Waiting { due } if self.failures > 0 => {
+            Poll::Waiting { due } if self.failures > 0 => {
                 self.wait_until(due.min(now.after(pause)));
                 false
             }
-            State::Open { since, .. } if since <= failed_at => {
+            Poll::Open { since, .. } if since <= failed_at => {
                 self.redirected = None;
                 self.after = 0;
                 self.wait_until(now.after(pause));
                 true
             }
-            State::Waiting { .. } | State::Open { .. } => false,
+            Poll::Waiting { .. } | Poll::Open { .. } => false,
         }
     }
 
@@ -210,7 +209,7 @@ impl HintPoller {
     }
 
     fn wait_until(&mut self, due: Moment) {
-        self.state = State::Waiting { due };
+        self.state = Poll::Waiting { due };
     }
 
     fn next_in_row(&self, now: Moment) -> Moment {

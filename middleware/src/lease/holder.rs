@@ -25,7 +25,7 @@ use self::{
     resources::{BatchLimits, NewLeases, Resources},
 };
 use super::{
-    Demand, Effect, Event, Failure, FirstAnswer, Holding,
+    Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus,
     backoff::Backoff,
     index::{Names, OwnNames, ResourceIndex},
     servers::{Endpoints, MasterTracker},
@@ -269,20 +269,20 @@ impl Holder {
             .next_batch(self.batch_limits, new_leases, now)
     }
 
-    /// The holding of a resource at `now`; `None` when it is not wanted.
+    /// The status of a resource at `now`; `None` when it is not wanted.
     #[must_use]
-    pub fn holding(&self, resource: &ResourceId, now: Moment) -> Option<Holding> {
+    pub fn status(&self, resource: &ResourceId, now: Moment) -> Option<LeaseStatus> {
         self.holding_at(self.resources.find(resource)?, now)
     }
 
-    fn holding_at(&self, index: ResourceIndex, now: Moment) -> Option<Holding> {
+    fn holding_at(&self, index: ResourceIndex, now: Moment) -> Option<LeaseStatus> {
         let resource = self.resources.get(index)?;
         let backoff = self.backoff_until();
         let not_before = match (resource.lease_end(), self.new_leases) {
             (None, NewLeases::Separately { not_before }) => not_before.max(backoff),
             (Some(_), _) | (None, NewLeases::WithRenewals) => backoff,
         };
-        Some(resource.holding(not_before, now))
+        Some(resource.status(not_before, now))
     }
 
     /// The terms known by template, another allocation after every change.
@@ -499,9 +499,9 @@ impl Holder {
 
     fn emit_changed(&mut self, index: ResourceIndex, now: Moment) {
         if let Some(resource) = self.resources.id(index)
-            && let Some(holding) = self.holding_at(index, now)
+            && let Some(status) = self.holding_at(index, now)
         {
-            self.effects.push(Effect::Changed { resource, holding });
+            self.effects.push(Effect::Changed { resource, status });
         }
     }
 

@@ -23,7 +23,7 @@ pub use self::transport::HttpTransport;
 pub use self::{
     client::{FetchedRules, Transport, TransportError},
     event::{
-        ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, Holding,
+        ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, LeaseStatus,
         ResourceTerms, Warning,
     },
     hint_poller::{HintPoller, WAIT},

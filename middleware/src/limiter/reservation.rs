@@ -87,14 +87,14 @@ pub(crate) struct Reservation {
     band: Option<RequestBand>,
     /// Whether the cost is part of the queue's pending cost.
     pending: bool,
-    state: State,
+    state: Stage,
 }
 
 /// `Idle` → `Taken` | `Queued` | `HeldBack` | `AwaitingLargerLease`;
 /// `AwaitingLargerLease` → `Taken` | `Queued` | `HeldBack` | `Idle`;
 /// `HeldBack` → `Taken` | `Idle`; `Taken`, `Queued` → `Committed` | `Idle`.
 #[derive(Debug)]
-enum State {
+enum Stage {
     Idle,
     Taken {
         range: TokenRange,
@@ -155,7 +155,7 @@ impl Reservation {
             priority,
             band: None,
             pending: false,
-            state: State::Idle,
+            state: Stage::Idle,
         }
     }
 
@@ -215,8 +215,8 @@ impl Reservation {
 
     /// Retries after a change of the lease, if it waits for a larger one.
     fn retry(&mut self, now: Moment) -> Result<(), Rejected> {
-        match mem::replace(&mut self.state, State::Idle) {
-            State::AwaitingLargerLease { policy, slot, .. } => self
+        match mem::replace(&mut self.state, Stage::Idle) {
+            Stage::AwaitingLargerLease { policy, slot, .. } => self
                 .try_reserve(policy, Some(slot), now)
                 .inspect_err(|_| self.clear_pending()),
             other => {
@@ -301,7 +301,7 @@ impl Reservation {
                 let deadline = match wait {
                     Wait::Turn { deadline } => deadline,
                     Wait::LargerLease { until } => {
-                        self.state = State::AwaitingLargerLease {
+                        self.state = Stage::AwaitingLargerLease {
                             policy,
                             until,
                             slot: joined,
@@ -317,7 +317,7 @@ impl Reservation {
                     let ticket = limiter.queue().hold_back(band.priority(), range.cost);
                     band.begin_to_hold_back();
                     self.raise_peak(range.cost, spent);
-                    self.state = State::HeldBack {
+                    self.state = Stage::HeldBack {
                         ticket,
                         deadline,
                         _slot: joined,
@@ -363,14 +363,14 @@ impl Reservation {
             // A slot locks the queue when it is dropped.
             drop(queue);
             if let (Some(ticket), Some(deadline), Some(slot)) = (ticket, deadline, slot) {
-                self.state = State::Queued {
+                self.state = Stage::Queued {
                     ticket,
                     deadline,
                     _slot: slot,
                 };
                 self.mark_pending();
             } else {
-                self.state = State::Taken {
+                self.state = Stage::Taken {
                     range,
                     // The worker looks at a limiter again when it signals.
                     runs_low: woken || at.view.runs_low(range.end()),
@@ -390,53 +390,53 @@ impl Reservation {
             let reason = RefusalReason::Growing;
             return Err(self.limiter.get().rejection(reason, Some(now)));
         }
-        self.state = State::Committed { end: None };
+        self.state = Stage::Committed { end: None };
         Ok(())
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(
             self.state,
-            State::Queued { .. } | State::HeldBack { .. } | State::AwaitingLargerLease { .. }
+            Stage::Queued { .. } | Stage::HeldBack { .. } | Stage::AwaitingLargerLease { .. }
         )
     }
 
     /// Whether the request waits, or waited before its tokens were taken.
     pub(crate) fn is_delayed(&self) -> bool {
-        self.is_waiting() || matches!(self.state, State::Taken { delayed: true, .. })
+        self.is_waiting() || matches!(self.state, Stage::Taken { delayed: true, .. })
     }
 
     /// The shortage that the last [`reserve`](Self::reserve) showed.
     pub(crate) fn shortage(&self) -> Option<Shortage> {
         match self.state {
-            State::Taken { runs_low, .. } => runs_low.then_some(Shortage::RunningLow),
-            State::Queued { .. }
-            | State::HeldBack { .. }
-            | State::AwaitingLargerLease { .. }
-            | State::Idle => Some(match self.band() {
+            Stage::Taken { runs_low, .. } => runs_low.then_some(Shortage::RunningLow),
+            Stage::Queued { .. }
+            | Stage::HeldBack { .. }
+            | Stage::AwaitingLargerLease { .. }
+            | Stage::Idle => Some(match self.band() {
                 Some(band) if band.is_higher() => Shortage::HigherDenied,
                 Some(_) | None => Shortage::Denied,
             }),
-            State::Committed { .. } => None,
+            Stage::Committed { .. } => None,
         }
     }
 
     /// Counts the request as admitted. Returns the units that it uses of a gauge.
     pub(crate) fn commit(&mut self) -> Option<TakenUnits> {
-        let end = match mem::replace(&mut self.state, State::Idle) {
-            State::Taken { range, .. } => Some(range.end()),
-            State::Queued { ticket, .. } => {
+        let end = match mem::replace(&mut self.state, Stage::Idle) {
+            Stage::Taken { range, .. } => Some(range.end()),
+            Stage::Queued { ticket, .. } => {
                 let range = self.limiter.get().queue().remove(ticket);
                 range.map(TokenRange::end)
             }
-            State::Committed { end } => end,
-            State::HeldBack { ticket, .. } => {
+            Stage::Committed { end } => end,
+            Stage::HeldBack { ticket, .. } => {
                 self.end_held_back(ticket);
                 None
             }
-            State::Idle | State::AwaitingLargerLease { .. } => None,
+            Stage::Idle | Stage::AwaitingLargerLease { .. } => None,
         };
-        self.state = State::Committed { end };
+        self.state = Stage::Committed { end };
         let limiter = self.limiter.get();
         if !limiter.is_reused() {
             let admitted = &limiter.record.admitted;
@@ -453,7 +453,7 @@ impl Reservation {
     /// Lets this part of the cost be corrected, of a request that was admitted. `None` if it took
     /// no tokens, or at a gauge.
     pub(crate) fn open_charge(&self, cost: Cost) -> Option<OpenCharge> {
-        let State::Committed { end } = self.state else {
+        let Stage::Committed { end } = self.state else {
             return None;
         };
         self.limiter
@@ -491,11 +491,11 @@ impl Reservation {
 
     /// Returns the tokens, first to the requests queued behind.
     pub(crate) fn release(&mut self, now: Moment) {
-        match mem::replace(&mut self.state, State::Idle) {
-            State::Idle | State::AwaitingLargerLease { .. } => {}
-            State::Committed { end } => self.state = State::Committed { end },
-            State::HeldBack { ticket, .. } => self.end_held_back(ticket),
-            State::Taken { range, .. } => {
+        match mem::replace(&mut self.state, Stage::Idle) {
+            Stage::Idle | Stage::AwaitingLargerLease { .. } => {}
+            Stage::Committed { end } => self.state = Stage::Committed { end },
+            Stage::HeldBack { ticket, .. } => self.end_held_back(ticket),
+            Stage::Taken { range, .. } => {
                 self.use_units(-range.cost);
                 // Available ranges come before all queued ones, so all of the queue is behind.
                 let limiter = self.limiter.get();
@@ -503,7 +503,7 @@ impl Reservation {
                 // It waited elsewhere only.
                 self.clear_pending();
             }
-            State::Queued { ticket, .. } => {
+            Stage::Queued { ticket, .. } => {
                 let limiter = self.limiter.get();
                 let mut queue = limiter.queue();
                 if let Some(range) = queue.remove(ticket) {
@@ -523,7 +523,7 @@ impl Reservation {
     ) -> Result<(), Rejected> {
         self.wait_larger_lease().await?;
         let mut no_lease_can_come = pin!(no_lease_can_come);
-        let State::Queued {
+        let Stage::Queued {
             ticket, deadline, ..
         } = self.state
         else {
@@ -597,7 +597,7 @@ impl Reservation {
         // A slot locks the queue when it is dropped.
         drop(queue);
         self.use_units(range.cost);
-        self.state = State::Taken {
+        self.state = Stage::Taken {
             range,
             runs_low: true,
             delayed: true,
@@ -610,7 +610,7 @@ impl Reservation {
         &mut self,
         mut no_lease_can_come: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), Rejected> {
-        let State::HeldBack {
+        let Stage::HeldBack {
             ticket, deadline, ..
         } = self.state
         else {
@@ -679,7 +679,7 @@ impl Reservation {
         if let Some(band) = self.band() {
             band.end_to_hold_back();
         }
-        self.state = State::Taken {
+        self.state = Stage::Taken {
             range,
             runs_low: at.view.runs_low(range.end()),
             delayed: true,
@@ -700,12 +700,12 @@ impl Reservation {
         let limiter = self.limiter.get();
         let at = limiter.view(now);
         let queued = match self.state {
-            State::Queued { ticket, .. } => limiter.queue().range(ticket),
-            State::Idle
-            | State::Taken { .. }
-            | State::HeldBack { .. }
-            | State::AwaitingLargerLease { .. }
-            | State::Committed { .. } => None,
+            Stage::Queued { ticket, .. } => limiter.queue().range(ticket),
+            Stage::Idle
+            | Stage::Taken { .. }
+            | Stage::HeldBack { .. }
+            | Stage::AwaitingLargerLease { .. }
+            | Stage::Committed { .. } => None,
         };
         let spent = limiter.record.spent.load();
         let range = queued.unwrap_or_else(|| {
@@ -721,7 +721,7 @@ impl Reservation {
     }
 
     async fn wait_larger_lease(&mut self) -> Result<(), Rejected> {
-        if !matches!(self.state, State::AwaitingLargerLease { .. }) {
+        if !matches!(self.state, Stage::AwaitingLargerLease { .. }) {
             return Ok(());
         }
         let changes = self.limiter.get().queue().changes();
@@ -730,7 +730,7 @@ impl Reservation {
             changed.as_mut().enable();
             let now = clock::now();
             self.retry(now)?;
-            let State::AwaitingLargerLease { until, .. } = self.state else {
+            let Stage::AwaitingLargerLease { until, .. } = self.state else {
                 return Ok(());
             };
             tokio::select! {
@@ -773,7 +773,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         if matches!(
             self.state,
-            State::Queued { .. } | State::HeldBack { .. } | State::Taken { .. }
+            Stage::Queued { .. } | Stage::HeldBack { .. } | Stage::Taken { .. }
         ) {
             self.release(clock::now());
         }

@@ -22,11 +22,11 @@ use crate::{NotApplied, RulesSnapshot, admission::DynamicAdmission, limiter::Reg
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     requested: Notify,
-    state: Mutex<State>,
+    state: Mutex<Followed>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Followed {
     /// Whether a layer has followed the rules.
     requested: bool,
     active: Option<ActiveRules>,
@@ -141,7 +141,7 @@ impl Rules {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Followed> {
         // Every statement leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

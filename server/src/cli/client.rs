@@ -244,7 +244,7 @@ impl Client {
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.parse(&self.send(&Call::get(path)).await?)
+        self.parse(&self.send(&Outgoing::get(path)).await?)
     }
 
     /// Also returns the server's `ETag`. One of another release may compute it differently.
@@ -252,7 +252,7 @@ impl Client {
         &self,
         path: &str,
     ) -> Result<(T, Option<HeaderValue>), Failure> {
-        let response = self.send(&Call::get(path)).await?;
+        let response = self.send(&Outgoing::get(path)).await?;
         let etag = response.headers.get(header::ETAG).cloned();
         Ok((self.parse(&response)?, etag))
     }
@@ -279,7 +279,7 @@ impl Client {
 
     /// The text of a response with a 2xx status.
     pub(super) async fn probe(&self, path: &str) -> Result<String, Failure> {
-        let response = self.send(&Call::get(path)).await?;
+        let response = self.send(&Outgoing::get(path)).await?;
         Ok(String::from_utf8_lossy(&response.body).into_owned())
     }
 
@@ -288,7 +288,7 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Failure> {
-        let call = Call {
+        let call = Outgoing {
             method: Method::POST,
             path: path.to_owned(),
             headers: content_type("application/json"),
@@ -330,7 +330,7 @@ impl Client {
     ) -> Result<T, Failure> {
         let mut headers = content_type(media_type);
         headers.extend(etag.map(|etag| (header::IF_MATCH, etag.clone())));
-        let call = Call {
+        let call = Outgoing {
             method,
             path: path.to_owned(),
             headers,
@@ -351,7 +351,7 @@ impl Client {
         path: &str,
     ) -> Result<T, Failure> {
         self.current.set(server);
-        let response = self.attempt(&Call::get(path)).await?;
+        let response = self.attempt(&Outgoing::get(path)).await?;
         self.parse(&self.accepted(response)?)
     }
 
@@ -369,7 +369,7 @@ impl Client {
     /// Sends a request. Asks the next server when one does not answer or is unavailable, follows
     /// one redirect to a server of the command line, and repeats the request after a 429. Fails
     /// unless the status is 2xx.
-    async fn send(&self, call: &Call) -> Result<Response, Failure> {
+    async fn send(&self, call: &Outgoing) -> Result<Response, Failure> {
         let (mut others, mut redirects) = (self.servers.len() - 1, 1);
         let mut retries = MAX_RETRIES;
         loop {
@@ -457,7 +457,7 @@ impl Client {
         Err(failure.with_request_id(response.header(headers::REQUEST_ID)))
     }
 
-    async fn attempt(&self, call: &Call) -> Result<Response, Failure> {
+    async fn attempt(&self, call: &Outgoing) -> Result<Response, Failure> {
         // Starts a trace, for proxies in front of the server.
         let trace = TraceId::from_bits(fastrand::u128(..));
         let trace = TraceContext::root(trace, SpanId::from_bits(fastrand::u64(..)));
@@ -542,14 +542,14 @@ impl Client {
 }
 
 /// A request, to any of the servers.
-struct Call {
+struct Outgoing {
     method: Method,
     path: String,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Call {
+impl Outgoing {
     fn get(path: &str) -> Self {
         Self {
             method: Method::GET,

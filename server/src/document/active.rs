@@ -22,11 +22,11 @@ pub(crate) struct ActiveDocument {
     ledger: Arc<SharedLedger>,
     /// Held while a document or a reign begins, so that each reign has the active document.
     beginning: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<Current>,
 }
 
 #[derive(Debug)]
-struct State {
+struct Current {
     document: Arc<Document>,
     error: Option<String>,
     reloads: Reloads,
@@ -50,7 +50,7 @@ impl ActiveDocument {
         Self {
             ledger,
             beginning: Mutex::new(()),
-            state: Mutex::new(State {
+            state: Mutex::new(Current {
                 document,
                 error: None,
                 reloads,
@@ -132,7 +132,7 @@ impl ActiveDocument {
         self.state().error.as_deref() == Some(&*truncated(error))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Current> {
         // Every statement leaves it consistent, so it stays usable after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

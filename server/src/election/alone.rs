@@ -143,7 +143,7 @@ impl FoundState {
 #[derive(Debug)]
 pub struct Alone {
     term: Term,
-    state: State,
+    state: Phase,
     address: String,
     calls: u64,
     bound: Write<DueBound>,
@@ -173,7 +173,7 @@ impl<T> Write<T> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Phase {
     Starting,
     Master,
     Resigned,
@@ -218,7 +218,7 @@ impl Alone {
         };
         Self {
             term,
-            state: State::Starting,
+            state: Phase::Starting,
             address,
             calls: 0,
             bound: Write::default(),
@@ -271,12 +271,12 @@ impl Election for Alone {
 
     fn handle(&mut self, event: Event<DiskReply>, time: Time) -> Vec<Effect<DiskCall>> {
         match event {
-            Event::Wake if self.state == State::Starting => {
-                self.state = State::Master;
+            Event::Wake if self.state == Phase::Starting => {
+                self.state = Phase::Master;
                 vec![Effect::Begin(self.term.clone())]
             }
             Event::BoundDue(due)
-                if self.state == State::Master && self.bound.is_possible(time.now) =>
+                if self.state == Phase::Master && self.bound.is_possible(time.now) =>
             {
                 let id = self.next_call();
                 self.bound.current = Some((id, due));
@@ -284,7 +284,7 @@ impl Election for Alone {
                 vec![Effect::Call { id, call }]
             }
             Event::TermsDue(due)
-                if self.state == State::Master && self.terms.is_possible(time.now) =>
+                if self.state == Phase::Master && self.terms.is_possible(time.now) =>
             {
                 let id = self.next_call();
                 self.terms.current = Some((id, due.clone()));
@@ -294,8 +294,8 @@ impl Election for Alone {
             Event::Reply { call, result } => self.on_reply(call, result, time.now),
             Event::Resign { .. } => {
                 // The ledger goes to the data directory, not to a peer.
-                let was_master = std::mem::replace(&mut self.state, State::Resigned);
-                let end = (was_master == State::Master).then_some(Effect::End(EndReason::Resigned));
+                let was_master = std::mem::replace(&mut self.state, Phase::Resigned);
+                let end = (was_master == Phase::Master).then_some(Effect::End(EndReason::Resigned));
                 end.into_iter()
                     .chain([Effect::Resigned { offered: None }])
                     .collect()
@@ -308,14 +308,14 @@ impl Election for Alone {
 
     fn wake_at(&self) -> Moment {
         match self.state {
-            State::Starting => Moment::ORIGIN,
-            State::Master | State::Resigned => Moment::NEVER,
+            Phase::Starting => Moment::ORIGIN,
+            Phase::Master | Phase::Resigned => Moment::NEVER,
         }
     }
 
     fn view(&self) -> View {
         View {
-            address: (self.state != State::Resigned).then(|| self.address.clone()),
+            address: (self.state != Phase::Resigned).then(|| self.address.clone()),
             epoch: self.last_epoch(),
             longest: self.term.longest,
         }

@@ -116,7 +116,7 @@ struct Record {
 pub struct EtcdElection {
     options: EtcdOptions,
     keys: Keys,
-    state: State,
+    state: Phase,
     master: Option<Record>,
     /// The highest epoch that is known.
     last_epoch: Option<Epoch>,
@@ -227,7 +227,7 @@ struct Stored {
 }
 
 #[derive(Debug)]
-enum State {
+enum Phase {
     Standby,
     /// Waits for a lease, or for the result of the transaction with it.
     Campaigning(Option<ElectionLease>),
@@ -337,7 +337,7 @@ impl EtcdElection {
                 handover: key("handover/"),
                 node: key("node"),
             },
-            state: State::Standby,
+            state: Phase::Standby,
             master: None,
             last_epoch: options.last_epoch,
             elected_epoch: options.last_epoch.filter(|_| options.had_election),
@@ -374,34 +374,34 @@ impl EtcdElection {
     /// The deadline of the election lease, if it has one.
     fn lease(&self) -> Option<&ElectionLease> {
         match &self.state {
-            State::Elected(elected) => Some(&elected.lease),
-            State::Master(master) => Some(&master.lease),
-            State::Standby | State::Campaigning(_) | State::Resigning(..) | State::Resigned => None,
+            Phase::Elected(elected) => Some(&elected.lease),
+            Phase::Master(master) => Some(&master.lease),
+            Phase::Standby | Phase::Campaigning(_) | Phase::Resigning(..) | Phase::Resigned => None,
         }
     }
 
     /// The lease of the bound, and its seconds to live.
     fn bound(&self) -> Option<(LeaseId, u32)> {
         match &self.state {
-            State::Master(master) => master.bound,
+            Phase::Master(master) => master.bound,
             _ => None,
         }
     }
 
     /// Gives mastership up, or the attempt, and returns to the standbys.
     fn step_down(&mut self, reason: EndReason, now: Moment, effects: &mut Effects) {
-        let was = std::mem::replace(&mut self.state, State::Standby);
+        let was = std::mem::replace(&mut self.state, Phase::Standby);
         self.calls.clear();
         self.known = ReplyHeader::default();
         self.poll_at = now.after_seconds(self.pause_after_campaigns());
         let lease = match was {
-            State::Master(master) => {
+            Phase::Master(master) => {
                 effects.push(Effect::End(reason));
                 Some(master.lease.id)
             }
-            State::Elected(elected) => Some(elected.lease.id),
-            State::Campaigning(lease) => lease.map(|lease| lease.id),
-            State::Standby | State::Resigning(..) | State::Resigned => None,
+            Phase::Elected(elected) => Some(elected.lease.id),
+            Phase::Campaigning(lease) => lease.map(|lease| lease.id),
+            Phase::Standby | Phase::Resigning(..) | Phase::Resigned => None,
         };
         if let Some(lease) = lease {
             self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now, effects);
@@ -440,7 +440,7 @@ impl EtcdElection {
         }
         self.renew(now, effects);
         self.read_bounds(now, effects);
-        if let State::Elected(elected) = &mut self.state
+        if let Phase::Elected(elected) = &mut self.state
             && let Fetch::Until(until) = elected.ledger
             && until <= now
         {
@@ -449,7 +449,7 @@ impl EtcdElection {
         }
         if self.poll_at <= now && !self.is_pending(|it| matches!(it, Purpose::Poll)) {
             let interval = match self.state {
-                State::Master(_) => MASTER_POLL_INTERVAL,
+                Phase::Master(_) => MASTER_POLL_INTERVAL,
                 _ => POLL_INTERVAL,
             };
             self.poll_at = now.after_seconds(interval);
@@ -478,7 +478,7 @@ impl EtcdElection {
     }
 
     fn read_bounds(&mut self, now: Moment, effects: &mut Effects) {
-        let State::Elected(elected) = &mut self.state else {
+        let Phase::Elected(elected) = &mut self.state else {
             return;
         };
         if now < elected.read_at {
@@ -560,7 +560,7 @@ impl EtcdElection {
                 if !reply.succeeded {
                     return self.step_down(EndReason::Deposed, now, effects);
                 }
-                if let State::Master(master) = &mut self.state {
+                if let Phase::Master(master) = &mut self.state {
                     master.bound = Some((lease, ttl));
                     if master.longest.written < longest {
                         master.longest.written = longest;
@@ -576,7 +576,7 @@ impl EtcdElection {
             }
             (Purpose::RenewBound, EtcdReply::KeptAlive(None)) => {
                 // It was not needed for a while. The next one is a new lease.
-                if let State::Master(master) = &mut self.state {
+                if let Phase::Master(master) = &mut self.state {
                     master.bound = None;
                 }
             }
@@ -610,19 +610,19 @@ impl EtcdElection {
                 self.step_down(EndReason::Deposed, now, effects);
             }
             Purpose::Renew => match &mut self.state {
-                State::Elected(Elected { lease, .. }) | State::Master(Mastership { lease, .. }) => {
+                Phase::Elected(Elected { lease, .. }) | Phase::Master(Mastership { lease, .. }) => {
                     lease.renew_at = retry_at;
                 }
                 _ => {}
             },
             Purpose::GrantBoundLease { .. } | Purpose::PutBound { .. } | Purpose::RenewBound => {
-                if let State::Master(master) = &mut self.state {
+                if let Phase::Master(master) = &mut self.state {
                     master.bound_at = retry_at;
                     effects.push(Effect::BoundFailed);
                 }
             }
             Purpose::PutTerms => {
-                if let State::Master(master) = &mut self.state {
+                if let Phase::Master(master) = &mut self.state {
                     master.terms = None;
                     master.terms_at = retry_at;
                     effects.push(Effect::TermsFailed);
@@ -662,23 +662,23 @@ impl EtcdElection {
         // own write may be on its way.
         let longest = longest_of(longest);
         self.longest = match self.state {
-            State::Master(_) => longest.max(self.longest),
+            Phase::Master(_) => longest.max(self.longest),
             _ => longest.or(self.longest),
         };
         match &self.state {
-            State::Master(Mastership { created, .. }) | State::Elected(Elected { created, .. })
+            Phase::Master(Mastership { created, .. }) | Phase::Elected(Elected { created, .. })
                 if key.is_none_or(|it| it.created != *created) =>
             {
                 self.step_down(EndReason::Deposed, now, effects);
             }
-            State::Standby if key.is_none() => {
-                self.state = State::Campaigning(None);
+            Phase::Standby if key.is_none() => {
+                self.state = Phase::Campaigning(None);
                 let purpose = Purpose::GrantElectionLease { last: stored };
                 let ttl = self.options.ttl;
                 self.call(purpose, EtcdCall::GrantLease { ttl }, now, effects);
             }
             // Of a campaign whose result was lost.
-            State::Standby if self.is_own_record() => {
+            Phase::Standby if self.is_own_record() => {
                 self.master = None;
                 let lease = key.and_then(|it| it.lease);
                 if let Some(lease) = lease
@@ -693,7 +693,7 @@ impl EtcdElection {
 
     #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     fn campaign(&mut self, last: Stored, lease: ElectionLease, time: Time, effects: &mut Effects) {
-        let State::Campaigning(own) = &mut self.state else {
+        let Phase::Campaigning(own) = &mut self.state else {
             return;
         };
         *own = Some(lease);
@@ -789,7 +789,7 @@ impl EtcdElection {
         now: Moment,
         effects: &mut Effects,
     ) {
-        let State::Campaigning(Some(lease)) = self.state else {
+        let Phase::Campaigning(Some(lease)) = self.state else {
             return;
         };
         self.lost_campaigns = 0;
@@ -840,7 +840,7 @@ impl EtcdElection {
             // The driver ends a transfer without progress, or that takes longer than learning may.
             fetch = Fetch::Until(Moment::NEVER);
         }
-        self.state = State::Elected(Elected {
+        self.state = Phase::Elected(Elected {
             lease,
             epoch,
             created: reply.revision,
@@ -888,7 +888,7 @@ impl EtcdElection {
         now: Moment,
         effects: &mut Effects,
     ) {
-        let State::Elected(elected) = &mut self.state else {
+        let Phase::Elected(elected) = &mut self.state else {
             return;
         };
         elected.unread.remove(&lease);
@@ -900,7 +900,7 @@ impl EtcdElection {
     }
 
     fn begin_if_ready(&mut self, effects: &mut Effects) {
-        let State::Elected(elected) = &self.state else {
+        let Phase::Elected(elected) = &self.state else {
             return;
         };
         let (inherits, learn) = match elected.ledger {
@@ -918,7 +918,7 @@ impl EtcdElection {
         let other_terms = elected.other_terms.clone();
         let lacks_terms = other_terms.iter().any(|it| !generations.contains(it));
         self.begun_epoch = self.begun_epoch.max(Some(epoch));
-        self.state = State::Master(Mastership {
+        self.state = Phase::Master(Mastership {
             lease,
             epoch,
             created,
@@ -944,7 +944,7 @@ impl EtcdElection {
     }
 
     fn on_renewal(&mut self, ttl: u32, sent: Moment, now: Moment, effects: &mut Effects) {
-        let (State::Elected(Elected { lease, .. }) | State::Master(Mastership { lease, .. })) =
+        let (Phase::Elected(Elected { lease, .. }) | Phase::Master(Mastership { lease, .. })) =
             &mut self.state
         else {
             return;
@@ -955,13 +955,13 @@ impl EtcdElection {
         let deadline = lease.deadline();
         if was_over || deadline <= now {
             self.step_down(EndReason::Deadline, now, effects);
-        } else if matches!(self.state, State::Master(_)) {
+        } else if matches!(self.state, Phase::Master(_)) {
             effects.push(Effect::Extend(deadline));
         }
     }
 
     fn on_bound_due(&mut self, due: DueBound, now: Moment, effects: &mut Effects) {
-        let State::Master(master) = &self.state else {
+        let Phase::Master(master) = &self.state else {
             return;
         };
         let is_writing = self.is_pending(|it| {
@@ -1006,7 +1006,7 @@ impl EtcdElection {
         now: Moment,
         effects: &mut Effects,
     ) {
-        let State::Master(master) = &self.state else {
+        let Phase::Master(master) = &self.state else {
             return;
         };
         let put = |key: String, lease: Option<LeaseId>| Op::Put {
@@ -1049,7 +1049,7 @@ impl EtcdElection {
     /// An answer that arrives after the deadline counts for nothing: the next master may have read
     /// the lease before it was renewed.
     fn on_bound_written(&self, ttl: u32, sent: Moment, now: Moment, effects: &mut Effects) {
-        if let State::Master(master) = &self.state
+        if let Phase::Master(master) = &self.state
             && now < master.lease.deadline()
         {
             effects.push(Effect::BoundWritten(WrittenBound {
@@ -1060,24 +1060,24 @@ impl EtcdElection {
     }
 
     fn resign(&mut self, secret: String, now: Moment, effects: &mut Effects) {
-        let State::Master(Mastership {
+        let Phase::Master(Mastership {
             epoch,
             created,
             lease,
             ..
         }) = self.state
         else {
-            if matches!(self.state, State::Resigning(..)) {
+            if matches!(self.state, Phase::Resigning(..)) {
                 // The answer is under way.
                 return;
             }
             self.step_down(EndReason::Resigned, now, effects);
-            self.state = State::Resigned;
+            self.state = Phase::Resigned;
             effects.push(Effect::Resigned { offered: None });
             return;
         };
         self.calls.clear();
-        self.state = State::Resigning(epoch, lease.id);
+        self.state = Phase::Resigning(epoch, lease.id);
         self.master = None;
         effects.push(Effect::End(EndReason::Resigned));
         let handover = Handover {
@@ -1104,10 +1104,10 @@ impl EtcdElection {
 
     /// `offered`: whether the next master may find the offer.
     fn on_resigned(&mut self, offered: bool, now: Moment, effects: &mut Effects) {
-        let State::Resigning(epoch, lease) = self.state else {
+        let Phase::Resigning(epoch, lease) = self.state else {
             return;
         };
-        self.state = State::Resigned;
+        self.state = Phase::Resigned;
         effects.push(Effect::Resigned {
             offered: offered.then_some(epoch),
         });
@@ -1167,7 +1167,7 @@ impl Election for EtcdElection {
             Event::TermsDue(due) => self.on_terms_due(due, now, &mut effects),
             Event::LedgerFetched { epoch, is_fetched } => {
                 // One for an earlier election lacks the leases of masters since.
-                if let State::Elected(elected) = &mut self.state
+                if let Phase::Elected(elected) = &mut self.state
                     && elected.epoch == epoch
                     && matches!(elected.ledger, Fetch::Until(_))
                 {
@@ -1192,7 +1192,7 @@ impl Election for EtcdElection {
         let renews = !self.is_pending(|it| matches!(it, Purpose::Renew));
         let lease = self.lease();
         let elected = match &self.state {
-            State::Elected(elected) => Some(elected),
+            Phase::Elected(elected) => Some(elected),
             _ => None,
         };
         let fetch = elected.and_then(|it| match it.ledger {
@@ -1214,7 +1214,7 @@ impl Election for EtcdElection {
     }
 
     fn view(&self) -> View {
-        let is_master = matches!(self.state, State::Master(_));
+        let is_master = matches!(self.state, Phase::Master(_));
         let master = self.master.as_ref();
         View {
             address: master

@@ -27,11 +27,11 @@ pub(crate) enum PollEnd {
 #[derive(Debug)]
 pub(crate) struct Polls {
     limit: usize,
-    state: Mutex<State>,
+    state: Mutex<OpenPolls>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OpenPolls {
     by_age: BTreeMap<u64, Waiting>,
     ages: HashMap<PollTicket, u64>,
     opened: u64,
@@ -132,7 +132,7 @@ impl Polls {
         (age, ended)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OpenPolls> {
         // Every statement leaves a poll either in both maps or waiting for its timeout.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +145,7 @@ fn give_way(polls: Vec<Waiting>) {
     }
 }
 
-impl State {
+impl OpenPolls {
     fn remove(&mut self, ticket: PollTicket) -> Option<Waiting> {
         let age = self.ages.remove(&ticket)?;
         self.by_age.remove(&age)

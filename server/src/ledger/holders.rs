@@ -17,7 +17,7 @@ use super::{
 pub struct TenantId(pub u64);
 
 #[derive(Debug)]
-struct Holder {
+struct Registration {
     id: HolderId,
     /// The tenant of its last request.
     tenant: Option<TenantId>,
@@ -30,7 +30,7 @@ struct Holder {
 pub(super) struct Holders {
     /// Clients choose their identifiers, so the hasher is randomly seeded.
     by_id: LinearHashMap<HolderId, HolderKey, foldhash::quality::RandomState>,
-    holders: PagedSlab<Holder>,
+    holders: PagedSlab<Registration>,
     /// Leases per tenant, without tenants that have none.
     leases_by_tenant: HashMap<TenantId, usize>,
     /// The addresses of nodes, for operators.
@@ -91,7 +91,7 @@ impl Holders {
 
     pub(super) fn find_or_add(&mut self, id: &HolderId) -> HolderKey {
         self.find(id).unwrap_or_else(|| {
-            let key = HolderKey::new(self.holders.insert(Holder {
+            let key = HolderKey::new(self.holders.insert(Registration {
                 id: id.clone(),
                 tenant: None,
                 resources: BTreeSet::new(),

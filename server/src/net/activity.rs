@@ -41,11 +41,11 @@ const SLOW: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NoTimeout;
 
-/// State of a connection. Shared by the connection's task, its requests, and eviction.
+/// Progress of a connection. Shared by the connection's task, its requests, and eviction.
 #[derive(Debug)]
 pub(super) struct Activity {
     peer: Option<PeerAddr>,
-    state: Mutex<State>,
+    state: Mutex<Progress>,
     evict: AtomicBool,
     is_draining: AtomicBool,
     /// A response of an HTTP/2 connection asks to close it.
@@ -55,7 +55,7 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
-struct State {
+struct Progress {
     /// Requests with a complete head whose handler has not returned.
     requests: usize,
     /// When the only request began, if its connection can be parked before its handler returns.
@@ -86,7 +86,7 @@ impl Activity {
     pub(super) fn new(peer: Option<PeerAddr>) -> Self {
         Self {
             peer,
-            state: Mutex::new(State {
+            state: Mutex::new(Progress {
                 requests: 0,
                 parkable_since: None,
                 request_bodies: Vec::new(),
@@ -292,12 +292,12 @@ impl Activity {
         self.evict.swap(false, AcqRel)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Progress> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Progress {
     fn is_busy(&self) -> bool {
         self.requests > 0 || !self.responses.is_empty()
     }

@@ -22,10 +22,10 @@ type Handler = Pin<Box<dyn Future<Output = HttpResponse> + Send>>;
 
 /// At most one request of an HTTP/1 connection; clones share it.
 #[derive(Clone, Default)]
-pub(super) struct RequestSlot(Arc<Mutex<State>>);
+pub(super) struct RequestSlot(Arc<Mutex<Slot>>);
 
 #[derive(Default)]
-enum State {
+enum Slot {
     #[default]
     Empty,
     Running {
@@ -38,29 +38,29 @@ enum State {
 impl RequestSlot {
     /// Puts in a request, whose `head` is a [`short_head`].
     pub(super) fn start(&self, head: Vec<u8>, handler: Handler) {
-        *self.state() = State::Running { handler, head };
+        *self.state() = Slot::Running { handler, head };
     }
 
     pub(super) fn is_running(&self) -> bool {
-        matches!(*self.state(), State::Running { .. })
+        matches!(*self.state(), Slot::Running { .. })
     }
 
     pub(super) fn is_answered(&self) -> bool {
-        matches!(*self.state(), State::Answered(_))
+        matches!(*self.state(), Slot::Answered(_))
     }
 
     /// Waits for the response and takes it out.
     pub(super) fn response(self) -> impl Future<Output = HttpResponse> + Send {
         poll_fn(move |cx| {
             let mut state = self.state();
-            if let State::Running { handler, .. } = &mut *state {
+            if let Slot::Running { handler, .. } = &mut *state {
                 let response = ready!(handler.as_mut().poll(cx));
-                *state = State::Empty;
+                *state = Slot::Empty;
                 return Poll::Ready(response);
             }
             match std::mem::take(&mut *state) {
-                State::Answered(response) => Poll::Ready(*response),
-                State::Empty | State::Running { .. } => Poll::Pending,
+                Slot::Answered(response) => Poll::Ready(*response),
+                Slot::Empty | Slot::Running { .. } => Poll::Pending,
             }
         })
     }
@@ -68,16 +68,16 @@ impl RequestSlot {
     /// Waits for the response, keeps it, and returns the head with which hyper gets it.
     pub(super) fn poll_answered(&self, cx: &mut Context<'_>) -> Poll<Vec<u8>> {
         let mut state = self.state();
-        let State::Running { handler, head } = &mut *state else {
+        let Slot::Running { handler, head } = &mut *state else {
             return Poll::Pending;
         };
         let response = ready!(handler.as_mut().poll(cx));
         let head = std::mem::take(head);
-        *state = State::Answered(Box::new(response));
+        *state = Slot::Answered(Box::new(response));
         Poll::Ready(head)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Slot> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -43,7 +43,7 @@ pub struct DueTerms {
 /// them.
 #[derive(Debug)]
 pub struct DurableTerms {
-    state: Mutex<State>,
+    state: Mutex<Generations>,
     /// Whether storage has all terms in force.
     is_stored: AtomicBool,
     durable: watch::Sender<EarlierTerms>,
@@ -60,7 +60,7 @@ struct Lasting {
 }
 
 #[derive(Debug)]
-struct State {
+struct Generations {
     generations: Vec<Lasting>,
     /// The end of the leases of earlier reigns.
     earlier_end: Moment,
@@ -92,7 +92,7 @@ impl DurableTerms {
         let version = others.len() as u64;
         let generations = stored.iter().map(lasting(true)).chain(others);
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(Generations {
                 generations: generations.collect(),
                 earlier_end,
                 noted: Vec::new(),
@@ -184,7 +184,7 @@ impl DurableTerms {
     }
 
     /// Takes the noted terms into the generations.
-    fn adopt(&self, state: &mut State) {
+    fn adopt(&self, state: &mut Generations) {
         for (terms, ends) in std::mem::take(&mut state.noted) {
             state.replace(terms.generations(), ends);
         }
@@ -192,13 +192,13 @@ impl DurableTerms {
             .store(state.version == state.written, Relaxed);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Generations> {
         // Every statement leaves it usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Generations {
     /// Puts terms in force. Those before are kept until all leases under them have ended.
     fn replace(&mut self, terms: Vec<Vec<EarlierTemplate>>, ends: Moment) {
         let ends = ends.max(self.earlier_end);

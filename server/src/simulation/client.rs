@@ -444,13 +444,13 @@ impl Client {
             Leasing::Measured(layer) => layer.handle(event, now),
         };
         for effect in &effects {
-            if let Effect::Changed { resource, holding } = effect
+            if let Effect::Changed { resource, status } = effect
                 && let Some(index) = self.resource_index(resource)
             {
                 if let Some((_, unit)) = units.iter().find(|(it, _)| *it == index) {
                     self.units[index] = *unit;
                 }
-                self.usable[index] = holding
+                self.usable[index] = status
                     .lease
                     .map(|lease| ExpiringCapacity {
                         amount: lease.capacity.get() * self.units[index].scale(),

@@ -60,7 +60,7 @@ struct Mastership {
 
 /// A lease request to respond to.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Call {
+pub(super) enum Caller {
     Client(Process, ClientCall),
     Node(Process, NodeCall),
 }
@@ -77,7 +77,7 @@ pub(super) struct Granted {
 /// The result of a lease request.
 pub(super) type Decided = Result<Granted, Failure>;
 
-impl Call {
+impl Caller {
     pub(super) fn respond(self, decided: Decided) -> (Process, Message) {
         match self {
             Self::Client(from, call) => {
@@ -124,7 +124,7 @@ impl LeaseRequest {
 /// A response that waits for the bound.
 #[derive(Debug)]
 struct Waiting {
-    call: Call,
+    call: Caller,
     granted: Granted,
     handled: Moment,
     needed: Option<NeededBound>,
@@ -395,7 +395,7 @@ impl Server {
     /// responds. `None`: the response waits for the parent or for the bound.
     pub(super) fn refresh(
         &mut self,
-        call: Call,
+        call: Caller,
         request: &LeaseRequest,
         limits: &[Limit],
         time: Moment,
@@ -600,7 +600,7 @@ impl Server {
 
     fn grant(
         &mut self,
-        call: Call,
+        call: Caller,
         request: &LeaseRequest,
         limits: &[Limit],
         now: Moment,

@@ -285,18 +285,18 @@ impl Upstream {
                         resource_ids: request.resource_ids,
                     },
                 }),
-                lease::Effect::Changed { resource, holding } => {
+                lease::Effect::Changed { resource, status } => {
                     let answer = answered.get(&resource);
                     // A lease that has ended meanwhile is none.
                     let is_current = |response: &ServerResourceResponse| {
                         let has_lease = response.answer.gets.lease_length.get() > 0.0;
-                        has_lease == holding.lease.is_some()
+                        has_lease == status.lease.is_some()
                     };
                     match answer.filter(|(response, _)| is_current(response)) {
                         Some((response, sent)) => {
                             ledger.record_parent_response(response, *sent, now);
                         }
-                        None if holding.lease.is_none() => ledger.record_parent_end(&resource, now),
+                        None if status.lease.is_none() => ledger.record_parent_end(&resource, now),
                         None => {}
                     }
                 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use doorman_openapi::{Capacity, CapacityResponse, ClientId, Moment, ResourceId, Seconds, Seq};
-use tower_doorman::lease::{Demand, Effect, Event, Failure, Holder, HolderSettings, Holding};
+use tower_doorman::lease::{Demand, Effect, Event, Failure, Holder, HolderSettings, LeaseStatus};
 
 /// Separates two responses; it never occurs in JSON.
 const SEPARATOR: u8 = 0x1e;
@@ -147,10 +147,10 @@ impl World {
                     self.check_seq(seq);
                     assert!(endpoint < 3);
                 }
-                Effect::Changed { resource, holding } => {
-                    check_holding(&holding);
+                Effect::Changed { resource, status } => {
+                    check_holding(&status);
                     if let (Some(sent), Some(response)) = (sent, &response) {
-                        check_granted(&resource, &holding, sent, response);
+                        check_granted(&resource, &status, sent, response);
                     }
                 }
                 Effect::Warn(_) => {}
@@ -164,17 +164,17 @@ impl World {
     }
 }
 
-fn check_holding(holding: &Holding) {
+fn check_holding(status: &LeaseStatus) {
     assert!(
-        holding
+        status
             .lease
             .is_none_or(|lease| lease.capacity.get().is_finite()),
-        "{holding:?}"
+        "{status:?}"
     );
-    let terms = holding.terms.as_ref();
+    let terms = status.terms.as_ref();
     assert!(
         terms.is_none_or(|terms| terms.per > Seconds::ZERO),
-        "{holding:?}"
+        "{status:?}"
     );
     assert!(terms.is_none_or(|terms| terms.limit.is_none_or(|limit| limit.get().is_finite())));
 }
@@ -182,11 +182,11 @@ fn check_holding(holding: &Holding) {
 /// The lease was granted by this response, and lasts from the moment of sending.
 fn check_granted(
     resource: &ResourceId,
-    holding: &Holding,
+    status: &LeaseStatus,
     sent: Moment,
     response: &CapacityResponse,
 ) {
-    let Some(lease) = holding.lease else { return };
+    let Some(lease) = status.lease else { return };
     let of_resource = response
         .resources
         .iter()

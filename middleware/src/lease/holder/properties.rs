@@ -266,8 +266,8 @@ impl Referee {
                     self.sent(seq, resources, self.now.after(timeout));
                 }
                 Effect::SendRelease { seq, request, .. } => self.check_seq(seq, request.seq),
-                Effect::Changed { resource, holding } => {
-                    let Some(lease) = holding.lease else {
+                Effect::Changed { resource, status } => {
+                    let Some(lease) = status.lease else {
                         continue;
                     };
                     assert!(lease.ends > self.now, "expired");

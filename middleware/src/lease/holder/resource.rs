@@ -9,7 +9,7 @@ use doorman_openapi::{
 
 use crate::{
     demand::FOLLOW_UP_INTERVAL,
-    lease::{ActiveLease, Demand, DemandBands, FirstAnswer, Holding, ResourceTerms},
+    lease::{ActiveLease, Demand, DemandBands, FirstAnswer, LeaseStatus, ResourceTerms},
     limiter::{SharedBalance, Sharing},
     tuning::tuning,
 };
@@ -483,9 +483,9 @@ impl Resource {
         self.sharing = None;
     }
 
-    /// The holding now. No request is sent before `not_before`.
-    pub(super) fn holding(&self, not_before: Moment, now: Moment) -> Holding {
-        Holding {
+    /// The status now. No request is sent before `not_before`.
+    pub(super) fn status(&self, not_before: Moment, now: Moment) -> LeaseStatus {
+        LeaseStatus {
             lease: (now < self.ends).then(|| ActiveLease {
                 capacity: self.capacity,
                 ends: self.ends,

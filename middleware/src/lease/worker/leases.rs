@@ -15,7 +15,7 @@ use super::{
 use crate::{
     clock,
     lease::{
-        Demand, Effect, Event, Failure, FirstAnswer, Holding, Transport, Warning,
+        Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus, Transport, Warning,
         client::{Outcome, Progress, RequestIds},
         index::ResourceIndex,
     },
@@ -191,7 +191,7 @@ impl<T: Transport> Worker<T> {
                     let release = client.release(endpoint, &request, IDLE_RELEASE_TIME);
                     self.releases.push(Box::pin(release));
                 }
-                Effect::Changed { resource, holding } => self.apply(&resource, &holding, now),
+                Effect::Changed { resource, status } => self.apply(&resource, &status, now),
                 Effect::Warn(warning) => self.log_warning(&warning, now),
             }
         }
@@ -208,7 +208,7 @@ impl<T: Transport> Worker<T> {
         if let Some(registry) = self.parts.registry.upgrade() {
             let templates = Arc::clone(templates);
             registry.set_first_state(move |resource| {
-                let holding = Holding {
+                let status = LeaseStatus {
                     lease: None,
                     terms: Some(templates.find(resource)?),
                     first_answer: FirstAnswer::Awaited,
@@ -216,8 +216,8 @@ impl<T: Transport> Worker<T> {
                     refresh_interval: Duration::ZERO,
                     refresh_at: clock::now(),
                 };
-                let unit = holding.terms.as_deref()?.unit;
-                Some(lease_state(&holding, unit, false))
+                let unit = status.terms.as_deref()?.unit;
+                Some(lease_state(&status, unit, false))
             });
         }
     }
@@ -227,7 +227,7 @@ impl<T: Transport> Worker<T> {
         let mut release = None;
         for effect in self.parts.holder.handle(Event::Stop, now) {
             match effect {
-                Effect::Changed { resource, holding } => self.apply(&resource, &holding, now),
+                Effect::Changed { resource, status } => self.apply(&resource, &status, now),
                 Effect::SendRelease {
                     endpoint, request, ..
                 } => release = Some((endpoint, request)),
@@ -246,7 +246,7 @@ impl<T: Transport> Worker<T> {
     }
 
     /// Publishes to the limiter of a resource what is held of it.
-    fn apply(&mut self, resource: &ResourceId, holding: &Holding, now: Moment) {
+    fn apply(&mut self, resource: &ResourceId, status: &LeaseStatus, now: Moment) {
         let Some(index) = self.limiters.find(resource) else {
             return;
         };
@@ -254,14 +254,14 @@ impl<T: Transport> Worker<T> {
             state,
             has_other_unit,
             is_first_answer,
-        }) = self.limiters.publish(index, holding, now)
+        }) = self.limiters.publish(index, status, now)
         else {
             return;
         };
         let Some((limiter, tracked)) = self.limiters.get_mut(index) else {
             return;
         };
-        let terms = holding.terms.as_deref();
+        let terms = status.terms.as_deref();
         let unit = limiter.unit();
 
         let (phase, capacity) = match state {

@@ -11,7 +11,7 @@ use crate::{
         in_unit, window_length,
     },
     lease::{
-        Demand, FirstAnswer, Holding, ResourceTerms,
+        Demand, FirstAnswer, LeaseStatus, ResourceTerms,
         index::{Dense, ResourceIndex, TimerHeap},
     },
     limiter::{LeaseLevel, LeaseState, Limiter, LimiterTable, Policy, SafeRate, Sharing, Shortage},
@@ -430,10 +430,10 @@ impl TrackedLimiter {
         }
     }
 
-    /// The state for a holding, in the limiter's running totals.
-    fn lease_state(&self, limiter: Limiter<'_>, holding: &Holding) -> LeaseState {
+    /// The state for a status, in the limiter's running totals.
+    fn lease_state(&self, limiter: Limiter<'_>, status: &LeaseStatus) -> LeaseState {
         let stated = limiter.with_settings(|settings| settings.wants.get().is_some());
-        let mut state = lease_state(holding, limiter.unit(), stated);
+        let mut state = lease_state(status, limiter.unit(), stated);
         if let LeaseState::Leased {
             sharing: Sharing::Bucket(balance),
             ..
@@ -444,27 +444,27 @@ impl TrackedLimiter {
         state
     }
 
-    /// Takes over a holding that was published. Returns whether to measure again: a larger lease
+    /// Takes over a status that was published. Returns whether to measure again: a larger lease
     /// came, and is not known to be enough.
-    fn apply(&mut self, limiter: Limiter<'_>, holding: &Holding, now: Moment) -> bool {
-        let terms = holding.terms.as_deref();
-        let interval = holding.refresh_interval.as_secs_f64();
+    fn apply(&mut self, limiter: Limiter<'_>, status: &LeaseStatus, now: Moment) -> bool {
+        let terms = status.terms.as_deref();
+        let interval = status.refresh_interval.as_secs_f64();
         self.window_length = window_length(interval) as f32;
         self.period = period(terms);
         let limit = terms.and_then(|terms| terms.limit);
-        self.scarce = holding.lease.is_some_and(|lease| {
+        self.scarce = status.lease.is_some_and(|lease| {
             lease.reason != Reason::Granted && limit.is_none_or(|limit| lease.capacity < limit)
         });
-        self.awaits_more = holding
+        self.awaits_more = status
             .lease
             .is_some_and(|lease| lease.reason == Reason::Pending);
-        if let Some(lease) = &holding.lease {
+        if let Some(lease) = &status.lease {
             self.holds_limit = limit.is_some_and(|limit| lease.capacity >= limit);
         }
-        if let Some(lease) = &holding.lease
+        if let Some(lease) = &status.lease
             && self.in_use.is_none()
         {
-            self.doubt_bursts(limiter, lease.capacity.get(), holding.requested.get());
+            self.doubt_bursts(limiter, lease.capacity.get(), status.requested.get());
         }
         let interval = terms.is_some_and(|it| it.suppressed).then_some(interval);
         if let Some(reports) = &mut self.suppression {
@@ -480,7 +480,7 @@ impl TrackedLimiter {
             };
             self.suppression = Some(Box::new(SuppressionReports { demand, interval }));
         }
-        let leased = holding.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
+        let leased = status.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
         let grown = leased > mem::replace(&mut self.leased, leased);
         if grown && !self.scarce {
             // Another shortage is that of this lease.
@@ -519,7 +519,7 @@ pub(super) struct Sample {
     pub(super) idle: bool,
 }
 
-/// A holding that was published to its limiter.
+/// A status that was published to its limiter.
 #[derive(Debug)]
 pub(super) struct Publication {
     pub(super) state: LeaseState,
@@ -638,24 +638,24 @@ impl Limiters {
         }
     }
 
-    /// Publishes a holding to its limiter; `None` if the limiter is forgotten.
+    /// Publishes a status to its limiter; `None` if the limiter is forgotten.
     pub(super) fn publish(
         &mut self,
         index: ResourceIndex,
-        holding: &Holding,
+        status: &LeaseStatus,
         now: Moment,
     ) -> Option<Publication> {
         let tracked = self.tracked.get_mut(index)?;
         let limiter = self.table.get(index.number(), tracked.generation);
-        if tracked.apply(limiter, holding, now) {
+        if tracked.apply(limiter, status, now) {
             let soon = now.after_seconds(tracked.fast_sample.into());
             self.samples.set(index, Some((SAMPLES, soon)));
         }
-        let state = tracked.lease_state(limiter, holding);
-        let has_other_unit = has_other_unit(holding.terms.as_deref(), limiter.unit());
+        let state = tracked.lease_state(limiter, status);
+        let has_other_unit = has_other_unit(status.terms.as_deref(), limiter.unit());
         limiter.set_unit_mismatch(has_other_unit);
         limiter.publish(state, now);
-        let is_first_answer = holding.first_answer == FirstAnswer::Received
+        let is_first_answer = status.first_answer == FirstAnswer::Received
             && !mem::replace(&mut tracked.answered, true);
         if is_first_answer {
             tracked.begin_to_be_idle(limiter, now);
@@ -693,8 +693,8 @@ impl Limiters {
 
 /// Converts from the resource's own unit to tokens per second, or units of a gauge. A resource in
 /// another unit than its limiter has no lease.
-pub(super) fn lease_state(holding: &Holding, unit: Unit, wants_stated: bool) -> LeaseState {
-    let terms = holding.terms.as_deref();
+pub(super) fn lease_state(status: &LeaseStatus, unit: Unit, wants_stated: bool) -> LeaseState {
+    let terms = status.terms.as_deref();
     let per = period(terms);
     let usable = terms.filter(|terms| terms.unit == unit);
     let safe = usable.map(|terms| match terms.safe {
@@ -705,12 +705,12 @@ pub(super) fn lease_state(holding: &Holding, unit: Unit, wants_stated: bool) -> 
         limit: limit.get(),
         per,
     });
-    match holding.lease {
+    match status.lease {
         Some(lease) if !has_other_unit(terms, unit) => LeaseState::Leased {
             rate: (lease.reason != Reason::Blocked).then_some(lease.capacity.get() / per),
             ends: lease.ends,
             safe,
-            refresh_at: holding.refresh_at,
+            refresh_at: status.refresh_at,
             policy,
             sharing: lease.sharing,
             // A stated demand does not grow.
@@ -720,9 +720,9 @@ pub(super) fn lease_state(holding: &Holding, unit: Unit, wants_stated: bool) -> 
         },
         Some(_) | None => LeaseState::NoLease {
             safe,
-            refresh_at: holding.refresh_at,
+            refresh_at: status.refresh_at,
             policy,
-            awaits_answer: holding.first_answer == FirstAnswer::Awaited,
+            awaits_answer: status.first_answer == FirstAnswer::Awaited,
         },
     }
 }
@@ -749,8 +749,8 @@ mod tests {
     use super::*;
     use crate::lease::ActiveLease;
 
-    fn holding(unit: Unit, safe: SafeCapacity) -> Holding {
-        Holding {
+    fn status(unit: Unit, safe: SafeCapacity) -> LeaseStatus {
+        LeaseStatus {
             lease: Some(ActiveLease {
                 capacity: Capacity::saturating(600.0),
                 ends: Moment::from_nanos(20),
@@ -775,7 +775,7 @@ mod tests {
     #[test]
     fn capacity_per_minute_becomes_rate_per_second() {
         let safe = SafeCapacity::AtMost(Capacity::saturating(60.0));
-        let leased = holding(Unit::Rate, safe);
+        let leased = status(Unit::Rate, safe);
         let policy = Some(Policy {
             limit: 6000.0,
             per: 60.0,
@@ -792,7 +792,7 @@ mod tests {
                 may_grow: true,
             }
         );
-        let lapsed = Holding {
+        let lapsed = LeaseStatus {
             lease: None,
             ..leased
         };
@@ -809,9 +809,9 @@ mod tests {
 
     #[test]
     fn unknown_terms_are_not_made_up() {
-        let unknown = Holding {
+        let unknown = LeaseStatus {
             terms: None,
-            ..holding(Unit::Rate, SafeCapacity::Unlimited)
+            ..status(Unit::Rate, SafeCapacity::Unlimited)
         };
         assert!(matches!(
             lease_state(&unknown, Unit::Rate, false),
@@ -822,9 +822,9 @@ mod tests {
     #[test]
     fn other_unit_gives_no_lease() {
         for (unit, other) in [(Unit::Gauge, Unit::Rate), (Unit::Rate, Unit::Gauge)] {
-            let holding = holding(unit, SafeCapacity::Unlimited);
+            let status = status(unit, SafeCapacity::Unlimited);
             assert!(matches!(
-                lease_state(&holding, other, false),
+                lease_state(&status, other, false),
                 LeaseState::NoLease { safe: None, .. }
             ));
         }
@@ -832,7 +832,7 @@ mod tests {
 
     #[test]
     fn units_of_a_gauge_are_not_converted() {
-        let gauge = holding(Unit::Gauge, SafeCapacity::AtMost(Capacity::saturating(2.0)));
+        let gauge = status(Unit::Gauge, SafeCapacity::AtMost(Capacity::saturating(2.0)));
         assert!(matches!(
             lease_state(&gauge, Unit::Gauge, false),
             LeaseState::Leased { rate, safe, policy, .. }

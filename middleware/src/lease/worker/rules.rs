@@ -29,7 +29,7 @@ const CHANGE_SPREAD: Duration = Duration::from_millis(500);
 /// `Idle → Waiting` when a layer follows rules; `Waiting → InFlight` when the request is sent;
 /// `InFlight → Waiting` when it is answered or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Fetch {
     Idle,
     Waiting {
         due: Moment,
@@ -46,7 +46,7 @@ enum State {
 pub(super) struct RulesPoller {
     endpoints: Endpoints,
     backoff: Backoff,
-    state: State,
+    state: Fetch,
     /// No change of the rules is followed before.
     not_before: Moment,
     /// Of the rules that are applied.
@@ -59,7 +59,7 @@ impl RulesPoller {
         Self {
             endpoints: Endpoints::new(endpoints, first),
             backoff: Backoff::default(),
-            state: State::Idle,
+            state: Fetch::Idle,
             not_before: Moment::ORIGIN,
             etag: None,
             unreachable: LogThrottle::default(),
@@ -73,22 +73,22 @@ impl RulesPoller {
     }
 
     pub(super) fn start(&mut self, now: Moment) {
-        if self.state == State::Idle {
-            self.state = State::Waiting { due: now };
+        if self.state == Fetch::Idle {
+            self.state = Fetch::Waiting { due: now };
         }
     }
 
     pub(super) fn wake_at(&self) -> Moment {
         match self.state {
-            State::Waiting { due } => due,
-            State::Idle | State::InFlight { .. } => Moment::NEVER,
+            Fetch::Waiting { due } => due,
+            Fetch::Idle | Fetch::InFlight { .. } => Moment::NEVER,
         }
     }
 
     /// The server that tells of changed rules; `None` while none are followed, and while no server
     /// answers.
     pub(super) fn hint_source(&self) -> Option<usize> {
-        let polls = self.state != State::Idle && self.backoff.is_idle();
+        let polls = self.state != Fetch::Idle && self.backoff.is_idle();
         polls.then(|| self.endpoints.current())
     }
 
@@ -97,7 +97,7 @@ impl RulesPoller {
         if self.wake_at() > now {
             return None;
         }
-        self.state = State::InFlight {
+        self.state = Fetch::InFlight {
             since: now,
             outdated: false,
         };
@@ -111,11 +111,11 @@ impl RulesPoller {
         let jitter = 1.0 - JITTER + 2.0 * JITTER * fastrand::f64();
         let before = std::mem::replace(
             &mut self.state,
-            State::Waiting {
+            Fetch::Waiting {
                 due: now.after(INTERVAL.mul_f64(jitter)),
             },
         );
-        if let State::InFlight { outdated: true, .. } = before {
+        if let Fetch::InFlight { outdated: true, .. } = before {
             self.on_changed(now);
         }
     }
@@ -123,20 +123,20 @@ impl RulesPoller {
     /// Fetches the rules soon: the server says that they have changed.
     pub(super) fn on_changed(&mut self, now: Moment) {
         match &mut self.state {
-            State::Idle => {}
-            State::Waiting { due } => {
+            Fetch::Idle => {}
+            Fetch::Waiting { due } => {
                 let soon = now.after(CHANGE_SPREAD.mul_f64(fastrand::f64()));
                 *due = soon.max(self.not_before).min(*due);
             }
-            State::InFlight { outdated, .. } => *outdated = true,
+            Fetch::InFlight { outdated, .. } => *outdated = true,
         }
     }
 
     /// A rate limited poll is retried at the same server, a failed one at the next.
     fn on_failure(&mut self, endpoint: usize, failure: &Failure, now: Moment) {
         let since = match self.state {
-            State::InFlight { since, .. } => since,
-            State::Idle | State::Waiting { .. } => now,
+            Fetch::InFlight { since, .. } => since,
+            Fetch::Idle | Fetch::Waiting { .. } => now,
         };
         let due = if let Failure::RateLimited { retry_after } = failure {
             let wait = retry_after
@@ -159,7 +159,7 @@ impl RulesPoller {
             }
         };
         self.not_before = due;
-        self.state = State::Waiting { due };
+        self.state = Fetch::Waiting { due };
     }
 }
 

@@ -190,10 +190,10 @@ impl SimulatedLayer {
     fn apply(&mut self, event: Event, now: Moment) -> Vec<Effect> {
         let effects = self.holder.handle(event, now);
         for effect in &effects {
-            if let Effect::Changed { resource, holding } = effect
+            if let Effect::Changed { resource, status } = effect
                 && let Some(index) = self.limiters.find(resource)
             {
-                self.limiters.publish(index, holding, now);
+                self.limiters.publish(index, status, now);
             }
         }
         self.take_nudges(now);

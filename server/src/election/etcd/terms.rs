@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use doorman_openapi::{Epoch, Moment};
 
-use super::{Effects, EtcdElection, MAX_DELETED, Purpose, State};
+use super::{Effects, EtcdElection, MAX_DELETED, Phase, Purpose};
 use crate::{
     election::Effect,
     etcd::{EtcdCall, KeyValue, Op, Txn, TxnReply},
@@ -80,7 +80,7 @@ pub(super) struct TermsWrite {
 
 impl EtcdElection {
     pub(super) fn on_terms_due(&mut self, due: DueTerms, now: Moment, effects: &mut Effects) {
-        let State::Master(master) = &mut self.state else {
+        let Phase::Master(master) = &mut self.state else {
             return;
         };
         if master.terms.is_some() || now < master.terms_at || master.lease.deadline() <= now {
@@ -102,7 +102,7 @@ impl EtcdElection {
     /// Writes the next part of the terms. The last one replaces all earlier terms, whose names it
     /// has, so it may be executed late.
     fn put_terms(&mut self, now: Moment, effects: &mut Effects) {
-        let State::Master(master) = &self.state else {
+        let Phase::Master(master) = &self.state else {
             return;
         };
         let Some(TermsWrite {
@@ -140,7 +140,7 @@ impl EtcdElection {
     }
 
     pub(super) fn on_terms_put(&mut self, now: Moment, effects: &mut Effects) {
-        let State::Master(master) = &mut self.state else {
+        let Phase::Master(master) = &mut self.state else {
             return;
         };
         let Some(terms) = &mut master.terms else {

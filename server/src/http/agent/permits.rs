@@ -22,20 +22,20 @@ use crate::util::clock;
 #[derive(Debug)]
 pub(crate) struct PermitTable {
     slots: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<OpenPermits>,
     /// The first end may be earlier than before.
     changed: Notify,
     expired: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    held: HashMap<PermitId, Held>,
+struct OpenPermits {
+    held: HashMap<PermitId, OpenPermit>,
     by_end: BTreeSet<(Moment, PermitId)>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct OpenPermit {
     ends: Moment,
     _permit: Permit,
     _slot: OwnedSemaphorePermit,
@@ -89,7 +89,7 @@ impl PermitTable {
         ends: Moment,
     ) -> Option<PermitId> {
         let id = PermitId::random()?;
-        let held = Held {
+        let held = OpenPermit {
             ends,
             _permit: permit,
             _slot: slot,
@@ -156,14 +156,14 @@ impl PermitTable {
         self.expired.load(Relaxed)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OpenPermits> {
         // Every statement leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn remove(&mut self, id: PermitId) -> Option<Held> {
+impl OpenPermits {
+    fn remove(&mut self, id: PermitId) -> Option<OpenPermit> {
         let held = self.held.remove(&id)?;
         self.by_end.remove(&(held.ends, id));
         Some(held)

@@ -32,7 +32,7 @@ const BUCKETS: [f64; 15] = [
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Call {
+struct Route {
     method: &'static str,
     route: &'static str,
 }
@@ -46,7 +46,7 @@ struct Failure {
 
 #[derive(Debug)]
 struct Pending {
-    call: Call,
+    call: Route,
     /// Set where the route does not tell the whole path.
     uri: Option<Uri>,
     peer: Option<PeerAddr>,
@@ -59,9 +59,9 @@ pub(crate) struct RequestMetrics(Arc<Families>);
 
 #[derive(Debug)]
 struct Families {
-    answered: Family<Call, Counter>,
+    answered: Family<Route, Counter>,
     failed: Family<Failure, Counter>,
-    durations: Family<Call, Histogram>,
+    durations: Family<Route, Histogram>,
     log: AccessLog,
 }
 
@@ -103,7 +103,7 @@ impl RequestMetrics {
             peer,
             start,
         } = pending;
-        let Call { method, route } = *call;
+        let Route { method, route } = *call;
         let now = clock::now();
         let seconds = now.seconds_since(*start);
         self.0.answered.get_or_create(call).inc();
@@ -162,7 +162,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let matched = request.extensions().get::<MatchedPath>();
-        let call = Call {
+        let call = Route {
             method: method(request.method()),
             route: matched.map_or(OTHER, |matched| route(matched.as_str())),
         };

@@ -12,7 +12,7 @@ use crate::simulation::{
     client::Reply,
     event_queue::Event,
     network::{Candidate, ClientCall, Message, NodeOutcome, Outcome, Process, Transfer},
-    server::{Action, Call, CallReply, Decided, LeaseRequest, Snapshot},
+    server::{Action, CallReply, Caller, Decided, LeaseRequest, Snapshot},
 };
 
 /// Seconds for which a server offers its ledger to the next master.
@@ -76,14 +76,14 @@ impl Simulation {
                     self.allow_lie(index, &request);
                 }
                 let is_lie_proven = self.proves_lie(index, &request, call.seq);
-                let call = Call::Client(from, call);
+                let call = Caller::Client(from, call);
                 self.handle_request(index, from, call, &LeaseRequest::Client(request));
                 if is_lie_proven {
                     self.check_lie_is_counted(index);
                 }
             }
             Message::NodeRequest { call, request } => {
-                let call = Call::Node(from, call);
+                let call = Caller::Node(from, call);
                 self.handle_request(index, from, call, &LeaseRequest::Node(request));
             }
             Message::NodeResponse { call, outcome } => {
@@ -146,7 +146,13 @@ impl Simulation {
         }
     }
 
-    fn handle_request(&mut self, index: usize, from: Process, call: Call, request: &LeaseRequest) {
+    fn handle_request(
+        &mut self,
+        index: usize,
+        from: Process,
+        call: Caller,
+        request: &LeaseRequest,
+    ) {
         self.stats.requests += 1;
         let server = &mut self.servers[index];
         let decided = if server.is_up {

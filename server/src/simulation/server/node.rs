@@ -9,7 +9,7 @@ use doorman_openapi::{
 };
 use tower_doorman::lease::Failure;
 
-use super::{Call, Decided, LeaseRequest, Mastership, Server, driver::Action};
+use super::{Caller, Decided, LeaseRequest, Mastership, Server, driver::Action};
 use crate::{
     ledger::{HolderId, Ledger},
     simulation::{
@@ -28,7 +28,7 @@ const SWEEP_PAUSE: f64 = 0.001;
 /// A request that waits for the parent.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
-    call: Call,
+    call: Caller,
     request: LeaseRequest,
     epoch: Option<Epoch>,
     /// When it is decided even if the parent has not answered.
@@ -37,7 +37,7 @@ pub(super) struct PendingRequest {
 
 impl PendingRequest {
     pub(super) fn new(
-        call: Call,
+        call: Caller,
         request: LeaseRequest,
         epoch: Option<Epoch>,
         until: Moment,

@@ -28,7 +28,7 @@ fn pause_with_leases_is_at_most_one_and_a_half_intervals() {
         let mut script = Script::new(1);
         script.holder.rng.seed(seed);
         lease_for_long(&mut script, "db", 60.0, 5.0);
-        let ends = script.holding("db").lease.unwrap().ends;
+        let ends = script.status("db").lease.unwrap().ends;
         let mut sent = script.next_request();
         while script.now < ends {
             script.unavailable(&sent);
@@ -168,7 +168,7 @@ fn timeout_leaves_time_to_renew_elsewhere() {
             answer.gets.refresh_interval = seconds(1.5);
         })]),
     );
-    let ends = script.holding("db").lease.unwrap().ends;
+    let ends = script.status("db").lease.unwrap().ends;
     let refresh = script.next_request();
     assert_eq!(refresh.timeout, ends.since(script.now));
 
@@ -222,7 +222,7 @@ fn lease_for_long(script: &mut Script, resource: &str, length: f64, refresh: f64
         answer.gets.refresh_interval = seconds(refresh);
     });
     script.answer(&sent, response(vec![grant]));
-    script.holding(resource).lease.unwrap().ends
+    script.status(resource).lease.unwrap().ends
 }
 
 #[test]

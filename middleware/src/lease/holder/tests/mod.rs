@@ -2,10 +2,10 @@
 
 mod failures;
 mod hints;
-mod holding;
 mod rate_limited;
 mod requests;
 mod responses;
+mod status;
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use doorman_openapi::{
 };
 
 use crate::lease::{
-    Demand, Effect, Event, Failure, FirstAnswer, Holder, HolderSettings, Holding, Warning,
+    Demand, Effect, Event, Failure, FirstAnswer, Holder, HolderSettings, LeaseStatus, Warning,
     testing::{answer, grant, grant_all, id, response},
 };
 
@@ -125,15 +125,15 @@ impl Script {
         self.holder.wake_at().seconds_since(self.now)
     }
 
-    fn holding(&self, resource: &str) -> Holding {
+    fn status(&self, resource: &str) -> LeaseStatus {
         self.effects
             .iter()
             .rev()
             .find_map(|effect| match effect {
                 Effect::Changed {
                     resource: changed,
-                    holding,
-                } if changed.as_str() == resource => Some(holding.clone()),
+                    status,
+                } if changed.as_str() == resource => Some(status.clone()),
                 Effect::Changed { .. }
                 | Effect::Send { .. }
                 | Effect::SendRelease { .. }
@@ -143,7 +143,7 @@ impl Script {
     }
 
     fn capacity(&self, resource: &str) -> Option<f64> {
-        let lease = self.holding(resource).lease;
+        let lease = self.status(resource).lease;
         lease.map(|lease| lease.capacity.get())
     }
 

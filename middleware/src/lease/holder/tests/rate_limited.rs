@@ -110,7 +110,7 @@ fn limited_renewal_is_retried_before_lease_ends() {
         let mut tries = 0;
         while script.capacity("db").is_some() && tries < 100 {
             let sent = script.next_request();
-            let ends = script.holding("db").lease.map(|lease| lease.ends);
+            let ends = script.status("db").lease.map(|lease| lease.ends);
             tries += usize::from(names(&sent).contains(&"db") && ends > Some(script.now));
             script.fail(&sent, hour.clone());
         }
@@ -194,7 +194,7 @@ fn limited_renewal_does_not_speed_up() {
         retry_after: Some(Duration::from_secs(1)),
     };
     let mut before = None;
-    while let Some(lease) = script.holding("db").lease {
+    while let Some(lease) = script.status("db").lease {
         let sent = script.next_request();
         if let Some(before) = before
             && lease.ends.seconds_since(before) > 3.0

@@ -128,7 +128,7 @@ fn refresh_is_due_after_interval_or_half_the_lease() {
             answer.gets.refresh_interval = seconds(refresh);
         });
         script.answer(&sent, response(vec![grant]));
-        let due = script.holding("db").refresh_at.seconds_since(script.now);
+        let due = script.status("db").refresh_at.seconds_since(script.now);
         assert!(
             due <= latest + 1e-9 && due >= (latest * 0.95 - 1e-9).max(0.1 - 1e-9),
             "{length} {refresh} {delay}: {due}"

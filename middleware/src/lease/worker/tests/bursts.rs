@@ -59,7 +59,7 @@ impl Process {
 
     fn lease_requests(&self) -> usize {
         let calls = self.plane.calls();
-        calls.iter().filter_map(Call::capacity).count()
+        calls.iter().filter_map(Received::capacity).count()
     }
 }
 

@@ -131,7 +131,7 @@ async fn dead_worker_leaves_no_leased_capacity() {
 }
 
 /// Leases 10 of every resource and serves rules for a hundred resources with this prefix.
-fn serves(version: &'static str, prefix: &'static str) -> impl FnMut(&Call) -> Reply + Send {
+fn serves(version: &'static str, prefix: &'static str) -> impl FnMut(&Received) -> Reply + Send {
     let mut leases = grants(10.0);
     let ids = (0..100).map(|number| format!("{prefix}{number}"));
     let rules: Vec<_> = ids.map(|id| rule(&id, &id)).collect();

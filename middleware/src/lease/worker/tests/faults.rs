@@ -32,7 +32,7 @@ async fn hanging_server_is_skipped() {
 #[tokio::test(start_paused = true)]
 async fn redirect_is_followed_to_configured_servers_only() {
     let redirect = |address: &'static str| {
-        move |call: &Call| {
+        move |call: &Received| {
             if call.host != "a" {
                 return grants(10.0)(call);
             }

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use super::{
-    plane::Call,
+    plane::Received,
     real_ledger::{ROUND_TRIP, gauge},
     *,
 };
@@ -245,7 +245,7 @@ async fn shutdown_releases_no_gauge_in_use() {
     let permit = process.gauge.acquire().await.unwrap();
     drop(unused.acquire().await.unwrap());
     process.doorman.clone().shutdown().await.unwrap();
-    let releases: Vec<_> = plane.calls().iter().filter_map(Call::release).collect();
+    let releases: Vec<_> = plane.calls().iter().filter_map(Received::release).collect();
     let released = releases[0].resource_ids.clone().unwrap();
     assert_eq!(released, [id("other")]);
     assert_eq!(process.in_flight(), 1.0);

@@ -360,14 +360,14 @@ async fn master_is_polled_as_soon_as_it_answers() {
     }
 }
 
-fn with_rules(version: &'static str) -> impl FnMut(&Call) -> Reply + Send + 'static {
+fn with_rules(version: &'static str) -> impl FnMut(&Received) -> Reply + Send + 'static {
     with_rules_of("api", version)
 }
 
 fn with_rules_of(
     resource: &str,
     version: &'static str,
-) -> impl FnMut(&Call) -> Reply + Send + 'static {
+) -> impl FnMut(&Received) -> Reply + Send + 'static {
     let rules: RulesResponse = rules_response(version, [rule("all", resource)]);
     let mut leases = grants(10.0);
     move |call| match call.path.as_str() {

@@ -54,7 +54,7 @@ async fn smaller_lease_is_applied_and_reported_immediately() {
         panic!("{calls:?}")
     };
     assert_eq!(reported.at, shrunk.at);
-    let has = |call: &Call| call.capacity().unwrap().resources[0].has.unwrap().capacity;
+    let has = |call: &Received| call.capacity().unwrap().resources[0].has.unwrap().capacity;
     assert_eq!((has(shrunk).get(), has(reported).get()), (10.0, 4.0));
 }
 
@@ -160,7 +160,7 @@ async fn request_has_the_highest_priority_of_its_limits() {
 #[tokio::test(start_paused = true)]
 async fn snapshot_shows_gauge_used_as_rate() {
     let in_use = |unit| {
-        move |call: &Call| match call.capacity() {
+        move |call: &Received| match call.capacity() {
             Some(request) => {
                 let mut response = grant_all(&request, 10.0);
                 for answer in &mut response.resources {

@@ -30,7 +30,7 @@ use doorman_openapi::{
 };
 use tokio::{task::JoinHandle, time::sleep};
 
-use self::plane::{Call, Plane, Reply};
+use self::plane::{Plane, Received, Reply};
 use crate::{
     Builder, Cost, Credentials, Doorman, Key, Limit, NotReady, NotReleased, WorkerState, clock,
     lease::testing::{grant_all, id},
@@ -40,7 +40,7 @@ use crate::{
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Grants `capacity` of every resource for 20 s, refreshed every second.
-fn grants(capacity: f64) -> impl FnMut(&Call) -> Reply + Send + 'static {
+fn grants(capacity: f64) -> impl FnMut(&Received) -> Reply + Send + 'static {
     move |call| match call.capacity() {
         Some(request) => grant_all(&request, capacity).into(),
         None => Reply::json(200, &serde_json::json!({})),

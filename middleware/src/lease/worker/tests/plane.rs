@@ -20,7 +20,7 @@ use crate::{clock, lease::TransportError};
 
 /// A request that was received.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct Received {
     pub(super) host: String,
     pub(super) path: String,
     pub(super) query: String,
@@ -31,7 +31,7 @@ pub(super) struct Call {
     pub(super) at: Moment,
 }
 
-impl Call {
+impl Received {
     pub(super) fn capacity(&self) -> Option<CapacityRequest> {
         (self.path == paths::CAPACITY).then(|| serde_json::from_slice(&self.body).unwrap())
     }
@@ -76,18 +76,18 @@ impl From<CapacityResponse> for Reply {
     }
 }
 
-type Handler = Box<dyn FnMut(&Call) -> Reply + Send>;
+type Handler = Box<dyn FnMut(&Received) -> Reply + Send>;
 
 #[derive(Clone)]
 pub(super) struct Plane {
     handler: Arc<Mutex<Handler>>,
-    calls: Arc<Mutex<Vec<Call>>>,
+    calls: Arc<Mutex<Vec<Received>>>,
     hints: Arc<Mutex<Handler>>,
-    hint_polls: Arc<Mutex<Vec<Call>>>,
+    hint_polls: Arc<Mutex<Vec<Received>>>,
 }
 
 impl Plane {
-    pub(super) fn new(handler: impl FnMut(&Call) -> Reply + Send + 'static) -> Self {
+    pub(super) fn new(handler: impl FnMut(&Received) -> Reply + Send + 'static) -> Self {
         Self {
             handler: Arc::new(Mutex::new(Box::new(handler))),
             calls: Arc::default(),
@@ -97,32 +97,32 @@ impl Plane {
     }
 
     /// Changes how it answers polls for hints. Until then they hang.
-    pub(super) fn set_hints(&self, handler: impl FnMut(&Call) -> Reply + Send + 'static) {
+    pub(super) fn set_hints(&self, handler: impl FnMut(&Received) -> Reply + Send + 'static) {
         *self.hints.lock().unwrap() = Box::new(handler);
     }
 
     /// The polls for hints, which are no part of the calls.
-    pub(super) fn hint_polls(&self) -> Vec<Call> {
+    pub(super) fn hint_polls(&self) -> Vec<Received> {
         self.hint_polls.lock().unwrap().clone()
     }
 
     /// Changes how it answers from now on.
-    pub(super) fn set(&self, handler: impl FnMut(&Call) -> Reply + Send + 'static) {
+    pub(super) fn set(&self, handler: impl FnMut(&Received) -> Reply + Send + 'static) {
         *self.handler.lock().unwrap() = Box::new(handler);
     }
 
-    pub(super) fn calls(&self) -> Vec<Call> {
+    pub(super) fn calls(&self) -> Vec<Received> {
         self.calls.lock().unwrap().clone()
     }
 
     pub(super) fn releases(&self) -> Vec<ReleaseRequest> {
-        self.calls().iter().filter_map(Call::release).collect()
+        self.calls().iter().filter_map(Received::release).collect()
     }
 
     /// The newest lease request.
     pub(super) fn last_request(&self) -> CapacityRequest {
         let calls = self.calls();
-        calls.iter().rev().find_map(Call::capacity).unwrap()
+        calls.iter().rev().find_map(Received::capacity).unwrap()
     }
 }
 
@@ -140,7 +140,7 @@ impl Service<Request<Bytes>> for Plane {
             let value = request.headers().get(name)?;
             Some(value.to_str().unwrap().to_owned())
         };
-        let call = Call {
+        let call = Received {
             host: request.uri().host().unwrap().to_owned(),
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),

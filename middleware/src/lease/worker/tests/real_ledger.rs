@@ -23,7 +23,7 @@ use tokio::{
 
 use super::{
     Duration, SECOND,
-    plane::{Call, Plane, Reply},
+    plane::{Plane, Received, Reply},
 };
 use crate::clock;
 
@@ -205,7 +205,7 @@ impl LedgerPlane {
     }
 
     /// Without `polls` it does not believe that the holder polls.
-    fn answer(&self, call: &Call, polls: bool) -> Reply {
+    fn answer(&self, call: &Received, polls: bool) -> Reply {
         let Some(epoch) = *self.epoch.lock().unwrap() else {
             return Reply::Disconnect;
         };
@@ -227,7 +227,7 @@ impl LedgerPlane {
         .into()
     }
 
-    fn poll(self: &Arc<Self>, call: &Call) -> Reply {
+    fn poll(self: &Arc<Self>, call: &Received) -> Reply {
         let value = |name: &str| {
             let mut pairs = call
                 .query

@@ -14,7 +14,7 @@ use crate::{
 use tower_layer::Layer as _;
 
 /// Grants leases and serves these rules.
-fn serves(response: RulesResponse) -> impl FnMut(&Call) -> Reply + Send + 'static {
+fn serves(response: RulesResponse) -> impl FnMut(&Received) -> Reply + Send + 'static {
     let mut leases = grants(10.0);
     move |call| match call.path.as_str() {
         paths::RULES => rules(call, &response),
@@ -22,7 +22,7 @@ fn serves(response: RulesResponse) -> impl FnMut(&Call) -> Reply + Send + 'stati
     }
 }
 
-fn rules(call: &Call, rules: &RulesResponse) -> Reply {
+fn rules(call: &Received, rules: &RulesResponse) -> Reply {
     let tag = format!("\"{}\"", rules.version);
     let response = Response::builder().header(header::ETAG, &tag);
     let response = if call.if_none_match.as_deref() == Some(&tag) {
@@ -33,7 +33,7 @@ fn rules(call: &Call, rules: &RulesResponse) -> Reply {
     Reply::Response(response.unwrap())
 }
 
-fn polls(plane: &Plane) -> Vec<Call> {
+fn polls(plane: &Plane) -> Vec<Received> {
     let calls = plane.calls().into_iter();
     calls.filter(|call| call.path == paths::RULES).collect()
 }
@@ -109,7 +109,9 @@ async fn changed_rules_reach_existing_layers() {
 }
 
 /// Grants leases and answers polls for rules.
-fn answers(mut rules: impl FnMut() -> Reply + Send + 'static) -> impl FnMut(&Call) -> Reply + Send {
+fn answers(
+    mut rules: impl FnMut() -> Reply + Send + 'static,
+) -> impl FnMut(&Received) -> Reply + Send {
     let mut leases = grants(10.0);
     move |call| match call.path.as_str() {
         paths::RULES => rules(),

@@ -8,7 +8,7 @@ use tracing::Level;
 use super::*;
 use crate::testing::Logged;
 
-fn trace_id(call: &Call) -> String {
+fn trace_id(call: &Received) -> String {
     let header = call.traceparent.as_deref().expect("a header");
     let trace = TraceContext::parse(header.as_bytes()).expect("a trace context");
     trace.trace_id.to_string()
@@ -33,7 +33,7 @@ async fn every_request_begins_its_own_trace() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_request_is_logged_with_its_ids() {
-    let unavailable = |_: &Call| {
+    let unavailable = |_: &Received| {
         let problem = Problem::new(ProblemType::Unavailable, "not now");
         let Reply::Response(mut response) = Reply::json(503, &problem) else {
             unreachable!()

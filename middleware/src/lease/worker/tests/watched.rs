@@ -7,7 +7,7 @@ use super::*;
 use crate::{LeaseWatch, LeasedCapacity};
 
 /// Grants what is wanted.
-fn grants_wants(call: &Call) -> Reply {
+fn grants_wants(call: &Received) -> Reply {
     match call.capacity() {
         Some(request) => {
             let wants = request.resources[0].wants.get();

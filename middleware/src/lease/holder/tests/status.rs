@@ -1,4 +1,4 @@
-//! Holdings after responses, expiry, release and stop.
+//! The status of a lease after responses, expiry, release and stop.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn lease_is_counted_from_sending_the_request() {
     let at = script.now;
     script.pass(1.5);
     script.answer(&sent, grant_all(&sent.request, 10.0));
-    let lease = script.holding("db").lease.unwrap();
+    let lease = script.status("db").lease.unwrap();
     assert_eq!(lease.ends, at.after_seconds(20.0));
 }
 
@@ -63,22 +63,22 @@ fn zero_with_a_length_is_a_lease() {
 fn new_resource_during_an_outage_awaits_no_first_answer() {
     let mut script = Script::leased(1);
     script.want("before", 1.0);
-    assert_eq!(script.holding("before").first_answer, FirstAnswer::Awaited);
+    assert_eq!(script.status("before").first_answer, FirstAnswer::Awaited);
     let refresh = script.next_request();
     script.unavailable(&refresh);
     script.want("during", 1.0);
-    assert_eq!(script.holding("during").first_answer, FirstAnswer::Failed);
+    assert_eq!(script.status("during").first_answer, FirstAnswer::Failed);
 
     let next = script.next_request();
     script.answer(&next, grant_all(&next.request, 10.0));
     script.want("after", 1.0);
-    assert_eq!(script.holding("after").first_answer, FirstAnswer::Awaited);
+    assert_eq!(script.status("after").first_answer, FirstAnswer::Awaited);
 }
 
 #[test]
 fn expired_lease_keeps_its_terms() {
     let mut script = Script::leased(1);
-    let ends = script.holding("db").lease.unwrap().ends;
+    let ends = script.status("db").lease.unwrap().ends;
     while script.now < ends {
         script.now = script.holder.wake_at().min(ends);
         for sent in script.requests() {
@@ -90,14 +90,14 @@ fn expired_lease_keeps_its_terms() {
     }
     assert_eq!(script.capacity("db"), None);
     let safe = SafeCapacity::AtMost(Capacity::new(2.0).unwrap());
-    assert_eq!(script.holding("db").terms.unwrap().safe, safe);
+    assert_eq!(script.status("db").terms.unwrap().safe, safe);
     assert_eq!(has(&script.next_request()), None);
 }
 
 #[test]
 fn answer_without_terms_changes_none() {
     let mut script = Script::leased(1);
-    let before = script.holding("db").terms;
+    let before = script.status("db").terms;
     let sent = script.next_request();
     // The response of a node whose parent has not answered.
     let mut unknown = answer("db", None, Capacity::ZERO);
@@ -105,21 +105,21 @@ fn answer_without_terms_changes_none() {
     unknown.gets.lease_length = Seconds::ZERO;
     script.answer(&sent, response(vec![unknown]));
     assert_eq!(script.capacity("db"), None);
-    assert_eq!(script.holding("db").terms, before);
+    assert_eq!(script.status("db").terms, before);
 }
 
 #[test]
 fn new_resource_has_terms_of_its_template() {
     let mut script = Script::new(1);
     script.want("tenant/a", 1.0);
-    assert_eq!(script.holding("tenant/a").terms, None);
+    assert_eq!(script.status("tenant/a").terms, None);
     let sent = script.next_request();
     let answer = answer("tenant/a", Some("tenant/*"), Capacity::new(3.0).unwrap());
     script.answer(&sent, response(vec![answer]));
     script.want("tenant/b", 1.0);
-    let holding = script.holding("tenant/b");
-    assert_eq!(holding.terms.unwrap().safe.get(), 3.0);
-    assert_eq!(holding.first_answer, FirstAnswer::Awaited);
+    let status = script.status("tenant/b");
+    assert_eq!(status.terms.unwrap().safe.get(), 3.0);
+    assert_eq!(status.first_answer, FirstAnswer::Awaited);
 }
 
 #[test]
