@@ -1,89 +1,59 @@
 //! Calls of holders, as the ledger decides on them: of clients and of nodes alike.
 
 use doorman_openapi::{
-    Band, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HolderKind, NodeId,
-    ReleaseRequest, ResourceId, ResourceRequest, ServerCapacityRequest, ServerReleaseRequest,
-    ServerResourceRequest, ServerUrl,
+    Band, Capacity, CapacityRequest, ClientCount, Epoch, HolderKind, ReleaseRequest, ResourceId,
+    ResourceRequest, ServerCapacityRequest, ServerReleaseRequest, ServerResourceRequest, ServerUrl,
 };
 use smallvec::{SmallVec, smallvec};
 
-use super::{
-    holders::TenantId,
-    order::{RequestOrder, RequestStamp},
+use crate::ledger::{
+    holders::{HolderId, TenantId},
+    resource::order::{RequestOrder, RequestStamp},
     resource::{Ask, Has},
-    units::AmountUnit,
+    terms::unit::AmountUnit,
 };
-
-/// A client or a node. The two may have the same name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum HolderId {
-    /// A client.
-    Client(ClientId),
-    /// A node below this one.
-    Node(NodeId),
-}
-
-impl HolderId {
-    /// Which of the two it is.
-    #[must_use]
-    pub fn kind(&self) -> HolderKind {
-        match self {
-            Self::Client(_) => HolderKind::Client,
-            Self::Node(_) => HolderKind::Node,
-        }
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Client(id) => id.as_str(),
-            Self::Node(id) => id.as_str(),
-        }
-    }
-}
 
 /// A request of a holder for leases.
 #[derive(Debug, Clone)]
 pub struct LeaseCall {
-    pub(super) holder: HolderId,
+    pub(in crate::ledger) holder: HolderId,
     /// The address that a node states.
-    pub(super) address: Option<ServerUrl>,
-    pub(super) tenant: Option<TenantId>,
-    pub(super) sent: Sent,
+    pub(in crate::ledger) address: Option<ServerUrl>,
+    pub(in crate::ledger) tenant: Option<TenantId>,
+    pub(in crate::ledger) sent: Sent,
     /// Whether its poll for hints is under way.
-    pub(super) polls: bool,
-    pub(super) resources: Vec<Asked>,
+    pub(in crate::ledger) polls: bool,
+    pub(in crate::ledger) resources: Vec<Asked>,
 }
 
 /// A release of leases.
 #[derive(Debug, Clone)]
 pub struct ReleaseCall {
-    pub(super) holder: HolderId,
-    pub(super) sent: Sent,
+    pub(in crate::ledger) holder: HolderId,
+    pub(in crate::ledger) sent: Sent,
     /// All, if absent.
-    pub(super) resource_ids: Option<Vec<ResourceId>>,
+    pub(in crate::ledger) resource_ids: Option<Vec<ResourceId>>,
 }
 
 /// When a call was sent, as far as it tells.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
+pub(in crate::ledger) struct Sent {
     order: RequestOrder,
     heard_epoch: Option<Epoch>,
 }
 
 /// What a call asks for one resource.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub(super) resource_id: ResourceId,
+pub(in crate::ledger) struct Asked {
+    pub(in crate::ledger) resource_id: ResourceId,
     /// The demand by priority. That of a client has the weight of one client in each band.
-    pub(super) bands: SmallVec<[Band; 1]>,
+    pub(in crate::ledger) bands: SmallVec<[Band; 1]>,
     has: Has,
     outstanding: Capacity,
     used: Option<Capacity>,
     unit: Option<AmountUnit>,
     /// Whether its holder may have a lease that this master does not know.
-    pub(super) may_have_lease: bool,
+    pub(in crate::ledger) may_have_lease: bool,
 }
 
 impl LeaseCall {
@@ -122,7 +92,7 @@ impl ReleaseCall {
 
 impl Sent {
     /// The stamp of a call to the master of `epoch`.
-    pub(super) fn stamp(self, epoch: Epoch) -> RequestStamp {
+    pub(in crate::ledger) fn stamp(self, epoch: Epoch) -> RequestStamp {
         RequestStamp {
             order: self.order,
             echoes_epoch: self.heard_epoch == Some(epoch),
@@ -131,7 +101,7 @@ impl Sent {
 }
 
 impl Asked {
-    pub(super) fn ask(&self, kind: HolderKind, stamp: RequestStamp) -> Ask<'_> {
+    pub(in crate::ledger) fn ask(&self, kind: HolderKind, stamp: RequestStamp) -> Ask<'_> {
         Ask {
             stamp,
             kind,

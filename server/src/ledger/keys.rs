@@ -6,15 +6,15 @@ macro_rules! slab_key {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub(super) struct $name(u32);
+        pub(in crate::ledger) struct $name(u32);
 
         impl $name {
             /// The ledger is bounded far below `u32::MAX` items.
-            pub(super) fn new(index: usize) -> Self {
+            pub(in crate::ledger) fn new(index: usize) -> Self {
                 Self(u32::try_from(index).unwrap_or(u32::MAX))
             }
 
-            pub(super) fn index(self) -> usize {
+            pub(in crate::ledger) fn index(self) -> usize {
                 self.0 as usize
             }
         }
@@ -32,31 +32,31 @@ slab_key!(
 );
 /// A hint of a resource that its holder has not yet acted on. `None` of it takes no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CallSlot(NonZero<u32>);
+pub(in crate::ledger) struct CallSlot(NonZero<u32>);
 
 impl CallSlot {
-    pub(super) fn new(index: usize) -> Self {
+    pub(in crate::ledger) fn new(index: usize) -> Self {
         let number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
         Self(NonZero::new(number).unwrap_or(NonZero::<u32>::MAX))
     }
 
-    pub(super) fn index(self) -> usize {
+    pub(in crate::ledger) fn index(self) -> usize {
         self.0.get().saturating_sub(1) as usize
     }
 }
 
 impl EntrySlot {
-    pub(super) fn number(self) -> u32 {
+    pub(in crate::ledger) fn number(self) -> u32 {
         self.0
     }
 }
 
 impl HolderKey {
     /// Not before any other key.
-    pub(super) const LAST: Self = Self(u32::MAX);
+    pub(in crate::ledger) const LAST: Self = Self(u32::MAX);
 
     /// The key in the low half of a poll's ticket.
-    pub(super) fn of_ticket(ticket: u64) -> Self {
+    pub(in crate::ledger) fn of_ticket(ticket: u64) -> Self {
         Self(ticket as u32)
     }
 }

@@ -2,13 +2,26 @@
 //!
 //! A request takes this path:
 //!
-//! 1. `requests` splits it into its resources, a bounded number per call.
-//! 2. `Ledger` finds the holder and the resource, and adopts a new document.
-//! 3. `decide` checks the `order` of the request, books what the holder claims, computes its share,
+//! 1. `call` is what a client or a node asks. `requests` splits it, a bounded number of resources at
+//!    a time.
+//! 2. `state` finds the holder and the resource, and adopts a new document.
+//! 3. `decide` checks the order of the request, books what the holder claims, computes its share,
 //!    limits the grant to what the other holders leave, and covers it. It names the steps.
 //! 4. `algorithm` computes the share from all `demands`.
-//! 5. `booking` records what the holder may be using, and until when.
-//! 6. `decision` has the `Grant` that answers.
+//! 5. `resource::booking` records what the holder may be using, and until when.
+//! 6. `resource::decision` has the `Grant` that answers.
+//!
+//! | folder | topic |
+//! |---|---|
+//! | `resource` | one resource: its entries, bookings, units and lease of the parent |
+//! | `terms` | limits and units, of this document and of earlier ones |
+//! | `holders`, `hints` | who leases and polls, and who should refresh now |
+//! | `parents` | a node below another one |
+//! | `records`, `snapshot` | what a server that stops leaves to its successor |
+//! | `view` | what operators see |
+//! | `store` | collections |
+//!
+//! A module imports others by their path, not from here, and none that imports it.
 //!
 //! The booked amounts of a resource never add up to more than its capacity, unless an operator
 //! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this. A decision
@@ -19,619 +32,51 @@
 //! in `docs/ALGORITHMS.md` and write `openapi.json` anew (`DOORMAN_UPDATE=1`).
 
 mod algorithm;
-mod booking;
 mod call;
-mod client_leases;
 mod decide;
-mod decision;
 mod demands;
-mod earlier_terms;
-mod entry;
-mod expiry_heap;
-mod explain;
-mod feedback;
-mod granting_terms;
-mod hint_bands;
-mod hint_plan;
-mod hint_state;
 mod hints;
 mod holders;
 mod keys;
-mod largest;
-mod learning;
 mod learning_count;
-mod linear_hash_map;
-mod listing;
-mod max_tree;
-mod merged_terms;
-mod order;
-mod packed;
-mod paged_slab;
-mod parent;
 mod parents;
-mod poll;
-mod poll_queue;
-mod ranking;
+mod records;
 mod requests;
 mod resource;
 mod settings;
 mod snapshot;
+mod state;
 mod stats;
-mod sum_tree;
-mod survey;
+mod store;
 mod terms;
-mod tuning;
-mod units;
+mod view;
 
 #[cfg(test)]
 mod tests;
 
 pub use self::{
-    call::{HolderId, LeaseCall, ReleaseCall},
-    client_leases::{ClientCursor, ClientListing},
-    decision::Grant,
-    earlier_terms::{EarlierTemplate, EarlierTerms},
-    explain::HolderStatus,
-    feedback::Feedback,
-    granting_terms::{GrantingTerms, KnownTerms, Units},
+    call::{LeaseCall, ReleaseCall},
     hints::HintBatch,
-    holders::TenantId,
-    listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
-    merged_terms::merge_generations,
+    holders::poll::{MAX_AFTER, PollTicket},
+    holders::{HolderId, TenantId},
     parents::ParentUpdate,
-    poll::{MAX_AFTER, PollTicket},
-    ranking::{HolderRanking, ResourceRanking},
-    requests::{ReleaseProgress, RenewalCheck},
-    settings::{Predecessor, Settings, UnmatchedPolicy},
-    snapshot::{
+    records::{
         DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ParentRecord,
         RecordedUnit, ResourceRecord, SetAsideRecord, UnitChangeRecord,
     },
+    requests::{ReleaseProgress, RenewalCheck},
+    resource::decision::Grant,
+    resource::feedback::Feedback,
+    settings::{Predecessor, Settings, UnmatchedPolicy},
+    state::Ledger,
     stats::{LedgerEvent, LedgerEvents, LedgerStats},
-    survey::Survey,
-    tuning::Tuning,
+    terms::earlier::{EarlierTemplate, EarlierTerms},
+    terms::granting::{GrantingTerms, KnownTerms, Units},
+    terms::merged::merge_generations,
+    terms::tuning::Tuning,
+    view::client_leases::{ClientCursor, ClientListing},
+    view::explain::HolderStatus,
+    view::listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
+    view::ranking::{HolderRanking, ResourceRanking},
+    view::survey::Survey,
 };
-
-use std::{collections::BTreeMap, sync::Arc};
-
-use doorman_config::Document;
-use doorman_openapi::{Capacity, HolderKind, Moment, Reason, ResourceId, Seconds};
-
-use self::{
-    decision::{Anomalies, Decision},
-    expiry_heap::ExpiryHeap,
-    feedback::LostPredecessor,
-    hint_plan::Occasion,
-    hints::Hinting,
-    holders::Holders,
-    keys::{HolderKey, ResourceKey},
-    learning_count::LearningCount,
-    linear_hash_map::LinearHashMap,
-    order::RequestStamp,
-    paged_slab::PagedSlab,
-    parents::Parents,
-    poll_queue::PollQueue,
-    resource::{Ask, Resource},
-    terms::ResourceTerms,
-};
-
-/// All leases of all resources.
-///
-/// Methods that take `now` expect the time at which the request is **handled**, sampled once, and
-/// never going back.
-#[derive(Debug)]
-pub struct Ledger {
-    document: Arc<Document>,
-    /// Whether its terms have not been taken yet.
-    has_new_document: bool,
-    /// Counts documents. A resource adopts a new document when it is next requested, or when its
-    /// turn comes if its holders poll.
-    generation: u64,
-    settings: Settings,
-    earlier_terms: EarlierTerms,
-    tuning: &'static Tuning,
-    started: Moment,
-    /// Live resources in listing order.
-    by_id: BTreeMap<ResourceId, ResourceKey>,
-    /// For exact lookups. Clients choose the identifiers, so the hasher is randomly seeded.
-    keys: LinearHashMap<ResourceId, ResourceKey, foldhash::quality::RandomState>,
-    live: PagedSlab<LiveResource>,
-    next_incarnation: u64,
-    holders: Holders,
-    polls: PollQueue,
-    hinting: Hinting,
-    /// Of the document, in seconds.
-    longest_refresh_interval: f64,
-    /// When learning mode ends for the last template.
-    learning_until: Moment,
-    was_learning: bool,
-    learning_count: LearningCount,
-    expiries: ExpiryHeap<ResourceKey>,
-    stats: LedgerStats,
-    events: LedgerEvents,
-    /// Present if the capacity is leased from a parent node.
-    parents: Option<Box<Parents>>,
-}
-
-#[derive(Debug)]
-struct LiveResource {
-    id: ResourceId,
-    /// Tells it from an earlier resource of the same name.
-    incarnation: u64,
-    resource: Resource,
-    /// The document that its terms are from.
-    generation: u64,
-    deadline: Moment,
-    /// When hints are planned without a request.
-    plan_at: Option<Moment>,
-    reported: ReportedEvents,
-}
-
-/// The events that were reported for a resource.
-#[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
-struct ReportedEvents {
-    unmatched: bool,
-    excess_claim: bool,
-    claims_exceed: bool,
-    overused: bool,
-    shares_below_one: bool,
-}
-
-impl LiveResource {
-    /// Records the events that were not yet reported for this resource.
-    fn report_events<'a>(
-        &mut self,
-        grant: &Grant,
-        anomalies: Anomalies,
-        events: &mut LedgerEvents,
-        holder: impl FnOnce() -> Option<&'a HolderId>,
-    ) {
-        let Self {
-            id,
-            resource,
-            reported,
-            ..
-        } = self;
-        let shares_below_one = resource.terms.shares_are_below_one(resource.clients());
-        let is_first =
-            |event: bool, reported: &mut bool| event && !std::mem::replace(reported, true);
-        if is_first(shares_below_one, &mut reported.shares_below_one) {
-            events.push(LedgerEvent::SharesBelowOne(id.clone()));
-        }
-        if is_first(grant.is_unmatched(), &mut reported.unmatched) {
-            events.push(LedgerEvent::Unmatched(id.clone()));
-        }
-        if is_first(anomalies.overused, &mut reported.overused) {
-            events.push(LedgerEvent::Overused(id.clone()));
-        }
-        if is_first(anomalies.claims_exceed, &mut reported.claims_exceed) {
-            events.push(LedgerEvent::ClaimsAboveCapacity(id.clone()));
-        }
-        if is_first(anomalies.excess_claim, &mut reported.excess_claim)
-            && let Some(holder) = holder()
-        {
-            let id = id.clone();
-            events.push(match holder {
-                HolderId::Client(client) => LedgerEvent::ExcessClaimOfClient(id, client.clone()),
-                HolderId::Node(node) => LedgerEvent::ExcessClaimOfNode(id, node.clone()),
-            });
-        }
-    }
-}
-
-impl Ledger {
-    /// An empty ledger.
-    #[must_use]
-    pub fn new(document: Arc<Document>, settings: Settings, now: Moment) -> Self {
-        let mut ledger = Self {
-            longest_refresh_interval: longest_refresh_interval(&document),
-            learning_until: now,
-            was_learning: false,
-            learning_count: LearningCount::default(),
-            document,
-            has_new_document: true,
-            generation: 0,
-            settings,
-            earlier_terms: EarlierTerms::default(),
-            tuning: &Tuning::DEFAULT,
-            started: now,
-            by_id: BTreeMap::new(),
-            keys: LinearHashMap::default(),
-            live: PagedSlab::default(),
-            next_incarnation: 0,
-            holders: Holders::default(),
-            polls: PollQueue::default(),
-            hinting: Hinting::default(),
-            expiries: ExpiryHeap::default(),
-            stats: LedgerStats::default(),
-            events: LedgerEvents::default(),
-            parents: None,
-        };
-        ledger.set_learning_until();
-        ledger
-    }
-
-    /// With other constants, for simulations. Before the first request.
-    #[must_use]
-    pub fn with_tuning(self, tuning: &'static Tuning) -> Self {
-        Self { tuning, ..self }
-    }
-
-    /// With the terms under which predecessors may have granted leases that last. Before the first
-    /// request. Without it those of the document count.
-    #[must_use]
-    pub fn with_earlier_terms(self, earlier_terms: EarlierTerms) -> Self {
-        Self {
-            earlier_terms,
-            ..self
-        }
-    }
-
-    /// Frees expired leases and works on hints, in at most `budget` steps, so that no request waits
-    /// long. Returns when to call it again, which may be now; `None` when nothing is left to do.
-    pub fn sweep(&mut self, now: Moment, budget: usize) -> Option<Moment> {
-        let learning_until = self.learning_until();
-        let is_learning = now < learning_until;
-        self.events.learning_ended |= self.was_learning && !is_learning;
-        self.was_learning = is_learning;
-        for _ in 0..budget {
-            let Some((at, key)) = self.expiries.pop_due(now) else {
-                break;
-            };
-            let live = self.live.get_mut(key.index());
-            if let Some(live) = live.filter(|live| live.deadline == at) {
-                live.deadline = Moment::NEVER;
-                self.expire_leases(key, now);
-                self.plan_hints(key, Occasion::Other, now);
-                self.note_parent_update(key, now);
-                self.schedule_expiry(key);
-                self.drop_if_empty(key, now);
-            }
-        }
-        self.sweep_hints(now, budget);
-        let next = [
-            self.expiries.next_at(),
-            self.next_hint_work(now),
-            is_learning.then_some(learning_until),
-        ];
-        next.into_iter().flatten().min()
-    }
-
-    /// Replaces the document. Leases stay until their next refresh or end.
-    ///
-    /// The cost does not depend on the number of resources: each adopts its new terms when it is
-    /// next requested, those with polling holders also in [`Self::sweep`]. Until then listings show
-    /// the new terms.
-    pub fn reconfigure(&mut self, document: Arc<Document>) {
-        self.longest_refresh_interval = longest_refresh_interval(&document);
-        self.document = document;
-        self.has_new_document = true;
-        self.hinting.begin_walk();
-        self.generation += 1;
-        self.set_learning_until();
-    }
-
-    /// When learning mode ends for the last template, or the last live resource of a node below
-    /// another one; in the past if it has ended, or never was.
-    #[must_use]
-    pub fn learning_until(&self) -> Moment {
-        // The statement of a parent begins it for a single resource.
-        let resources = self
-            .parents
-            .as_ref()
-            .map(|_| self.learning_count.last_end());
-        resources.map_or(self.learning_until, |end| end.max(self.learning_until))
-    }
-
-    fn set_learning_until(&mut self) {
-        let ends = self.outstanding_until().and_then(|outstanding| {
-            let templates = self.document.templates().iter();
-            let ends =
-                templates.map(|it| ResourceTerms::of(it).learning_until(self.started, outstanding));
-            ends.max()
-        });
-        self.learning_until = ends.unwrap_or(self.started);
-    }
-
-    /// The size of the ledger, and its counters.
-    #[must_use]
-    pub fn stats(&self) -> LedgerStats {
-        LedgerStats {
-            resources: self.by_id.len(),
-            ..self.stats
-        }
-    }
-
-    /// The number of live resources in learning mode.
-    #[must_use]
-    pub fn resources_learning(&self, now: Moment) -> usize {
-        self.learning_count.at(now)
-    }
-
-    /// The most leases of all resources together.
-    #[must_use]
-    pub fn max_leases(&self) -> usize {
-        self.settings.max_leases
-    }
-
-    /// Takes the events since the last call.
-    pub fn take_events(&mut self) -> LedgerEvents {
-        std::mem::take(&mut self.events)
-    }
-
-    fn expire_leases(&mut self, key: ResourceKey, now: Moment) {
-        let Some(live) = self.live.get_mut(key.index()) else {
-            return;
-        };
-        live.resource.expire(now, |holder| {
-            self.stats.leases = self.stats.leases.saturating_sub(1);
-            self.holders.remove_lease(holder, key);
-            self.polls.remove_lease(&mut self.holders, holder, key, now);
-        });
-    }
-
-    /// Decides what a holder gets of one resource.
-    fn refresh_one(
-        &mut self,
-        holder: HolderKey,
-        id: &ResourceId,
-        ask: &Ask<'_>,
-        now: Moment,
-    ) -> Grant {
-        let key = self.find_or_add(id, now);
-        self.adopt_document(key, now);
-        self.expire_leases(key, now);
-        let Some(live) = self.live.get_mut(key.index()) else {
-            return self.reject_as_full(id, 0.0);
-        };
-        if !live.resource.entries.contains(holder) {
-            let clients = live.resource.clients();
-            if !self.has_room(holder) {
-                self.schedule_expiry(key);
-                self.drop_if_empty(key, now);
-                return self.reject_as_full(id, clients);
-            }
-            self.holders.add_lease(holder, key);
-            self.stats.leases += 1;
-        }
-        let Some(live) = self.live.get_mut(key.index()) else {
-            return self.reject_as_full(id, 0.0);
-        };
-        let polls = self.holders.polls(holder);
-        let earlier = || self.earlier_terms.units(id);
-        let conversion = live.resource.convert(holder, ask, earlier, now);
-        let ask = &conversion.ask(ask);
-        let capacity_before = |unit| Some(self.earlier_terms.lookup(id)?.capacity(unit));
-        let decision = (live.resource).refresh(holder, polls, ask, capacity_before, now);
-        live.resource.note_heard(holder, conversion.heard, now);
-        let clients = live.resource.clients();
-        let feedback = live.resource.current_feedback(now);
-        let levels = match ask.kind {
-            HolderKind::Client => Vec::new(),
-            HolderKind::Node => live.resource.levels(),
-        };
-        let grant = Grant::new(
-            id.clone(),
-            &live.resource.terms,
-            clients,
-            &decision,
-            feedback,
-            levels,
-        );
-        self.stats.count(&grant, decision.anomalies);
-        live.report_events(&grant, decision.anomalies, &mut self.events, || {
-            self.holders.id(holder)
-        });
-        self.schedule_expiry(key);
-        self.hint_after_report(holder, key, ask, &decision, now);
-        self.note_parent_update(key, now);
-        grant
-    }
-
-    /// Whether the holder may have another lease.
-    fn has_room(&self, holder: HolderKey) -> bool {
-        let tenant_leases = self.holders.leases_of_tenant(holder);
-        self.stats.leases < self.settings.max_leases
-            && tenant_leases.is_none_or(|it| it < self.settings.max_leases_per_tenant())
-    }
-
-    /// Returns whether the holder had a lease.
-    fn release_one(
-        &mut self,
-        holder: HolderKey,
-        key: ResourceKey,
-        stamp: RequestStamp,
-        now: Moment,
-    ) -> bool {
-        let Some(live) = self.live.get_mut(key.index()) else {
-            return false;
-        };
-        let before = live.resource.entries.len();
-        let had_lease = live.resource.release(holder, stamp, now);
-        if live.resource.entries.len() < before {
-            self.stats.leases = self.stats.leases.saturating_sub(1);
-            self.holders.remove_lease(holder, key);
-            self.polls.remove_lease(&mut self.holders, holder, key, now);
-        } else {
-            let entry = live.resource.entries.get(holder);
-            // A stale release settles no hint.
-            if entry.is_none_or(|entry| entry.call.is_none()) {
-                self.polls.withdraw(&mut self.holders, holder, key);
-            }
-        }
-        self.plan_hints(key, Occasion::Other, now);
-        self.note_parent_update(key, now);
-        self.schedule_expiry(key);
-        self.drop_if_empty(key, now);
-        had_lease
-    }
-
-    fn find_or_add(&mut self, id: &ResourceId, now: Moment) -> ResourceKey {
-        if let Some(key) = self.keys.get(id) {
-            return *key;
-        }
-        let (terms, learning_until) = self.terms_of(id);
-        self.stats.short_learning +=
-            u64::from(self.ends_learning_early(&terms, learning_until, now));
-        let lost = self.outstanding_until().filter(|end| now < *end);
-        let predecessor = lost.map(|leases_end| LostPredecessor {
-            replaced_at: self.started,
-            leases_end,
-            assumed: terms.capacity(),
-            capacity: None,
-        });
-        self.learning_count.add(learning_until);
-        self.next_incarnation += 1;
-        let mut resource = Resource::new(terms, learning_until, predecessor, now);
-        resource.parent = self.parents.as_ref().map(|_| Box::default());
-        let key = ResourceKey::new(self.live.insert(LiveResource {
-            id: id.clone(),
-            incarnation: self.next_incarnation,
-            resource,
-            generation: self.generation,
-            deadline: Moment::NEVER,
-            plan_at: None,
-            reported: ReportedEvents::default(),
-        }));
-        self.by_id.insert(id.clone(), key);
-        self.keys.insert(id.clone(), key);
-        key
-    }
-
-    /// Drops a resource without holders if that loses nothing, or if there is no room for it.
-    fn drop_if_empty(&mut self, key: ResourceKey, now: Moment) {
-        let has_room = self.by_id.len() <= self.settings.max_leases;
-        if self.live.get(key.index()).is_some_and(|live| {
-            live.resource.is_droppable(now) || live.resource.entries.is_empty() && !has_room
-        }) && let Some(live) = self.live.remove(key.index())
-        {
-            self.learning_count.remove(live.resource.learning_until);
-            self.hinting.unschedule(key, live.plan_at);
-            self.by_id.remove(&live.id);
-            self.keys.remove(&live.id);
-            if let Some(parents) = &mut self.parents
-                && live.resource.droppable_from() <= now
-            {
-                parents.forget(key, &live.id);
-            }
-        }
-    }
-
-    /// Pushes the next deadline of a resource, unless an earlier one is in the heap.
-    fn schedule_expiry(&mut self, key: ResourceKey) {
-        if let Some(live) = self.live.get_mut(key.index())
-            && let Some(end) = live
-                .resource
-                .next_deadline()
-                .filter(|end| *end < live.deadline)
-        {
-            live.deadline = end;
-            self.expiries.push(end, key);
-            let live = &self.live;
-            self.expiries.compact(self.by_id.len(), |at, key| {
-                live.get(key.index())
-                    .is_some_and(|live| live.deadline == at)
-            });
-        }
-    }
-
-    /// The response to a new holder when the ledger is full.
-    fn reject_as_full(&self, id: &ResourceId, clients: f64) -> Grant {
-        let (terms, _) = self.terms_of(id);
-        let decision = Decision {
-            capacity: Capacity::ZERO,
-            lease_length: Seconds::ZERO,
-            refresh_interval: terms.refresh_interval(false),
-            reason: Reason::Full,
-            booked_until: Moment::ORIGIN,
-            anomalies: Anomalies::default(),
-            lacks: None,
-        };
-        let (feedback, levels) = (Feedback::None, Vec::new());
-        Grant::new(
-            id.clone(),
-            &terms,
-            clients + 1.0,
-            &decision,
-            feedback,
-            levels,
-        )
-    }
-
-    fn terms_of(&self, id: &ResourceId) -> (ResourceTerms, Moment) {
-        let terms = match self.parents {
-            Some(_) => ResourceTerms::unanswered(),
-            None => self.document.lookup(id).map_or_else(
-                || ResourceTerms::unmatched(self.settings.unmatched),
-                ResourceTerms::of,
-            ),
-        };
-        let terms = terms.with_tuning(self.tuning);
-        let learning_until = self
-            .outstanding_until()
-            .map_or(self.started, |outstanding| {
-                terms.learning_until(self.started, outstanding)
-            });
-        (terms, learning_until)
-    }
-
-    /// The new terms of a resource that has not adopted the current document.
-    fn newer_terms(&self, live: &LiveResource) -> Option<(ResourceTerms, Moment)> {
-        let is_old = live.generation != self.generation && self.parents.is_none();
-        is_old.then(|| self.terms_of(&live.id))
-    }
-
-    fn adopt_document(&mut self, key: ResourceKey, now: Moment) {
-        let Some(live) = self.live.get(key.index()) else {
-            return;
-        };
-        let Some((terms, learning_until)) = self.newer_terms(live) else {
-            return;
-        };
-        let old = &live.resource;
-        let was_early = self.ends_learning_early(&old.terms, old.learning_until, now);
-        let is_early = self.ends_learning_early(&terms, learning_until, now);
-        self.stats.short_learning += u64::from(is_early && !was_early);
-        if let Some(live) = self.live.get_mut(key.index()) {
-            self.learning_count.remove(live.resource.learning_until);
-            self.learning_count.add(learning_until);
-            let is_change = live.resource.terms.differ_from(&terms);
-            live.resource.set_terms(terms, learning_until, now);
-            live.generation = self.generation;
-            if is_change && live.resource.note_changed_terms(now) {
-                self.hinting.add_change(key);
-            }
-        }
-    }
-
-    /// The policy for resources without a template.
-    #[must_use]
-    pub fn unmatched_policy(&self) -> UnmatchedPolicy {
-        self.settings.unmatched
-    }
-
-    fn outstanding_until(&self) -> Option<Moment> {
-        match self.settings.predecessor {
-            Predecessor::None => None,
-            Predecessor::Until(outstanding) => Some(outstanding),
-        }
-    }
-
-    /// Whether learning mode ends before the predecessor's leases.
-    fn ends_learning_early(
-        &self,
-        terms: &ResourceTerms,
-        learning_until: Moment,
-        now: Moment,
-    ) -> bool {
-        let is_early = |outstanding| learning_until.max(now) < outstanding;
-        terms.rule().divides() && self.outstanding_until().is_some_and(is_early)
-    }
-}
-
-fn longest_refresh_interval(document: &Document) -> f64 {
-    let templates = document.templates().iter();
-    let intervals = templates.map(|it| it.algorithm().refresh_interval.get());
-    intervals.fold(0.0, f64::max)
-}

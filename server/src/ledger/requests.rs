@@ -5,15 +5,16 @@
 
 use doorman_openapi::{HolderKind, MAX_BANDS, MAX_ENTRIES_PER_PRIORITY, Moment, ResourceId};
 
-use super::{
-    Grant, Ledger,
+use crate::ledger::{
     call::{Asked, LeaseCall, ReleaseCall, Sent},
     keys::{HolderKey, ResourceKey},
-    order::RequestStamp,
+    resource::decision::Grant,
+    resource::order::RequestStamp,
+    state::Ledger,
 };
 
 /// The most bands per part; a resource has at least one.
-pub(super) const MAX_PART: usize = 64;
+pub(in crate::ledger) const MAX_PART: usize = 64;
 
 /// Looking through this many templates costs about as much as a decision.
 const TEMPLATES_PER_DECISION: usize = 1024;
@@ -69,7 +70,7 @@ impl Ledger {
         grants
     }
 
-    /// Registers the sender of a call, until [`Holders::end_request`](super::holders::Holders).
+    /// Registers the sender of a call, until [`Holders::end_request`](crate::ledger::holders::Holders).
     fn begin(&mut self, call: &LeaseCall, now: Moment) -> HolderKey {
         let key = self.holders.begin_request(&call.holder, call.tenant);
         if call.polls {
@@ -133,7 +134,7 @@ impl Ledger {
         }
     }
 
-    pub(super) fn stamp(&self, sent: Sent) -> RequestStamp {
+    pub(in crate::ledger) fn stamp(&self, sent: Sent) -> RequestStamp {
         sent.stamp(self.settings.epoch)
     }
 
@@ -166,12 +167,12 @@ impl Ledger {
     }
 
     /// The most bands or resources per part: fewer when each is looked up among many templates.
-    pub(super) fn max_part(&self) -> usize {
+    pub(in crate::ledger) fn max_part(&self) -> usize {
         max_part(self.document.templates().len())
     }
 
     /// The same where earlier terms are looked up, too: while a predecessor's leases may last.
-    pub(super) fn max_leased_part(&self, now: Moment) -> usize {
+    pub(in crate::ledger) fn max_leased_part(&self, now: Moment) -> usize {
         let templates = self.document.templates().len();
         let earlier = if self.may_have_lost_leases(now) {
             self.earlier_terms.searched()

@@ -2,7 +2,7 @@
 
 use doorman_openapi::{AlgorithmKind, Capacity, ClientId, NodeId, ResourceId};
 
-use super::decision::{Anomalies, Grant};
+use crate::ledger::resource::decision::{Anomalies, Grant};
 
 /// Events that wait to be taken. Further ones are only counted.
 const MAX_EVENTS: usize = 256;
@@ -36,7 +36,7 @@ pub struct LedgerStats {
 }
 
 impl LedgerStats {
-    pub(super) fn count(&mut self, grant: &Grant, anomalies: Anomalies) {
+    pub(in crate::ledger) fn count(&mut self, grant: &Grant, anomalies: Anomalies) {
         let unlimited = match grant.algorithm.kind {
             AlgorithmKind::NoAlgorithm => Some(&mut self.no_algorithm_grants),
             AlgorithmKind::Static => Some(&mut self.static_grants),
@@ -86,7 +86,7 @@ pub struct LedgerEvents {
 }
 
 impl LedgerEvents {
-    pub(super) fn push(&mut self, event: LedgerEvent) {
+    pub(in crate::ledger) fn push(&mut self, event: LedgerEvent) {
         if self.events.len() < MAX_EVENTS {
             self.events.push(event);
         } else {

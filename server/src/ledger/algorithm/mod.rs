@@ -1,4 +1,4 @@
-//! Pure functions from all demands for a capacity to shares. `decision` limits the grants.
+//! Pure functions from all demands for a capacity to shares. `decide` limits the grants.
 
 mod priority_share;
 mod shared_bucket;

@@ -2,8 +2,11 @@
 
 use doorman_openapi::Moment;
 
-use super::{Anomalies, Ask, Decider, Entry, Has, Hold, Learning, exceeds};
-use crate::ledger::entry::UsageBaseline;
+use super::{decider::Decider, decider::exceeds};
+use crate::ledger::{
+    resource::Ask, resource::Has, resource::booking::Hold, resource::decision::Anomalies,
+    resource::entry::Entry, resource::entry::UsageBaseline, resource::learning::Learning,
+};
 
 /// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
 const JUMP: f64 = 2.0;

@@ -2,7 +2,8 @@
 
 use doorman_openapi::Reason;
 
-use super::{Claimed, Decider, Hold, share::Shared};
+use super::{claim::Claimed, decider::Decider, share::Shared};
+use crate::ledger::resource::booking::Hold;
 
 /// A lease that this server may grant.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,10 +2,11 @@
 
 use doorman_openapi::Reason;
 
-use super::{Decider, Decision};
+use super::decider::Decider;
 use crate::ledger::{
-    decision::TOLERANCE,
-    hint_state::{HintState, is_worth_a_hint},
+    resource::decision::Decision,
+    resource::decision::TOLERANCE,
+    resource::hint_state::{HintState, is_worth_a_hint},
 };
 
 /// Holders need not report at once that they gave up less than this part of the limit, unless they

@@ -2,7 +2,7 @@
 
 use doorman_openapi::{HolderKind, Reason, Seconds};
 
-use super::{Claimed, Covered, Decider};
+use super::{claim::Claimed, cover::Covered, decider::Decider};
 
 /// If demand exceeds the capacity, holders report soon that they gave up more than this part of it.
 const AWAITED: f64 = 0.005;

@@ -4,6 +4,7 @@
 
 mod claim;
 mod cover;
+mod decider;
 mod hints;
 mod interval;
 mod share;
@@ -11,45 +12,19 @@ mod stale;
 
 use doorman_openapi::{Capacity, Moment, Seconds};
 
-use self::{claim::Claimed, cover::Covered};
-pub(super) use self::{interval::NODE_INTERVAL, share::GrantInput};
-use super::{
-    booking::Hold,
-    decision::{Anomalies, Decision, TOLERANCE, is_over_capacity},
-    demands::DemandTree,
-    entry::{Entry, LastDecision},
-    feedback::{LostPredecessor, SharedFeedback},
-    hint_state::HintState,
-    keys::HolderKey,
-    learning::Learning,
-    parent::ParentLease,
-    resource::{Ask, Has, Resource, schedule_expiry},
-    sum_tree::SumTree,
-    terms::ResourceTerms,
-    units::AmountUnit,
+pub(super) use self::share::GrantInput;
+use self::{
+    claim::Claimed,
+    cover::Covered,
+    decider::{Decider, exceeds},
 };
-
-/// A request, the holder's entry, and the state of the resource.
-struct Decider<'a> {
-    ask: &'a Ask<'a>,
-    /// Whether the holder polls for hints.
-    polls: bool,
-    now: Moment,
-    entry: &'a mut Entry,
-    terms: &'a ResourceTerms,
-    learning_until: Moment,
-    is_learning: bool,
-    learning: Option<&'a mut Learning>,
-    predecessor: Option<&'a mut LostPredecessor>,
-    booked: &'a mut SumTree,
-    demands: &'a mut DemandTree,
-    feedback: &'a mut SharedFeedback,
-    hints: &'a mut Option<Box<HintState>>,
-    parent: Option<&'a mut ParentLease>,
-    /// Safety rule: nothing is restated, or stated to the new master of a node, beyond the lease of
-    /// the parent that covers it.
-    covered_until: Moment,
-}
+use super::{
+    keys::HolderKey,
+    resource::decision::{Anomalies, Decision},
+    resource::entry::LastDecision,
+    resource::{Ask, Resource, schedule_expiry},
+    terms::unit::AmountUnit,
+};
 
 impl Resource {
     /// `polls` tells whether the holder polls for hints, `capacity_before` the most that leases of
@@ -155,41 +130,4 @@ impl Decider<'_> {
             lacks: None,
         }
     }
-
-    fn set_booked(&mut self, amount: f64) {
-        let slot = self.entry.slot;
-        self.booked.set(slot.index(), amount);
-        if let Some(learning) = &mut self.learning
-            && learning.is_confirmed(slot)
-        {
-            learning.set_booked(slot, amount);
-        }
-    }
-
-    fn is_over_capacity(&self) -> bool {
-        let parent = self.parent.as_ref();
-        is_over_capacity(self.terms, self.booked)
-            && parent.is_none_or(|it| it.is_exceeded(self.booked.total(), self.now))
-    }
-
-    /// Whether the first claim of the holder was confirmed in learning mode.
-    fn is_confirmed(&self) -> bool {
-        let learning = self.learning.as_ref();
-        learning.is_some_and(|learning| learning.is_confirmed(self.entry.slot))
-    }
-
-    /// The most that all holders of this node may have together.
-    fn most_of_all(&self) -> f64 {
-        self.parent.as_ref().map_or(0.0, |parent| {
-            parent.most_of_all(
-                self.booked.total(),
-                self.is_learning,
-                self.learning.as_deref(),
-            )
-        })
-    }
-}
-
-fn exceeds(amount: f64, limit: f64) -> bool {
-    amount > limit * (1.0 + TOLERANCE)
 }

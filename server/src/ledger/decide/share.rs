@@ -2,8 +2,8 @@
 
 use doorman_openapi::{HolderKind, Reason};
 
-use super::{Claimed, Decider, Has};
-use crate::ledger::{algorithm::ShareRule, decision::reaches};
+use super::{claim::Claimed, decider::Decider};
+use crate::ledger::{algorithm::ShareRule, resource::Has, resource::decision::reaches};
 
 /// The amount that a holder would get if this server's capacity were its own.
 #[derive(Debug, Clone, Copy, PartialEq)]

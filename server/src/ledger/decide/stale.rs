@@ -3,8 +3,11 @@
 
 use doorman_openapi::{Capacity, Moment, Reason, Seconds};
 
-use super::{Decider, Decision, Has, Hold, NODE_INTERVAL};
-use crate::ledger::{decision::Anomalies, entry::Entry};
+use super::{decider::Decider, interval::NODE_INTERVAL};
+use crate::ledger::{
+    resource::Has, resource::booking::Hold, resource::decision::Anomalies,
+    resource::decision::Decision, resource::entry::Entry,
+};
 
 /// The longest interval, in seconds, at which a node's new master asks for leases that its parent
 /// does not know yet.

@@ -1,0 +1,289 @@
+//! Registry of all holders: identifiers, tenants, and the resources that each holds.
+
+pub(in crate::ledger) mod poll;
+pub(in crate::ledger) mod poll_queue;
+
+use std::collections::{BTreeSet, HashMap};
+
+use doorman_openapi::{ClientId, HolderKind, NodeId, ServerUrl};
+
+use crate::ledger::{
+    holders::poll::Poll,
+    keys::{HolderKey, ResourceKey},
+    store::linear_hash_map::LinearHashMap,
+    store::paged_slab::PagedSlab,
+};
+
+/// A client or a node. The two may have the same name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum HolderId {
+    /// A client.
+    Client(ClientId),
+    /// A node below this one.
+    Node(NodeId),
+}
+
+impl HolderId {
+    /// Which of the two it is.
+    #[must_use]
+    pub fn kind(&self) -> HolderKind {
+        match self {
+            Self::Client(_) => HolderKind::Client,
+            Self::Node(_) => HolderKind::Node,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Client(id) => id.as_str(),
+            Self::Node(id) => id.as_str(),
+        }
+    }
+}
+
+/// Callers that share a quota of leases. The ledger only compares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TenantId(pub u64);
+
+#[derive(Debug)]
+struct Registration {
+    id: HolderId,
+    /// The tenant of its last request.
+    tenant: Option<TenantId>,
+    /// The resources with an entry of the holder. Sorted, so that a long walk can be resumed.
+    resources: BTreeSet<ResourceKey>,
+    poll: Option<Box<Poll>>,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::ledger) struct Holders {
+    /// Clients choose their identifiers, so the hasher is randomly seeded.
+    by_id: LinearHashMap<HolderId, HolderKey, foldhash::quality::RandomState>,
+    holders: PagedSlab<Registration>,
+    /// Leases per tenant, without tenants that have none.
+    leases_by_tenant: HashMap<TenantId, usize>,
+    /// The addresses of nodes, for operators.
+    addresses: HashMap<HolderKey, ServerUrl>,
+    /// The holder whose request is being handled. It is kept even without a lease.
+    active: Option<HolderKey>,
+}
+
+impl Holders {
+    pub(in crate::ledger) fn find(&self, id: &HolderId) -> Option<HolderKey> {
+        self.by_id.get(id).copied()
+    }
+
+    pub(in crate::ledger) fn id(&self, key: HolderKey) -> Option<&HolderId> {
+        self.holders.get(key.index()).map(|holder| &holder.id)
+    }
+
+    /// Registers the sender of a request. Its key is valid until [`Self::end_request`].
+    pub(in crate::ledger) fn begin_request(
+        &mut self,
+        id: &HolderId,
+        tenant: Option<TenantId>,
+    ) -> HolderKey {
+        let key = self.find_or_add(id);
+        if let Some(holder) = self.holders.get_mut(key.index())
+            && holder.tenant != tenant
+        {
+            let leases = holder.resources.len();
+            let before = std::mem::replace(&mut holder.tenant, tenant);
+            self.update_tenant(before, |count| count.saturating_sub(leases));
+            self.update_tenant(tenant, |count| count.saturating_add(leases));
+        }
+        self.active = Some(key);
+        key
+    }
+
+    /// Notes the address that a node states.
+    pub(in crate::ledger) fn set_address(&mut self, key: HolderKey, address: Option<&ServerUrl>) {
+        match address {
+            Some(address) if self.addresses.get(&key) == Some(address) => {}
+            Some(address) => drop(self.addresses.insert(key, address.clone())),
+            None => drop(self.addresses.remove(&key)),
+        }
+    }
+
+    /// The address of a node.
+    pub(in crate::ledger) fn address(&self, key: HolderKey) -> Option<&ServerUrl> {
+        self.addresses.get(&key)
+    }
+
+    pub(in crate::ledger) fn end_request(&mut self) {
+        if let Some(key) = self.active.take() {
+            self.remove_if_unused(key);
+        }
+    }
+
+    /// The leases of the holder's tenant; `None` without a tenant.
+    pub(in crate::ledger) fn leases_of_tenant(&self, key: HolderKey) -> Option<usize> {
+        let tenant = self.holders.get(key.index())?.tenant?;
+        Some(self.leases_by_tenant.get(&tenant).copied().unwrap_or(0))
+    }
+
+    pub(in crate::ledger) fn find_or_add(&mut self, id: &HolderId) -> HolderKey {
+        self.find(id).unwrap_or_else(|| {
+            let key = HolderKey::new(self.holders.insert(Registration {
+                id: id.clone(),
+                tenant: None,
+                resources: BTreeSet::new(),
+                poll: None,
+            }));
+            self.by_id.insert(id.clone(), key);
+            key
+        })
+    }
+
+    pub(in crate::ledger) fn add_lease(&mut self, key: HolderKey, resource: ResourceKey) {
+        if let Some(holder) = self.holders.get_mut(key.index())
+            && holder.resources.insert(resource)
+        {
+            let tenant = holder.tenant;
+            self.update_tenant(tenant, |count| count.saturating_add(1));
+        }
+    }
+
+    /// Drops the holder with its last lease, unless its request is being handled.
+    pub(in crate::ledger) fn remove_lease(&mut self, key: HolderKey, resource: ResourceKey) {
+        let Some(holder) = self.holders.get_mut(key.index()) else {
+            return;
+        };
+        if holder.resources.remove(&resource) {
+            let tenant = holder.tenant;
+            self.update_tenant(tenant, |count| count.saturating_sub(1));
+        }
+        if self.active != Some(key) {
+            self.remove_if_unused(key);
+        }
+    }
+
+    pub(in crate::ledger) fn has_leases(&self, key: HolderKey) -> bool {
+        let holder = self.holders.get(key.index());
+        holder.is_some_and(|holder| !holder.resources.is_empty())
+    }
+
+    /// Whether the holder polls for hints.
+    pub(in crate::ledger) fn polls(&self, key: HolderKey) -> bool {
+        let holder = self.holders.get(key.index());
+        holder.is_some_and(|holder| holder.poll.is_some())
+    }
+
+    pub(in crate::ledger) fn poll_mut(&mut self, key: HolderKey) -> Option<&mut Poll> {
+        self.holders.get_mut(key.index())?.poll.as_deref_mut()
+    }
+
+    /// Begins or ends the polling of a holder.
+    pub(in crate::ledger) fn set_poll(&mut self, key: HolderKey, poll: Option<Poll>) {
+        if let Some(holder) = self.holders.get_mut(key.index()) {
+            holder.poll = poll.map(Box::new);
+        }
+        if self.active != Some(key) {
+            self.remove_if_unused(key);
+        }
+    }
+
+    pub(in crate::ledger) fn resources(
+        &self,
+        key: HolderKey,
+        from: ResourceKey,
+    ) -> impl Iterator<Item = ResourceKey> {
+        let holder = self.holders.get(key.index());
+        let rest = holder.map(|holder| holder.resources.range(from..));
+        rest.into_iter().flatten().copied()
+    }
+
+    fn update_tenant(&mut self, tenant: Option<TenantId>, change: impl FnOnce(usize) -> usize) {
+        let Some(tenant) = tenant else { return };
+        let leases = change(self.leases_by_tenant.remove(&tenant).unwrap_or(0));
+        if leases > 0 {
+            self.leases_by_tenant.insert(tenant, leases);
+        }
+    }
+
+    fn remove_if_unused(&mut self, key: HolderKey) {
+        if let Some(holder) = self.holders.get(key.index())
+            && holder.resources.is_empty()
+            && holder.poll.is_none()
+        {
+            self.by_id.remove(&holder.id);
+            self.holders.remove(key.index());
+            self.addresses.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(name: &str) -> HolderId {
+        HolderId::Client(ClientId::new(name).unwrap())
+    }
+
+    fn resource(index: usize) -> ResourceKey {
+        ResourceKey::new(index)
+    }
+
+    #[test]
+    fn sender_is_known_during_its_request() {
+        let mut holders = Holders::default();
+        let id = client("a");
+        let key = holders.begin_request(&id, None);
+        assert_eq!(holders.find(&id), Some(key));
+        holders.end_request();
+        assert_eq!(holders.find(&id), None);
+
+        let key = holders.begin_request(&id, None);
+        holders.add_lease(key, resource(7));
+        holders.end_request();
+        assert_eq!(holders.begin_request(&id, None), key);
+        holders.remove_lease(key, resource(7));
+        // The key in use is not given to another holder.
+        assert_ne!(holders.find_or_add(&client("b")), key);
+        assert_eq!(holders.id(key), Some(&id));
+        holders.end_request();
+        assert_eq!(holders.find(&id), None);
+    }
+
+    #[test]
+    fn address_of_a_node_ends_with_its_last_lease() {
+        let mut holders = Holders::default();
+        let node = HolderId::Node(NodeId::new("eu").unwrap());
+        let address: ServerUrl = "http://eu:7300".parse().unwrap();
+        let key = holders.begin_request(&node, None);
+        holders.add_lease(key, resource(7));
+        holders.set_address(key, Some(&address));
+        holders.end_request();
+        assert_eq!(holders.address(key), Some(&address));
+        holders.remove_lease(key, resource(7));
+        let other = holders.find_or_add(&client("eu"));
+        assert_eq!((other, holders.address(other)), (key, None));
+        assert!(holders.addresses.is_empty());
+    }
+
+    #[test]
+    fn tenant_has_the_leases_of_its_holders() {
+        let mut holders = Holders::default();
+        let (one, other) = (Some(TenantId(1)), Some(TenantId(2)));
+        let a = holders.begin_request(&client("a"), one);
+        holders.add_lease(a, resource(7));
+        holders.add_lease(a, resource(7));
+        holders.add_lease(a, resource(8));
+        let b = holders.begin_request(&client("b"), one);
+        holders.add_lease(b, resource(7));
+        assert_eq!(holders.leases_of_tenant(a), Some(3));
+        // It sends the token of another tenant.
+        holders.begin_request(&client("a"), other);
+        assert_eq!(holders.leases_of_tenant(a), Some(2));
+        assert_eq!(holders.leases_of_tenant(b), Some(1));
+        holders.begin_request(&client("a"), None);
+        assert_eq!(holders.leases_of_tenant(a), None);
+        holders.remove_lease(b, resource(7));
+        holders.remove_lease(b, resource(7));
+        holders.end_request();
+        assert!(holders.leases_by_tenant.is_empty());
+    }
+}

@@ -1,0 +1,419 @@
+//! Leases of one resource, and the decisions on them.
+
+pub(in crate::ledger) mod booking;
+pub(in crate::ledger) mod convert;
+pub(in crate::ledger) mod decision;
+pub(in crate::ledger) mod entry;
+pub(in crate::ledger) mod feedback;
+pub(in crate::ledger) mod hint_bands;
+pub(in crate::ledger) mod hint_state;
+pub(in crate::ledger) mod learning;
+pub(in crate::ledger) mod order;
+pub(in crate::ledger) mod parent;
+pub(in crate::ledger) mod under_parent;
+pub(in crate::ledger) mod unit_change;
+
+use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment};
+
+use crate::ledger::{
+    demands::DemandTree,
+    keys::HolderKey,
+    resource::booking::Hold,
+    resource::decision::{TOLERANCE, is_over_capacity},
+    resource::entry::{Entries, Entry},
+    resource::feedback::{Feedback, LostPredecessor, SharedFeedback},
+    resource::hint_state::HintState,
+    resource::learning::Learning,
+    resource::order::{RequestOrder, RequestStamp},
+    resource::parent::ParentLease,
+    resource::unit_change::UnitChange,
+    store::expiry_heap::ExpiryHeap,
+    store::sum_tree::SumTree,
+    terms::ResourceTerms,
+    terms::unit::AmountUnit,
+};
+
+/// Expirations handled per request. A request adds at most one deadline, so they cannot pile up.
+const EXPIRATIONS_PER_REQUEST: usize = 8;
+
+#[derive(Debug, Clone, Copy)]
+pub(in crate::ledger) struct Ask<'a> {
+    pub(in crate::ledger) stamp: RequestStamp,
+    pub(in crate::ledger) kind: HolderKind,
+    pub(in crate::ledger) bands: &'a [Band],
+    pub(in crate::ledger) has: Has,
+    pub(in crate::ledger) outstanding: Capacity,
+    pub(in crate::ledger) used: Option<Capacity>,
+    /// The unit of the amounts that the request states.
+    pub(in crate::ledger) unit: Option<AmountUnit>,
+    /// The most that the holder may have, if its claim can be read in several units; else 0.
+    pub(in crate::ledger) may_have: f64,
+    /// Whether the holder has not heard yet of the unit of the resource.
+    pub(in crate::ledger) is_first_in_unit: bool,
+}
+
+/// The amount that a holder claims to have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::ledger) enum Has {
+    Amount(Capacity),
+    /// The sender is a node's new master.
+    Unknown,
+}
+
+impl Has {
+    pub(in crate::ledger) fn amount(self) -> f64 {
+        match self {
+            Self::Amount(amount) => amount.get(),
+            Self::Unknown => 0.0,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(in crate::ledger) struct Resource {
+    pub(in crate::ledger) terms: ResourceTerms,
+    /// The unit of all amounts; `None` before it is known.
+    pub(in crate::ledger) unit: Option<AmountUnit>,
+    /// Until then holders may have leases that they were told in another unit.
+    pub(in crate::ledger) unit_changed_until: Moment,
+    pub(in crate::ledger) learning_until: Moment,
+    /// Present in learning mode, unless its end was moved: then no claim is confirmed any more.
+    pub(in crate::ledger) learning: Option<Box<Learning>>,
+    pub(in crate::ledger) predecessor: Option<LostPredecessor>,
+    pub(in crate::ledger) entries: Entries,
+    /// The booked amount per entry.
+    pub(in crate::ledger) booked: SumTree,
+    pub(in crate::ledger) demands: DemandTree,
+    pub(in crate::ledger) feedback: SharedFeedback,
+    pub(in crate::ledger) expiries: ExpiryHeap<HolderKey>,
+    /// Present once a holder has polled.
+    pub(in crate::ledger) hints: Option<Box<HintState>>,
+    /// Present if the capacity is leased from a parent node.
+    pub(in crate::ledger) parent: Option<Box<ParentLease>>,
+}
+
+impl Resource {
+    pub(in crate::ledger) fn new(
+        terms: ResourceTerms,
+        learning_until: Moment,
+        predecessor: Option<LostPredecessor>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            feedback: SharedFeedback::new(&terms, predecessor, now),
+            demands: DemandTree::new(terms.rule().reads_priorities()),
+            unit: terms.unit(),
+            unit_changed_until: Moment::ORIGIN,
+            terms,
+            learning_until,
+            learning: (now < learning_until).then(Box::default),
+            predecessor,
+            entries: Entries::default(),
+            booked: SumTree::default(),
+            expiries: ExpiryHeap::default(),
+            hints: None,
+            parent: None,
+        }
+    }
+
+    /// Divides the capacity of the current lease from the parent node.
+    pub(in crate::ledger) fn follow_parent(&mut self, now: Moment) {
+        if let Some(parent) = &self.parent {
+            self.terms.set_leased(parent.capacity(now));
+        }
+    }
+
+    /// Existing leases stay until their next refresh or end. After a change of the period they are
+    /// the same rates as before.
+    pub(in crate::ledger) fn set_terms(
+        &mut self,
+        terms: ResourceTerms,
+        learning_until: Moment,
+        now: Moment,
+    ) {
+        let factor = self.factor_to(&terms);
+        self.feedback.set_terms(&self.terms, &terms, factor, now);
+        self.terms = terms;
+        let reads_priorities = self.terms.rule().reads_priorities();
+        if reads_priorities != self.demands.is_by_priority() {
+            self.reorder_demands(reads_priorities, now);
+        }
+        if let Some(unit) = self.terms.unit().filter(|unit| self.unit != Some(*unit)) {
+            self.change_unit(unit, now);
+        }
+        self.feedback
+            .set_demand(self.demands.total().wants, &self.terms, now);
+        if self.learning_until != learning_until {
+            // Confirmed entries are retained only until the old end.
+            self.learning = None;
+            self.learning_until = learning_until;
+        }
+    }
+
+    /// The same for terms of a parent node, which may tell that this master has to learn.
+    pub(in crate::ledger) fn set_terms_of_parent(
+        &mut self,
+        terms: ResourceTerms,
+        learning_until: Moment,
+        now: Moment,
+    ) {
+        self.set_terms(terms, self.learning_until, now);
+        self.learning_until = learning_until;
+        if self.is_learning(now) {
+            self.learning.get_or_insert_default();
+        } else {
+            self.learning = None;
+        }
+    }
+
+    /// Records the demand of a holder without a decision: the parent node is asked first. Its claim
+    /// counts once the parent has said what the node has.
+    pub(in crate::ledger) fn register(&mut self, holder: HolderKey, ask: &Ask<'_>, now: Moment) {
+        let entry = match self.entries.get_mut(holder) {
+            Some(entry) => entry,
+            None => {
+                let none = RequestOrder::of_client(None);
+                self.entries.add(holder, ask.kind, none)
+            }
+        };
+        if ask.stamp.is_stale(entry.order, false) {
+            return;
+        }
+        if self.unit.is_none() {
+            let stated = ask.unit.map(UnitChange::new);
+            entry.unit_change = stated.map(Box::new);
+        }
+        entry.set_demand(ask.bands, &mut self.demands);
+        if entry.booking.next_end(now).is_none() {
+            // Without a deadline the entry would stay forever.
+            let nothing = Hold::lease(0.0, self.terms.lease_length(), now);
+            entry.booking.set_lease(nothing);
+        }
+        let amount = entry.booking.amount(now);
+        self.booked.set(entry.slot.index(), amount);
+        schedule_expiry(entry, &mut self.expiries, now);
+    }
+
+    /// Orders the demands by priority, or no longer. Takes time in proportion to the number of
+    /// holders.
+    fn reorder_demands(&mut self, by_priority: bool, now: Moment) {
+        self.demands = DemandTree::new(by_priority);
+        if let Some(hints) = &mut self.hints {
+            hints.bands = by_priority.then(Box::default);
+        }
+        for entry in self.entries.iter_mut() {
+            entry.move_demand(&mut self.demands);
+            if let Some(hints) = &mut self.hints {
+                hints.track(entry, entry.booking.amount(now));
+            }
+        }
+    }
+
+    pub(in crate::ledger) fn is_learning(&self, now: Moment) -> bool {
+        now < self.learning_until
+    }
+
+    pub(in crate::ledger) fn is_confirmed(&self, entry: &Entry) -> bool {
+        self.learning
+            .as_ref()
+            .is_some_and(|learning| learning.is_confirmed(entry.slot))
+    }
+
+    pub(in crate::ledger) fn end_learning(&mut self, now: Moment) {
+        if !self.is_learning(now) {
+            self.learning = None;
+        }
+    }
+
+    /// Whether all holders and their shares are known: at the latest when learning mode ends, or
+    /// when all that a predecessor may have granted is confirmed, and nothing else is booked.
+    pub(in crate::ledger) fn are_shares_known(&self, now: Moment) -> bool {
+        let Some(learning) = self.learning.as_ref().filter(|_| self.is_learning(now)) else {
+            return !self.is_learning(now);
+        };
+        let granted = match &self.parent {
+            Some(parent) => parent.stated(),
+            None => self.terms.capacity(),
+        };
+        granted > 0.0
+            && learning.unheard(granted) <= granted * TOLERANCE
+            && learning.unconfirmed(self.booked.total()) <= granted * TOLERANCE
+    }
+
+    /// Whether a holder has a lease, even on 0, or a claim.
+    pub(in crate::ledger) fn has_lease(&self, holder: HolderKey, now: Moment) -> bool {
+        self.entries
+            .get(holder)
+            .is_some_and(|entry| now < entry.booking.last_end())
+    }
+
+    /// When an entry changes next, or the resource can be dropped.
+    pub(in crate::ledger) fn next_deadline(&self) -> Option<Moment> {
+        let droppable = || self.droppable_from();
+        self.expiries
+            .next_at()
+            .or_else(|| self.entries.is_empty().then(droppable))
+    }
+
+    /// Whether dropping the resource loses nothing.
+    pub(in crate::ledger) fn is_droppable(&self, now: Moment) -> bool {
+        self.entries.is_empty() && self.droppable_from() <= now
+    }
+
+    /// Safety rule: a node that learns does not tell its parent that it has nothing. Holders may
+    /// have leases of a predecessor.
+    pub(in crate::ledger) fn droppable_from(&self) -> Moment {
+        let droppable = self.feedback.droppable_from(&self.terms);
+        match self.parent {
+            Some(_) => droppable.max(self.learning_until),
+            None => droppable,
+        }
+    }
+
+    pub(in crate::ledger) fn current_feedback(&self, now: Moment) -> Feedback {
+        self.feedback.current(&self.terms, now)
+    }
+
+    pub(in crate::ledger) fn sum_has(&self) -> f64 {
+        self.booked.total()
+    }
+
+    pub(in crate::ledger) fn is_over_capacity(&self) -> bool {
+        is_over_capacity(&self.terms, &self.booked)
+    }
+
+    pub(in crate::ledger) fn sum_wants(&self) -> f64 {
+        self.demands.total().wants
+    }
+
+    /// Where nodes split the demand of their clients: at the levels of the parent, which count the
+    /// demand of the whole tree, and at those of this node where the parent has none.
+    pub(in crate::ledger) fn levels(&self) -> Vec<FillLevel> {
+        let own = self.terms.rule().levels(&self.demands);
+        let Some(parent) = &self.parent else {
+            return own;
+        };
+        let mut levels = parent.levels().to_vec();
+        let is_from_parent = |of: &FillLevel| levels.iter().any(|it| it.priority == of.priority);
+        let rest: Vec<_> = own.into_iter().filter(|own| !is_from_parent(own)).collect();
+        levels.extend(rest);
+        levels
+    }
+
+    /// The number of clients, including those behind nodes.
+    pub(in crate::ledger) fn clients(&self) -> f64 {
+        self.demands.clients()
+    }
+
+    /// Releases all that a holder has, and returns whether it had a lease. A stale release is
+    /// ignored.
+    pub(in crate::ledger) fn release(
+        &mut self,
+        holder: HolderKey,
+        stamp: RequestStamp,
+        now: Moment,
+    ) -> bool {
+        self.end_learning(now);
+        let Some(entry) = self.entries.get_mut(holder) else {
+            return false;
+        };
+        let learning = self.learning.as_deref_mut();
+        let confirmed = learning.filter(|learning| learning.is_confirmed(entry.slot));
+        if stamp.is_stale(entry.order, confirmed.is_some()) {
+            return false;
+        }
+        let had_lease = entry.booking.lease(now).is_some();
+        entry.order = stamp.order.advance_from(entry.order);
+        entry.clear(&mut self.demands);
+        entry.free_released(now);
+        let amount = entry.booking.amount(now);
+        self.feedback
+            .set_demand(self.demands.total().wants, &self.terms, now);
+        self.booked.set(entry.slot.index(), amount);
+        if let Some(hints) = &mut self.hints {
+            hints.report(entry, amount, 0.0);
+        }
+        let mut retained_until = Moment::ORIGIN;
+        if entry.order.is_ordered() {
+            retained_until = now.after_seconds(self.terms.lease_length() * CLOCK_DRIFT);
+        }
+        if let Some(learning) = confirmed {
+            learning.set_booked(entry.slot, amount);
+            retained_until = retained_until.max(self.learning_until);
+        }
+        entry.retained_until = retained_until;
+        if entry.next_end(now).is_some() {
+            schedule_expiry(entry, &mut self.expiries, now);
+        } else {
+            self.remove(holder, now);
+            let entries = &self.entries;
+            self.expiries.compact(entries.len(), |at, holder| {
+                entries
+                    .get(*holder)
+                    .is_some_and(|entry| entry.deadline == at)
+            });
+        }
+        had_lease
+    }
+
+    /// Handles some expirations. Calls `removed` for each holder whose entry is removed.
+    pub(in crate::ledger) fn expire(&mut self, now: Moment, mut removed: impl FnMut(HolderKey)) {
+        self.end_learning(now);
+        for _ in 0..EXPIRATIONS_PER_REQUEST {
+            let Some((at, holder)) = self.expiries.pop_due(now) else {
+                return;
+            };
+            let entry = self.entries.get_mut(holder);
+            let Some(entry) = entry.filter(|entry| entry.deadline == at) else {
+                continue;
+            };
+            entry.deadline = Moment::NEVER;
+            let amount = entry.booking.amount(now);
+            self.booked.set(entry.slot.index(), amount);
+            if let Some(learning) = &mut self.learning {
+                learning.set_booked(entry.slot, amount);
+            }
+            if entry.next_end(now).is_some() {
+                if entry.booking.next_end(now).is_none() && !entry.is_cleared() {
+                    entry.clear(&mut self.demands);
+                    self.feedback
+                        .set_demand(self.demands.total().wants, &self.terms, now);
+                    if let Some(hints) = &mut self.hints {
+                        hints.report(entry, amount, 0.0);
+                    }
+                }
+                if let Some(hints) = &mut self.hints {
+                    hints.track(entry, amount);
+                }
+                schedule_expiry(entry, &mut self.expiries, now);
+            } else {
+                self.remove(holder, now);
+                removed(holder);
+            }
+        }
+    }
+
+    fn remove(&mut self, holder: HolderKey, now: Moment) {
+        if let Some(mut entry) = self.entries.remove(holder) {
+            entry.remove_demand(&mut self.demands);
+            self.feedback
+                .set_demand(self.demands.total().wants, &self.terms, now);
+            self.booked.set(entry.slot.index(), 0.0);
+            if let Some(hints) = &mut self.hints {
+                hints.report(&mut entry, 0.0, 0.0);
+            }
+        }
+    }
+}
+
+/// Pushes the next deadline of an entry, unless an earlier one is in the heap.
+pub(in crate::ledger) fn schedule_expiry(
+    entry: &mut Entry,
+    expiries: &mut ExpiryHeap<HolderKey>,
+    now: Moment,
+) {
+    if let Some(end) = entry.next_end(now).filter(|end| *end < entry.deadline) {
+        entry.deadline = end;
+        expiries.push(end, entry.holder);
+    }
+}

@@ -1,0 +1,359 @@
+//! Pages of resources and of holders, for operators.
+
+use std::{borrow::Cow, ops::Bound};
+
+use doorman_openapi::{ClientId, GlobSet, Moment, NodeId, ResourceId, ResourceView};
+
+use crate::ledger::{
+    algorithm::BandShares,
+    holders::HolderId,
+    keys::ResourceKey,
+    resource::entry::Entry,
+    resource::feedback::Feedback,
+    state::{Ledger, LiveResource},
+    view::explain::{CurrentTerms, HolderStatus},
+};
+
+/// The most items that one call scans. Many may be vacant or hidden.
+const MAX_SCANNED: usize = 1024;
+
+const SHARES_BELOW_ONE: &str = "an equal share is less than one request per refresh interval; \
+     choose SUPPRESSION, or SHARED_BUCKET with a short refresh_interval";
+
+/// Limits of one listing call. The work is bounded: a page may be short although others follow.
+#[derive(Debug, Clone, Copy)]
+pub struct PageQuery<'a> {
+    /// The most items to return.
+    pub limit: usize,
+    /// Hides items whose name does not begin with this.
+    pub prefix: &'a str,
+    /// Hides items that match none of these; `None` hides nothing.
+    pub allowed: Option<&'a GlobSet>,
+}
+
+impl PageQuery<'_> {
+    /// A query that hides nothing.
+    #[must_use]
+    pub const fn unfiltered(limit: usize) -> Self {
+        Self {
+            limit,
+            prefix: "",
+            allowed: None,
+        }
+    }
+
+    /// Fewer when each item is compared with many globs.
+    pub(in crate::ledger) fn max_scanned(&self) -> usize {
+        let globs = self.allowed.map_or(1, GlobSet::len);
+        MAX_SCANNED.checked_div(globs).unwrap_or(MAX_SCANNED).max(1)
+    }
+
+    fn allows(&self, name: &str) -> bool {
+        self.allowed.is_none_or(|globs| globs.matches(name))
+    }
+
+    pub(in crate::ledger) fn shows(&self, name: &str) -> bool {
+        name.starts_with(self.prefix) && self.allows(name)
+    }
+
+    /// A lower bound of the next allowed name from this one on; `None` when there is none.
+    fn next_allowed<'a>(&self, name: &'a str) -> Option<Cow<'a, str>> {
+        match self.allowed {
+            Some(globs) => globs.seek(name),
+            None => Some(name.into()),
+        }
+    }
+}
+
+/// A page of live resources.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceListing {
+    /// The resources.
+    pub resources: Vec<ResourceView>,
+    /// Where to continue: after this one. `None` at the end.
+    pub next: Option<ResourceId>,
+}
+
+/// A position in the list of a resource's holders. Holders keep their position while they stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HolderCursor {
+    /// Tells the resource from a later one of the same name.
+    pub incarnation: u64,
+    /// The next slot to scan.
+    pub slot: u32,
+}
+
+/// A page of holders, and their resource at that time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HolderListing {
+    /// The resource.
+    pub resource: ResourceView,
+    /// The holders.
+    pub holders: Vec<HolderStatus>,
+    /// Where to continue; `None` at the end.
+    pub next: Option<HolderCursor>,
+}
+
+/// Why there is no page of holders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListError {
+    /// The resource has no holders.
+    NotLive,
+    /// The cursor belongs to an earlier resource of the same name.
+    StaleCursor,
+}
+
+impl Ledger {
+    /// Live resources, in order, after `after`.
+    #[must_use]
+    pub fn resources(
+        &self,
+        query: &PageQuery<'_>,
+        after: Option<&ResourceId>,
+        now: Moment,
+    ) -> ResourceListing {
+        // Each view may look through many templates.
+        let limit = query.limit.min(self.max_part());
+        let mut resources = Vec::new();
+        let next = self.scan(query, limit, after, |_, key| {
+            resources.extend(self.view(key, now));
+        });
+        ResourceListing { resources, next }
+    }
+
+    /// Visits at most `limit` live resources that a query does not hide, in order, after `after`.
+    /// Returns after which one to continue.
+    pub(in crate::ledger) fn scan(
+        &self,
+        query: &PageQuery<'_>,
+        limit: usize,
+        after: Option<&ResourceId>,
+        mut visit: impl FnMut(&ResourceId, ResourceKey),
+    ) -> Option<ResourceId> {
+        let prefix = query.prefix;
+        let from = match after {
+            Some(id) if id.as_str() >= prefix => Bound::Excluded(id.as_str()),
+            _ => Bound::Included(prefix),
+        };
+        let mut last: Option<&ResourceId> = None;
+        let mut listed = self.by_id.range::<str, _>((from, Bound::Unbounded));
+        let (mut scanned, mut visited): (usize, usize) = (0, 0);
+        while let Some((id, key)) = listed.next() {
+            let name = id.as_str();
+            if !name.starts_with(prefix) {
+                break;
+            }
+            if visited >= limit || scanned >= query.max_scanned() {
+                return last.cloned();
+            }
+            scanned = scanned.saturating_add(1);
+            if query.allows(name) {
+                visited = visited.saturating_add(1);
+                visit(id, *key);
+            } else {
+                // Skips to the next allowed name, to find a few among very many.
+                match query.next_allowed(name) {
+                    None => break,
+                    Some(Cow::Borrowed(_)) => {}
+                    Some(Cow::Owned(next)) => {
+                        let from = Bound::Included(next.as_str());
+                        listed = self.by_id.range::<str, _>((from, Bound::Unbounded));
+                    }
+                }
+            }
+            last = Some(id);
+        }
+        None
+    }
+
+    /// One live resource. A resource is live while it has a holder, including one that has released
+    /// its lease less than a lease length ago.
+    #[must_use]
+    pub fn resource(&self, id: &ResourceId, now: Moment) -> Option<ResourceView> {
+        self.view(*self.keys.get(id)?, now)
+    }
+
+    /// The holders of a live resource, from a position on.
+    ///
+    /// # Errors
+    /// [`ListError`] when there is no such list.
+    pub fn holders(
+        &self,
+        id: &ResourceId,
+        query: &PageQuery<'_>,
+        from: Option<HolderCursor>,
+        now: Moment,
+    ) -> Result<HolderListing, ListError> {
+        let (key, live) = self.find(id)?;
+        let mut holders = Vec::new();
+        let next = self.with_current_terms(live, now, |current| {
+            self.scan_holders(live, query, query.limit, from, |entry, holder| {
+                holders.push(self.holder_status(live, entry, holder, current));
+            })
+        })?;
+        Ok(HolderListing {
+            resource: self.view(key, now).ok_or(ListError::NotLive)?,
+            holders,
+            next,
+        })
+    }
+
+    /// Visits at most `limit` holders that a query does not hide, from a position on. Returns where
+    /// to continue.
+    pub(in crate::ledger) fn scan_holders(
+        &self,
+        live: &LiveResource,
+        query: &PageQuery<'_>,
+        limit: usize,
+        from: Option<HolderCursor>,
+        mut visit: impl FnMut(&Entry, &HolderId),
+    ) -> Result<Option<HolderCursor>, ListError> {
+        let incarnation = live.incarnation;
+        let from = match from {
+            None => 0,
+            Some(cursor) if cursor.incarnation == incarnation => cursor.slot,
+            Some(_) => return Err(ListError::StaleCursor),
+        };
+        let mut visited: usize = 0;
+        let slots = live.resource.entries.slots_from(from as usize);
+        for (scanned, (slot, entry)) in slots.enumerate() {
+            let entry = entry.filter(|entry| !entry.is_cleared());
+            let holder = entry.and_then(|entry| self.holders.id(entry.holder));
+            let holder = holder.filter(|holder| query.shows(holder.as_str()));
+            let is_full = holder.is_some() && visited >= limit;
+            if is_full || scanned >= query.max_scanned() {
+                let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+                return Ok(Some(HolderCursor { incarnation, slot }));
+            }
+            if let (Some(entry), Some(holder)) = (entry, holder) {
+                visited = visited.saturating_add(1);
+                visit(entry, holder);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The holders with this name: a client, a node, both or none.
+    ///
+    /// # Errors
+    /// [`ListError::NotLive`].
+    pub fn holders_named(
+        &self,
+        id: &ResourceId,
+        name: &ClientId,
+        now: Moment,
+    ) -> Result<HolderListing, ListError> {
+        let (key, live) = self.find(id)?;
+        let client = HolderId::Client(name.clone());
+        let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
+        let mut holders = Vec::new();
+        self.with_current_terms(live, now, |current| {
+            for holder in std::iter::once(client).chain(node) {
+                let key = self.holders.find(&holder);
+                let entry = key.and_then(|key| live.resource.entries.get(key));
+                if let Some(entry) = entry.filter(|entry| !entry.is_cleared()) {
+                    holders.push(self.holder_status(live, entry, &holder, current));
+                }
+            }
+        });
+        Ok(HolderListing {
+            resource: self.view(key, now).ok_or(ListError::NotLive)?,
+            holders,
+            next: None,
+        })
+    }
+
+    pub(in crate::ledger) fn find(
+        &self,
+        id: &ResourceId,
+    ) -> Result<(ResourceKey, &LiveResource), ListError> {
+        let key = *self.keys.get(id).ok_or(ListError::NotLive)?;
+        let live = self.live.get(key.index()).ok_or(ListError::NotLive)?;
+        Ok((key, live))
+    }
+
+    /// Calls `read` with the terms that apply to the next refresh.
+    pub(in crate::ledger) fn with_current_terms<T>(
+        &self,
+        live: &LiveResource,
+        now: Moment,
+        read: impl FnOnce(&mut CurrentTerms<'_>) -> T,
+    ) -> T {
+        let resource = &live.resource;
+        match self.newer_terms(live) {
+            None => read(&mut CurrentTerms {
+                terms: &resource.terms,
+                learning_until: resource.learning_until,
+                feedback: resource.current_feedback(now),
+                bands: BandShares::default(),
+                now,
+            }),
+            Some((terms, learning_until)) => read(&mut CurrentTerms {
+                terms: &terms,
+                learning_until,
+                // Follows with the next refresh.
+                feedback: Feedback::None,
+                bands: BandShares::default(),
+                now,
+            }),
+        }
+    }
+
+    /// A holder of a live resource.
+    pub(in crate::ledger) fn holder_status(
+        &self,
+        live: &LiveResource,
+        entry: &Entry,
+        holder: &HolderId,
+        current: &mut CurrentTerms<'_>,
+    ) -> HolderStatus {
+        let mut status = live.resource.holder_status(entry, holder, current);
+        status.address = self.holders.address(entry.holder).cloned();
+        status
+    }
+
+    pub(in crate::ledger) fn view(&self, key: ResourceKey, now: Moment) -> Option<ResourceView> {
+        let live = self.live.get(key.index())?;
+        Some(self.with_current_terms(live, now, |current| live.view(current)))
+    }
+}
+
+impl LiveResource {
+    pub(in crate::ledger) fn view(&self, current: &CurrentTerms<'_>) -> ResourceView {
+        let resource = &self.resource;
+        let clients = resource.clients();
+        let terms = current.terms;
+        let template = terms.template();
+        let learning = current.is_learning();
+        let warns = terms.shares_are_below_one(clients);
+        let parent = resource.parent.as_ref();
+        let parent = parent.map(|it| it.view(template.map(|it| it.capacity()), current.now));
+        ResourceView {
+            resource_id: self.id.clone(),
+            capacity: match &parent {
+                // A lease from the parent is what holders share.
+                Some(parent) if terms.rule().divides() => template.map(|_| parent.has),
+                _ => template.map(|template| template.capacity()),
+            },
+            parent,
+            unit: template.map(|template| template.unit()),
+            per: template.map(|template| template.per()),
+            sum_has: resource.sum_has(),
+            sum_wants: resource.sum_wants(),
+            free: resource.free(terms),
+            fill_level: resource.fill_level(terms),
+            // A sum of whole numbers, exact up to 2^53.
+            clients: clients as u64,
+            in_learning_mode: learning,
+            learning_ends_in: learning.then(|| current.learning_until.since(current.now).into()),
+            template: template.map(|template| template.identifier_glob().to_owned()),
+            algorithm: terms.rule().kind,
+            lease_length: terms.algorithm().lease_length,
+            refresh_interval: terms.algorithm().refresh_interval,
+            safe_capacity: terms.safe_capacity(clients),
+            balance: current.feedback.balance(),
+            admission_probability: current.feedback.admission_probability(),
+            warning: warns.then(|| SHARES_BELOW_ONE.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Passes over all resources, or over all holders of one, that find the largest: for sorted pages.
+
+use doorman_openapi::{Moment, ResourceId, SortBy};
+
+use crate::ledger::{
+    keys::EntrySlot,
+    resource::entry::Entry,
+    state::{Ledger, LiveResource},
+    view::largest::Largest,
+    view::listing::{HolderCursor, HolderListing, ListError, PageQuery},
+};
+
+/// A pass over the live resources.
+#[derive(Debug)]
+pub struct ResourceRanking {
+    sort: SortBy,
+    largest: Largest<ResourceId>,
+    total: u64,
+    after: Option<ResourceId>,
+}
+
+impl ResourceRanking {
+    /// A pass that has examined nothing. It finds the `limit` largest.
+    #[must_use]
+    pub fn new(sort: SortBy, limit: usize) -> Self {
+        Self {
+            sort,
+            largest: Largest::new(limit),
+            total: 0,
+            after: None,
+        }
+    }
+
+    /// The number of resources that were counted.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The largest resources, the largest first.
+    #[must_use]
+    pub fn into_largest(self) -> Vec<ResourceId> {
+        self.largest.into_keys()
+    }
+}
+
+/// A pass over the holders of a resource.
+#[derive(Debug)]
+pub struct HolderRanking {
+    sort: SortBy,
+    largest: Largest<u32>,
+    total: u64,
+    next: Option<HolderCursor>,
+}
+
+impl HolderRanking {
+    /// A pass that has examined nothing. It finds the `limit` largest.
+    #[must_use]
+    pub fn new(sort: SortBy, limit: usize) -> Self {
+        Self {
+            sort,
+            largest: Largest::new(limit),
+            total: 0,
+            next: None,
+        }
+    }
+
+    /// The number of holders that were counted.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The positions of the largest holders, the largest first.
+    #[must_use]
+    pub fn into_largest(self) -> Vec<u32> {
+        self.largest.into_keys()
+    }
+}
+
+impl Ledger {
+    /// Examines a bounded number of resources that `query` does not hide; `false` at the end. May
+    /// miss resources that appear between calls. A changed `per` counts from the resource's next
+    /// refresh: the new template is not looked up for all resources.
+    pub fn rank_resources(&self, ranking: &mut ResourceRanking, query: &PageQuery<'_>) -> bool {
+        let ResourceRanking {
+            sort,
+            largest,
+            total,
+            after,
+        } = ranking;
+        let next = self.scan(query, usize::MAX, after.as_ref(), |id, key| {
+            if let Some(live) = self.live.get(key.index()) {
+                *total = total.saturating_add(1);
+                largest.consider(amount_of_resource(live, *sort), id);
+            }
+        });
+        *after = next;
+        after.is_some()
+    }
+
+    /// Examines a bounded number of holders that `query` does not hide; `false` at the end. May
+    /// miss holders that appear between calls.
+    ///
+    /// # Errors
+    /// [`ListError`] when there is no such list any more.
+    pub fn rank_holders(
+        &self,
+        id: &ResourceId,
+        ranking: &mut HolderRanking,
+        query: &PageQuery<'_>,
+        now: Moment,
+    ) -> Result<bool, ListError> {
+        let (_, live) = self.find(id)?;
+        let HolderRanking {
+            sort,
+            largest,
+            total,
+            next,
+        } = ranking;
+        *next = self.scan_holders(live, query, usize::MAX, *next, |entry, _| {
+            *total = total.saturating_add(1);
+            largest.consider(amount_of_holder(entry, *sort, now), &entry.slot.number());
+        })?;
+        Ok(next.is_some())
+    }
+
+    /// The holders at some positions that a pass has found, without those that have left since.
+    ///
+    /// # Errors
+    /// [`ListError::NotLive`].
+    pub fn holders_at(
+        &self,
+        id: &ResourceId,
+        positions: &[u32],
+        query: &PageQuery<'_>,
+        now: Moment,
+    ) -> Result<HolderListing, ListError> {
+        let (key, live) = self.find(id)?;
+        let holders = self.with_current_terms(live, now, |current| {
+            let found = positions.iter().filter_map(|position| {
+                let entry = live.resource.entries.at(EntrySlot::new(*position as usize));
+                let entry = entry.filter(|entry| !entry.is_cleared())?;
+                let holder = self.holders.id(entry.holder)?;
+                // Another holder may have taken the position.
+                let is_shown = query.shows(holder.as_str());
+                is_shown.then(|| self.holder_status(live, entry, holder, current))
+            });
+            found.collect()
+        });
+        Ok(HolderListing {
+            resource: self.view(key, now).ok_or(ListError::NotLive)?,
+            holders,
+            next: None,
+        })
+    }
+}
+
+fn amount_of_resource(LiveResource { resource, .. }: &LiveResource, sort: SortBy) -> f64 {
+    match sort {
+        SortBy::Wants => resource.sum_wants() / resource.terms.period(),
+        SortBy::Has => resource.sum_has() / resource.terms.period(),
+        SortBy::Clients => resource.clients(),
+    }
+}
+
+fn amount_of_holder(entry: &Entry, sort: SortBy, now: Moment) -> f64 {
+    match sort {
+        SortBy::Wants => entry.wants(),
+        SortBy::Has => entry.booking.lease(now).map_or(0.0, |lease| lease.amount),
+        SortBy::Clients => entry.clients(),
+    }
+}
