@@ -11,8 +11,6 @@ use std::{
 use doorman_config::LoadError;
 use reqwest::StatusCode;
 
-use super::output;
-
 #[derive(Debug)]
 pub(super) struct Failure {
     /// One line; more only for the errors of a document.
@@ -141,7 +139,11 @@ impl Failure {
 
     pub(super) fn report(&self) -> ExitCode {
         // A reader that has gone is no other failure.
-        drop(output::print(&self.output));
+        let mut out = io::stdout().lock();
+        drop(
+            out.write_all(self.output.as_bytes())
+                .and_then(|()| out.flush()),
+        );
         // If standard error is closed, the exit code still reports the failure.
         drop(writeln!(io::stderr(), "{self}"));
         ExitCode::from(self.exit_code)

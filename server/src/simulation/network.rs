@@ -12,7 +12,7 @@ use doorman_openapi::{
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
 
-use super::{scenario::NetworkQuality, server::Snapshot};
+use super::{scenario::NetworkQuality, server::data_dir::Snapshot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Process {

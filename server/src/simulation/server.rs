@@ -1,7 +1,7 @@
 //! A server process: the product's election, reign and ledger, with crashes, pauses and a data
 //! directory.
 
-mod data_dir;
+pub(super) mod data_dir;
 mod driver;
 mod node;
 
