@@ -22,6 +22,7 @@ pub mod reign;
 mod server;
 mod settings;
 pub mod simulation;
+mod tasks;
 pub mod upstream;
 mod util;
 

@@ -10,7 +10,6 @@ use doorman_openapi::{Epoch, InvalidId, Moment, NodeId, ServerId, ServerUrl};
 use futures_util::{FutureExt, future::join};
 use tokio::{
     sync::{Notify, oneshot, watch},
-    task::JoinSet,
     time::timeout,
 };
 use tower_doorman::lease::TransportError;
@@ -30,16 +29,17 @@ use crate::{
     },
     leasing::{SharedLedger, sweeper},
     mastership::{
-        Candidate, EarlierLeaseLength, HandoverCounts, HandoverOffer, Mastership, OtherNode, Parts,
-        Peers, PeersError, Resignation, node_name,
+        Candidate, EarlierLeaseLength, Mastership, OtherNode, Parts, Peers, PeersError,
+        Resignation, node_name,
     },
     net::{
         ConnectionMetrics, Listener,
         tls::{Tls, TlsError},
     },
     observe::{context, ledger_events::LedgerEventLog, metrics::RequestMetrics},
-    quota::Quotas,
+    quota::{CallerLimit, Quotas},
     settings::{Exposure, Settings},
+    tasks::Tasks,
     upstream::{ParentNode, ParentSettings, UpstreamTask},
     util::clock,
 };
@@ -69,14 +69,12 @@ pub struct Server {
     app: AppState,
     data_dir: Arc<DataDir>,
     lock: DataDirLock,
-    /// Runs the election until it is dropped.
-    election: JoinSet<()>,
+    /// Those that need no connection, such as the election, run already.
+    tasks: Tasks,
     resign: oneshot::Sender<Resignation>,
     has_peers: bool,
     may_be_first_start: Option<Moment>,
-    follower: Option<DocumentFollower>,
     document_state: DocumentState,
-    upstream: Option<UpstreamTask>,
 }
 
 /// Why a server does not start.
@@ -155,8 +153,8 @@ impl From<OpenDocumentError> for StartError {
 pub struct Stopped {
     /// Connections that were closed before their last response was sent.
     pub cut_off: usize,
-    /// Whether it stopped by itself, after a panic of its election.
-    pub failed: bool,
+    /// The background task that ended or panicked, so that the server stopped by itself.
+    pub failed: Option<&'static str>,
 }
 
 impl Server {
@@ -164,197 +162,83 @@ impl Server {
     ///
     /// # Errors
     /// [`StartError`] when the settings, the address or the data directory cannot be used.
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
+    #[expect(clippy::too_many_lines, reason = "assembles all parts, in order")]
     pub async fn bind(mut settings: Settings) -> Result<Self, StartError> {
         let is_loopback = settings.listen.ip().to_canonical().is_loopback();
         check(&settings, is_loopback)?;
-        let auth = settings.auth.take().map(Auth::load).transpose()?;
-        let auth = auth.map(|auth| Arc::new(auth.with_outgoing_headers(context::outgoing_headers)));
-        let identity = settings.tls.as_ref();
-        let identity = identity.map(|tls| (tls.certificate.clone(), tls.key.clone()));
-        let peers = Peers::new(settings.peer_ca_file.take(), identity);
-        let tls = settings
-            .tls
-            .take()
-            .map(Tls::load)
-            .transpose()?
-            .map(Arc::new);
-        if !is_loopback && auth.is_some() && tls.is_none() {
-            tracing::warn!(
-                "tokens cross the network unencrypted: pass --tls-cert and --tls-key, unless a \
-                 proxy in front of {} terminates TLS and nobody else can reach it",
-                settings.listen
-            );
-        }
-        let parent = settings.parent.as_ref();
-        if let Some(server) = parent.and_then(ParentSettings::gets_token_unencrypted) {
-            tracing::warn!(%server, "the token for the parent is sent unencrypted: use https in --parent");
-        }
+        let Credentials { auth, tls, peers } = Credentials::load(&mut settings, is_loopback)?;
         let etcd = settings.etcd.as_ref().map(EtcdClient::new).transpose()?;
         if etcd.is_some() {
             peers.check()?;
         }
-        // Polls leave half of the connections to requests.
-        let max_polls = (settings.max_connections.get() / 2).max(1);
         // Bound first: a start that fails on a port in use must not begin an epoch.
-        let listener = bind(settings.listen, settings.max_connections)?.with_tls(tls.clone());
-        let metrics_listener = settings
-            .metrics_listen
-            .map(|address| bind(address, METRICS_CONNECTIONS))
-            .transpose()?;
+        let (listener, metrics_listener) = listen(&settings, tls.as_ref())?;
         let address = listener.address();
         // The store may be in the data directory.
         durability::create_dir(&settings.data_dir)?;
-        let home = settings.data_dir.clone();
-        let parent = settings.parent.as_ref();
-        let parent = parent.map(|it| Arc::new(ParentNode::new(&it.servers, clock::now())));
-        if let Some(parent) = &parent
-            && let Some(document) =
-                ParentRules::stored(&settings.config_source, &home, &settings.document)
-        {
-            settings.document = Arc::new(document);
-            parent.set_has_rules();
-        }
-        let mut opened = OpenedDocument::open(
-            settings.document_source,
-            settings.document,
-            settings.document_error,
-            settings.data_dir.clone(),
-            etcd.clone(),
-        )
-        .await?;
-        let advertise = advertised(settings.advertise, scheme(tls.as_ref()), address);
-        let server_id = match settings.server_id {
-            Some(id) => id,
-            None => ServerId::new(format!("{}:{}", host_name(), address.port()))
-                .map_err(StartError::ServerId)?,
-        };
-        let (data_dir, lock) = DataDir::open(settings.data_dir)?;
-        let data_dir = Arc::new(data_dir);
-        let is_first = is_loopback || settings.empty_directory == EmptyDirectory::FirstStart;
-        let has_parent = settings.parent.is_some();
-        let ledger = SharedLedger::new(max_polls);
-        let ledger = Arc::new(if has_parent {
-            ledger.of_parent()
-        } else {
-            ledger
+        let parent = settings.parent.clone();
+        let parent = parent.map(|of_parent| {
+            let node = ParentNode::new(&of_parent.servers, clock::now());
+            (of_parent, Arc::new(node))
         });
-        let document = Arc::new(ActiveDocument::new(
-            Arc::clone(&ledger),
-            Arc::clone(&opened.document),
-        ));
-        let offer = Arc::new(HandoverOffer::default());
-        let handovers = Arc::new(HandoverCounts::default());
-        let (view, master) = watch::channel(View::default());
-        let earlier_leases = Arc::new(EarlierLeaseLength::new(settings.longest_lease));
-        let parts = Parts {
-            earlier_leases: Arc::clone(&earlier_leases),
-            ledger: Arc::clone(&ledger),
-            document: Arc::clone(&document),
-            max_leases: settings.max_leases,
-            unmatched: settings.unmatched,
-            has_parent,
-            data_dir: Arc::clone(&data_dir),
-            offer: Arc::clone(&offer),
-            peers,
-            handovers: Arc::clone(&handovers),
-            view,
-        };
+        let node = parent.as_ref().map(|(_, node)| &**node);
+        let mut opened = open_document(&mut settings, node, etcd.clone()).await?;
+        let advertise = advertised(settings.advertise.take(), scheme(tls.as_ref()), address);
+        let server_id = server_id(settings.server_id.take(), address)?;
+        let (data_dir, lock) = DataDir::open(settings.data_dir.clone())?;
+        let is_first = is_loopback || settings.empty_directory == EmptyDirectory::FirstStart;
+        let (parts, master) = parts(&settings, &opened, data_dir, peers);
+        let shared = parts.clone();
         let candidate = Candidate {
             server_id: server_id.clone(),
             address: advertise.clone(),
             is_first,
-            document: opened.document,
+            document: Arc::clone(&opened.document),
         };
-        let (node, mastership, reason, until) = match (etcd, settings.election) {
-            (Some(client), Some(election)) => {
-                let prefix = &election.prefix;
-                let node = node_name(&client, prefix, settings.node, &data_dir).await?;
-                let mastership =
-                    Mastership::elected(candidate, node.clone(), election, client, parts)?;
-                (node, mastership, None, None)
-            }
-            _ => {
-                let found = data_dir.found(is_first);
-                let (node, epoch) = data_dir.next_epoch(settings.node, clock::unix_seconds())?;
-                let (mastership, reason, until) =
-                    Mastership::begin_alone(candidate, &found, node.clone(), epoch, parts)?;
-                (node, mastership, Some(reason), until)
-            }
-        };
-        let mut upstream = None;
-        if let (Some(parent), Some(of_parent)) = (&parent, &settings.parent) {
-            let task = UpstreamTask::new(
-                of_parent,
-                node.clone(),
-                advertise.parse().ok(),
-                Arc::clone(&ledger),
-                Arc::clone(parent),
-            );
-            upstream = Some(task.map_err(StartError::Parent)?);
-            let source = settings.config_source.clone();
-            let rules = ParentRules::new(of_parent, Arc::clone(parent), source, &home);
-            let rules = rules.map_err(StartError::Parent)?;
-            opened.follower = Some(DocumentFollower::Parent(rules));
-            opened.store = DocumentStore::Parent(Arc::clone(parent));
+        let Begun {
+            node,
+            mastership,
+            reason,
+            until,
+        } = begin(&mut settings, candidate, etcd, parts).await?;
+        let mut tasks = Tasks::default();
+        if let Some(parent) = &parent {
+            let url = advertise.parse().ok();
+            let upstream = follow_parent(&mut opened, &settings, parent, &shared, &node, url);
+            tasks.add("upstream", upstream.map_err(StartError::Parent)?.run());
         }
         let server = ServerInfo {
             server_id,
             node,
-            parent,
+            parent: parent.map(|(_, node)| node),
             max_leases: settings.max_leases,
             advertise,
             config_source: settings.config_source,
             assumed_first_start: reason == Some(Reason::FirstStart),
-            earlier_leases,
+            earlier_leases: Arc::clone(&shared.earlier_leases),
             started: clock::now(),
         };
-        let allowed_hosts = if is_loopback {
-            AllowedHosts::of_loopback(&server.advertise)
-        } else {
-            AllowedHosts::any(&server.advertise)
-        };
         if let Some(error) = &opened.error {
-            document.reject(error);
+            shared.document.reject(error);
         }
         let has_peers = mastership.has_peers();
         let (resign, resignation) = oneshot::channel();
-        let mut election = JoinSet::new();
-        election.spawn(mastership.run(resignation));
+        tasks.spawn("election", mastership.run(resignation));
+        let hosts = allowed_hosts(&server.advertise, is_loopback);
+        let (store, callers) = (opened.store, settings.callers);
+        let app = app_state(&shared, master, server, store, callers, hosts, (auth, tls));
+        add_tasks(&mut tasks, &app, opened.follower);
         Ok(Self {
             listener,
             metrics_listener,
-            app: AppState::from(AppParts {
-                editor: Arc::new(DocumentEditor::new(
-                    Arc::clone(&document),
-                    opened.store,
-                    &server.config_source,
-                )),
-                ledger,
-                document,
-                quotas: Arc::new(Quotas::new(settings.callers)),
-                server: Arc::new(server),
-                master,
-                offer,
-                handovers,
-                draining: Arc::default(),
-                cursor_key: Arc::default(),
-                body_buffer: BodyBuffer::default(),
-                allowed_hosts,
-                auth,
-                tls,
-                requests: RequestMetrics::default(),
-                connections: ConnectionMetrics::default(),
-            }),
-            data_dir,
+            app,
+            data_dir: shared.data_dir,
             lock,
-            election,
+            tasks,
             resign,
             has_peers,
             may_be_first_start: until.filter(|_| reason == Some(Reason::EmptyDirectory)),
-            follower: opened.follower,
             document_state: opened.state,
-            upstream,
         })
     }
 
@@ -429,7 +313,8 @@ impl Server {
         http::router(self.app.clone())
     }
 
-    /// Serves until `shutdown` is ready. A server in an election then hands its ledger over to the
+    /// Serves until `shutdown` is ready, or a background task ends, which fails readiness. A server
+    /// in an election then hands its ledger over to the
     /// next master, for which it waits up to 3 s, and then for as long as that reads it without a
     /// pause of 2 s. Then it drains the connections for up to 8 s, and writes a ledger that nobody
     /// has taken for the next start.
@@ -437,7 +322,6 @@ impl Server {
     /// # Cancel safety
     /// When it is dropped, all connections are closed, and the ledger is lost: the next master
     /// learns the leases from their holders.
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
         let router = self.router();
         let Self {
@@ -446,102 +330,286 @@ impl Server {
             app,
             data_dir,
             lock,
-            mut election,
+            mut tasks,
             resign,
             has_peers,
             may_be_first_start: _,
-            follower,
             document_state: _,
-            upstream,
         } = self;
-        let mut tasks = background_tasks(&app, follower);
-        if let Some(upstream) = upstream {
-            tasks.spawn(upstream.run());
-        }
-
-        let mut resign = Some(resign);
-        // Without an election the server is of no use.
-        let stop = Arc::new(Notify::new());
-        let shutdown = {
-            let resign = if has_peers { resign.take() } else { None };
-            let offer = Arc::clone(&app.offer);
-            let stop = Arc::clone(&stop);
-            async move {
-                tokio::select! {
-                    () = shutdown => {}
-                    () = stop.notified() => return,
-                }
-                if let Some(resign) = resign
-                    && self::resign(resign).await
-                {
-                    // The next master asks for the ledger while connections are still accepted.
-                    offer.sent().await;
-                }
+        tasks.start();
+        // Without an election nobody takes over: it ends when no request can use it any more.
+        let (resign_first, resign_last) = if has_peers {
+            (Some(resign), None)
+        } else {
+            (None, Some(resign))
+        };
+        let has_failed = Notify::new();
+        let shutdown = async {
+            tokio::select! {
+                () = shutdown => {}
+                () = has_failed.notified() => {}
+            }
+            if let Some(resign) = resign_first
+                && self::resign(resign).await
+            {
+                // The next master asks for the ledger while connections are still accepted.
+                app.offer.sent().await;
             }
         };
-        let shutdown = shutdown.shared();
-        let metrics = async {
-            if let Some(listener) = metrics_listener {
-                let is_loopback = listener.address().ip().is_loopback();
-                let router = http::metrics_router(app.clone(), is_loopback);
-                let metrics = ConnectionMetrics::default();
-                listener
-                    .serve(router, metrics, shutdown.clone(), || (), |_| 0)
-                    .await;
+        let mut served = pin!(serve(listener, metrics_listener, router, &app, shutdown));
+        let (cut_off, failed) = tokio::select! {
+            cut_off = &mut served => (cut_off, None),
+            name = tasks.failed() => {
+                app.draining.fail(name);
+                has_failed.notify_one();
+                // Requests still get a response.
+                (served.await, Some(name))
             }
         };
-        let connections = app.connections.clone();
-        let on_drain = || {
-            app.draining.begin();
-            app.ledger.polls().set_leaving(true);
-        };
-        let end_polls = |count| app.ledger.polls().free_connections(count);
-        let served = listener.serve(router, connections, shutdown.clone(), on_drain, end_polls);
-        let mut served = pin!(join(served, metrics));
-        let mut failed = false;
-        let (cut_off, ()) = tokio::select! {
-            ended = &mut served => ended,
-            // Tasks end when the ledger is poisoned. Requests must still get a response.
-            Some(ended) = tasks.join_next() => {
-                if let Err(error) = ended {
-                    tracing::error!(%error, "background task panicked");
-                }
-                served.await
-            }
-            Some(ended) = election.join_next() => {
-                if let Err(error) = ended {
-                    tracing::error!(%error, "election panicked; the server stops");
-                }
-                failed = true;
-                stop.notify_one();
-                served.await
-            }
-        };
-        // No request can change the ledger any more.
-        if let Some(resign) = resign {
+        if let Some(resign) = resign_last {
             self::resign(resign).await;
         }
-        election.shutdown().await;
         tasks.shutdown().await;
-        if app.ledger.is_poisoned() {
-            tracing::warn!("poisoned ledger is not written for the next start");
-        }
-        let (offer, ledger) = (Arc::clone(&app.offer), Arc::clone(&app.ledger));
-        let written = tokio::task::spawn_blocking(move || {
-            let rest = offer.take_rest().or_else(|| {
-                let reign = ledger.end()?;
-                let epoch = reign.epoch();
-                Some((reign.into_ledger(), epoch))
-            });
-            if let Some((ledger, epoch)) = rest {
-                data_dir.write_ledger(&ledger, epoch, clock::now());
-            }
-            drop(lock);
-        });
-        if let Err(error) = written.await {
-            tracing::error!(%error, "writing the ledger panicked");
-        }
+        write_ledger(&app, data_dir, lock).await;
         Stopped { cut_off, failed }
+    }
+}
+
+/// What identifies callers and this server.
+struct Credentials {
+    auth: Option<Arc<Auth>>,
+    tls: Option<Arc<Tls>>,
+    peers: Peers,
+}
+
+impl Credentials {
+    /// Loads what the settings name, and warns of tokens that cross a network unencrypted.
+    fn load(settings: &mut Settings, is_loopback: bool) -> Result<Self, StartError> {
+        let auth = settings.auth.take().map(Auth::load).transpose()?;
+        let auth = auth.map(|auth| Arc::new(auth.with_outgoing_headers(context::outgoing_headers)));
+        let identity = settings.tls.as_ref();
+        let identity = identity.map(|tls| (tls.certificate.clone(), tls.key.clone()));
+        let peers = Peers::new(settings.peer_ca_file.take(), identity);
+        let tls = settings.tls.take().map(Tls::load).transpose()?;
+        if !is_loopback && auth.is_some() && tls.is_none() {
+            tracing::warn!(
+                "tokens cross the network unencrypted: pass --tls-cert and --tls-key, unless a \
+                 proxy in front of {} terminates TLS and nobody else can reach it",
+                settings.listen
+            );
+        }
+        let parent = settings.parent.as_ref();
+        if let Some(server) = parent.and_then(ParentSettings::gets_token_unencrypted) {
+            tracing::warn!(%server, "the token for the parent is sent unencrypted: use https in --parent");
+        }
+        Ok(Self {
+            auth,
+            tls: tls.map(Arc::new),
+            peers,
+        })
+    }
+}
+
+async fn open_document(
+    settings: &mut Settings,
+    parent: Option<&ParentNode>,
+    etcd: Option<EtcdClient>,
+) -> Result<OpenedDocument, StartError> {
+    let home = settings.data_dir.clone();
+    if let Some(parent) = parent
+        && let Some(document) =
+            ParentRules::stored(&settings.config_source, &home, &settings.document)
+    {
+        settings.document = Arc::new(document);
+        parent.set_has_rules();
+    }
+    let opened = OpenedDocument::open(
+        settings.document_source.clone(),
+        Arc::clone(&settings.document),
+        settings.document_error.take(),
+        home,
+        etcd,
+    );
+    Ok(opened.await?)
+}
+
+/// A node below a parent leases its capacity from there, and takes its rules.
+fn follow_parent(
+    opened: &mut OpenedDocument,
+    settings: &Settings,
+    parent: &(ParentSettings, Arc<ParentNode>),
+    parts: &Parts,
+    node: &NodeId,
+    address: Option<ServerUrl>,
+) -> Result<UpstreamTask, TransportError> {
+    let (of_parent, parent) = parent;
+    let source = settings.config_source.clone();
+    let rules = ParentRules::new(of_parent, Arc::clone(parent), source, &settings.data_dir)?;
+    opened.follower = Some(DocumentFollower::Parent(rules));
+    opened.store = DocumentStore::Parent(Arc::clone(parent));
+    UpstreamTask::new(
+        of_parent,
+        node.clone(),
+        address,
+        Arc::clone(&parts.ledger),
+        Arc::clone(parent),
+    )
+}
+
+/// What the mastership shares with the API, and the master as far as it knows.
+fn parts(
+    settings: &Settings,
+    opened: &OpenedDocument,
+    data_dir: DataDir,
+    peers: Peers,
+) -> (Parts, watch::Receiver<View>) {
+    // Polls leave half of the connections to requests.
+    let max_polls = (settings.max_connections.get() / 2).max(1);
+    let has_parent = settings.parent.is_some();
+    let ledger = SharedLedger::new(max_polls);
+    let ledger = Arc::new(if has_parent {
+        ledger.of_parent()
+    } else {
+        ledger
+    });
+    let document = ActiveDocument::new(Arc::clone(&ledger), Arc::clone(&opened.document));
+    let (view, master) = watch::channel(View::default());
+    let parts = Parts {
+        earlier_leases: Arc::new(EarlierLeaseLength::new(settings.longest_lease)),
+        ledger,
+        document: Arc::new(document),
+        max_leases: settings.max_leases,
+        unmatched: settings.unmatched,
+        has_parent,
+        data_dir: Arc::new(data_dir),
+        offer: Arc::default(),
+        peers,
+        handovers: Arc::default(),
+        view,
+    };
+    (parts, master)
+}
+
+/// The state behind the API.
+fn app_state(
+    parts: &Parts,
+    master: watch::Receiver<View>,
+    server: ServerInfo,
+    store: DocumentStore,
+    callers: CallerLimit,
+    allowed_hosts: AllowedHosts,
+    (auth, tls): (Option<Arc<Auth>>, Option<Arc<Tls>>),
+) -> AppState {
+    let document = Arc::clone(&parts.document);
+    let editor = DocumentEditor::new(Arc::clone(&document), store, &server.config_source);
+    AppState::from(AppParts {
+        ledger: Arc::clone(&parts.ledger),
+        document,
+        editor: Arc::new(editor),
+        quotas: Arc::new(Quotas::new(callers)),
+        allowed_hosts,
+        server: Arc::new(server),
+        master,
+        offer: Arc::clone(&parts.offer),
+        handovers: Arc::clone(&parts.handovers),
+        draining: Arc::default(),
+        cursor_key: Arc::default(),
+        body_buffer: BodyBuffer::default(),
+        auth,
+        tls,
+        requests: RequestMetrics::default(),
+        connections: ConnectionMetrics::default(),
+    })
+}
+
+/// A mastership that has begun.
+struct Begun {
+    node: NodeId,
+    mastership: Mastership,
+    /// Why leases of earlier servers may be outstanding; `None` in an election.
+    reason: Option<Reason>,
+    /// Until when.
+    until: Option<Moment>,
+}
+
+async fn begin(
+    settings: &mut Settings,
+    candidate: Candidate,
+    etcd: Option<EtcdClient>,
+    parts: Parts,
+) -> Result<Begun, StartError> {
+    let name = settings.node.take();
+    if let (Some(client), Some(election)) = (etcd, settings.election.take()) {
+        let node = node_name(&client, &election.prefix, name, &parts.data_dir).await?;
+        let mastership = Mastership::elected(candidate, node.clone(), election, client, parts)?;
+        return Ok(Begun {
+            node,
+            mastership,
+            reason: None,
+            until: None,
+        });
+    }
+    let found = parts.data_dir.found(candidate.is_first);
+    let (node, epoch) = parts.data_dir.next_epoch(name, clock::unix_seconds())?;
+    let (mastership, reason, until) =
+        Mastership::begin_alone(candidate, &found, node.clone(), epoch, parts)?;
+    Ok(Begun {
+        node,
+        mastership,
+        reason: Some(reason),
+        until,
+    })
+}
+
+/// Serves until `shutdown` is ready and the connections are drained. Returns how many were cut off.
+async fn serve(
+    listener: Listener,
+    metrics_listener: Option<Listener>,
+    router: Router,
+    app: &AppState,
+    shutdown: impl Future<Output = ()>,
+) -> usize {
+    let shutdown = shutdown.shared();
+    let metrics = async {
+        if let Some(listener) = metrics_listener {
+            let is_loopback = listener.address().ip().is_loopback();
+            let router = http::metrics_router(app.clone(), is_loopback);
+            let metrics = ConnectionMetrics::default();
+            listener
+                .serve(router, metrics, shutdown.clone(), || (), |_| 0)
+                .await;
+        }
+    };
+    let on_drain = || {
+        app.draining.begin();
+        app.ledger.polls().set_leaving(true);
+    };
+    let end_polls = |count| app.ledger.polls().free_connections(count);
+    let connections = app.connections.clone();
+    let served = listener.serve(router, connections, shutdown.clone(), on_drain, end_polls);
+    let (cut_off, ()) = join(served, metrics).await;
+    cut_off
+}
+
+/// Writes the ledger that nobody has taken for the next start. No request can change it any more.
+async fn write_ledger(app: &AppState, data_dir: Arc<DataDir>, lock: DataDirLock) {
+    if app.ledger.is_poisoned() {
+        tracing::warn!("poisoned ledger is not written for the next start");
+    }
+    let (offer, ledger) = (Arc::clone(&app.offer), Arc::clone(&app.ledger));
+    let written = tokio::task::spawn_blocking(move || {
+        let rest = offer.take_rest().or_else(|| {
+            let reign = ledger.end()?;
+            let epoch = reign.epoch();
+            Some((reign.into_ledger(), epoch))
+        });
+        if let Some((ledger, epoch)) = rest {
+            data_dir.write_ledger(&ledger, epoch, clock::now());
+        }
+        drop(lock);
+    });
+    if let Err(error) = written.await {
+        tracing::error!(%error, "writing the ledger panicked");
     }
 }
 
@@ -566,26 +634,46 @@ fn check(settings: &Settings, is_loopback: bool) -> Result<(), StartError> {
     }
 }
 
-fn background_tasks(app: &AppState, follower: Option<DocumentFollower>) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
+fn add_tasks(tasks: &mut Tasks, app: &AppState, follower: Option<DocumentFollower>) {
     let log = LedgerEventLog::new();
-    tasks.spawn(sweeper::run(Arc::clone(&app.ledger), move |events, now| {
-        log.log(events, now);
-    }));
+    let report = move |events, now| log.log(events, now);
+    tasks.add("sweeper", sweeper::run(Arc::clone(&app.ledger), report));
     if let Some(auth) = &app.auth {
-        tasks.spawn(Arc::clone(auth).follow());
+        tasks.add("keys", Arc::clone(auth).follow());
     }
     if let Some(tls) = &app.tls {
-        tasks.spawn(Arc::clone(tls).follow());
+        tasks.add("certificate", Arc::clone(tls).follow());
     }
     if let Some(follower) = follower {
-        tasks.spawn(follower.follow(Arc::clone(&app.document)));
+        tasks.add("document", follower.follow(Arc::clone(&app.document)));
     }
-    tasks
 }
 
-fn bind(address: SocketAddr, most: NonZeroUsize) -> Result<Listener, StartError> {
-    Listener::bind(address, most).map_err(|source| StartError::Listen { address, source })
+/// The listeners of the API, and of metrics and probes.
+fn listen(
+    settings: &Settings,
+    tls: Option<&Arc<Tls>>,
+) -> Result<(Listener, Option<Listener>), StartError> {
+    let bind = |address, most| {
+        Listener::bind(address, most).map_err(|source| StartError::Listen { address, source })
+    };
+    let listener = bind(settings.listen, settings.max_connections)?.with_tls(tls.cloned());
+    let metrics = settings.metrics_listen;
+    let metrics = metrics.map(|address| bind(address, METRICS_CONNECTIONS));
+    Ok((listener, metrics.transpose()?))
+}
+
+fn server_id(given: Option<ServerId>, address: SocketAddr) -> Result<ServerId, StartError> {
+    let by_host = || ServerId::new(format!("{}:{}", host_name(), address.port()));
+    given.map_or_else(by_host, Ok).map_err(StartError::ServerId)
+}
+
+fn allowed_hosts(advertise: &str, is_loopback: bool) -> AllowedHosts {
+    if is_loopback {
+        AllowedHosts::of_loopback(advertise)
+    } else {
+        AllowedHosts::any(advertise)
+    }
 }
 
 /// URL at which others reach a server that listens on `address`.

@@ -80,8 +80,10 @@ async fn serve(settings: Settings, format: Format) -> Result<(), Failure> {
     }
 
     let stopped = signals.run(|stop| server.run(stop)).await?;
-    if stopped.failed {
-        return Err(Failure::new("stopped after a panic; see the log"));
+    if let Some(task) = stopped.failed {
+        return Err(Failure::new(format!(
+            "stopped, since the background task `{task}` ended; see the log"
+        )));
     }
     log_stop(stopped.cut_off);
     Ok(())

@@ -73,6 +73,11 @@ async fn check_readyz(
 ) -> Result<Healthy, ApiError> {
     if ledger.is_poisoned() {
         Err(LedgerUnavailable::Poisoned.into())
+    } else if let Some(task) = draining.failed_task() {
+        Err(ApiError::new(
+            ProblemType::Unavailable,
+            format!("the server stops, since its background task `{task}` has failed"),
+        ))
     } else if draining.has_begun() {
         Err(ApiError::new(
             ProblemType::Unavailable,

@@ -3,7 +3,7 @@
 use std::{
     ops::Deref,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -125,15 +125,27 @@ impl ServerInfo {
 
 /// Whether the server is shutting down.
 #[derive(Debug, Default)]
-pub(crate) struct Draining(AtomicBool);
+pub(crate) struct Draining {
+    has_begun: AtomicBool,
+    failed_task: OnceLock<&'static str>,
+}
 
 impl Draining {
     pub(crate) fn begin(&self) {
-        self.0.store(true, Ordering::Release);
+        self.has_begun.store(true, Ordering::Release);
+    }
+
+    /// A background task has ended, so that the server is about to shut down.
+    pub(crate) fn fail(&self, task: &'static str) {
+        self.failed_task.get_or_init(|| task);
+    }
+
+    pub(crate) fn failed_task(&self) -> Option<&'static str> {
+        self.failed_task.get().copied()
     }
 
     pub(crate) fn has_begun(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.has_begun.load(Ordering::Acquire)
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) trait Executor: Send + Sync {
 }
 
 /// The parts of the server that mastership changes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Parts {
     pub(crate) ledger: Arc<SharedLedger>,
     pub(crate) document: Arc<ActiveDocument>,

@@ -14,7 +14,9 @@ use tokio::{
 use tower::ServiceExt;
 
 use super::*;
-use crate::{durability::EmptyDirectory, net::tls, util::clock};
+use crate::{
+    auth::AuthSettings, durability::EmptyDirectory, net::tls, upstream::ParentSettings, util::clock,
+};
 
 fn settings(home: &Path) -> Settings {
     Settings {
@@ -166,7 +168,7 @@ async fn clean_stop_hands_the_ledger_to_the_next_start_only() {
         server.run(async {}).await,
         Stopped {
             cut_off: 0,
-            failed: false
+            failed: None
         }
     );
 
@@ -194,7 +196,7 @@ async fn corrupted_ledger_file_makes_the_server_learn() {
         server.run(async {}).await,
         Stopped {
             cut_off: 0,
-            failed: false
+            failed: None
         }
     );
     let file = home.path().join("data/ledger.json");
@@ -305,7 +307,7 @@ async fn expired_lease_is_swept_without_requests() {
         running.await.unwrap(),
         Stopped {
             cut_off: 0,
-            failed: false
+            failed: None
         }
     );
 }
@@ -411,7 +413,82 @@ async fn polls_are_closed_first_when_connections_run_short() {
         running.await.unwrap(),
         Stopped {
             cut_off: 0,
-            failed: false
+            failed: None
         }
     );
+}
+
+/// A server with every background task.
+async fn with_all_tasks(home: &Path) -> Server {
+    tls::testing::Authority::new().issue().write(home);
+    let secret = home.join("secret");
+    std::fs::write(&secret, "01234567890123456789012345678901").unwrap();
+    let parent = ParentSettings {
+        servers: vec!["http://127.0.0.1:1".parse().unwrap()],
+        token_file: None,
+        ca_file: None,
+    };
+    let server = Server::bind(Settings {
+        tls: Some(tls::testing::settings(home)),
+        auth: Some(AuthSettings {
+            secret_files: vec![secret],
+            ..AuthSettings::default()
+        }),
+        parent: Some(parent),
+        ..settings(home)
+    });
+    server.await.unwrap()
+}
+
+#[tokio::test]
+async fn server_stops_when_a_background_task_ends() {
+    const TASKS: [&str; 6] = [
+        "certificate",
+        "document",
+        "election",
+        "keys",
+        "sweeper",
+        "upstream",
+    ];
+    for (name, panics) in TASKS.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+        let home = TempDir::new().unwrap();
+        let mut server = with_all_tasks(home.path()).await;
+        let mut names = server.tasks.names();
+        names.sort_unstable();
+        assert_eq!(names, TASKS);
+        let router = server.router();
+        let readiness = async || {
+            let request = Request::get("/readyz").body(Body::empty()).unwrap();
+            let response = router.clone().oneshot(request).await.unwrap();
+            let (head, body) = response.into_parts();
+            let text = body.collect().await.unwrap().to_bytes();
+            (
+                head.status.as_u16(),
+                String::from_utf8_lossy(&text).into_owned(),
+            )
+        };
+        assert_eq!(readiness().await.0, 200);
+
+        let task = async move { assert!(!panics, "on purpose") };
+        if name == "election" {
+            server.tasks.spawn(name, task);
+        } else {
+            server.tasks.replace(name, task);
+        }
+        let running = timeout(Duration::from_secs(10), server.run(std::future::pending()));
+        assert_eq!(running.await.unwrap().failed, Some(name));
+        let (status, text) = readiness().await;
+        assert!(
+            status == 503 && text.contains(&format!("`{name}`")),
+            "{status} {text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn no_background_task_ends_by_itself() {
+    let home = TempDir::new().unwrap();
+    let server = with_all_tasks(home.path()).await;
+    let stopped = server.run(sleep(Duration::from_millis(500))).await;
+    assert_eq!(stopped.failed, None);
 }
