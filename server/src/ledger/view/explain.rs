@@ -76,7 +76,8 @@ pub struct HolderStatus {
 }
 
 impl HolderStatus {
-    /// Reports the lease as held back if it ends after `bound`: [`Grant`](super::Grant) is capped.
+    /// Reports the lease as held back if it ends after `bound`: then its
+    /// [`Grant`](crate::ledger::Grant) is capped.
     #[must_use]
     pub fn capped_at(self, bound: Moment) -> Self {
         if self.has > 0.0 && self.lease_end.is_some_and(|end| end > bound) {
