@@ -207,7 +207,6 @@ impl RefillSchedule {
 
     /// The schedule from `now` on. `taken` is what admitted requests have spent, `limit` the rate
     /// of the whole resource.
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     pub(crate) fn succeed(
         &self,
         supply: Supply,
@@ -230,26 +229,7 @@ impl RefillSchedule {
         let next = if now < ends { refill } else { lapsed };
 
         let view = self.at(now, burst);
-        let (mut issued, mut since) = (view.issued, now);
-        match (view.refill, next) {
-            // Credit continues: it is charged as a whole, from its beginning.
-            (Refill::Unlimited | Refill::Credit(_), Refill::Unlimited | Refill::Credit(_)) => {
-                since = view.from;
-            }
-            // What was admitted is charged against what the rate would have issued meanwhile.
-            (Refill::Unlimited | Refill::Credit(_), Refill::PerSecond(rate)) => {
-                issued += rate * now.seconds_since(view.from);
-            }
-            // Only what is in use counts.
-            (Refill::Units(_), _) | (_, Refill::Units(_)) => issued = 0.0,
-            (Refill::Unlimited | Refill::Credit(_), Refill::Blocked)
-            | (Refill::PerSecond(_) | Refill::Blocked, _) => {}
-        }
-        if let Refill::PerSecond(rate) = next
-            && view.issued == 0.0
-        {
-            issued += burst.tokens(rate);
-        }
+        let (mut issued, since) = continued(&view, next, burst, now);
         let owed = match view.refill {
             Refill::Unlimited | Refill::Credit(_) => true,
             Refill::Blocked => self.on_credit,
@@ -307,6 +287,31 @@ impl RefillSchedule {
         };
         line.reach(range, now.max(from), burst)
     }
+}
+
+/// The tokens issued when the refill becomes the `next` one, and since when it counts.
+fn continued(view: &BucketView, next: Refill, burst: Burst, now: Moment) -> (f64, Moment) {
+    let (mut issued, mut since) = (view.issued, now);
+    match (view.refill, next) {
+        // Credit continues: it is charged as a whole, from its beginning.
+        (Refill::Unlimited | Refill::Credit(_), Refill::Unlimited | Refill::Credit(_)) => {
+            since = view.from;
+        }
+        // What was admitted is charged against what the rate would have issued meanwhile.
+        (Refill::Unlimited | Refill::Credit(_), Refill::PerSecond(rate)) => {
+            issued += rate * now.seconds_since(view.from);
+        }
+        // Only what is in use counts.
+        (Refill::Units(_), _) | (_, Refill::Units(_)) => issued = 0.0,
+        (Refill::Unlimited | Refill::Credit(_), Refill::Blocked)
+        | (Refill::PerSecond(_) | Refill::Blocked, _) => {}
+    }
+    if let Refill::PerSecond(rate) = next
+        && view.issued == 0.0
+    {
+        issued += burst.tokens(rate);
+    }
+    (issued, since)
 }
 
 /// *Issued* as a line that starts at (`from`, `issued`).

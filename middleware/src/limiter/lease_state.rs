@@ -99,9 +99,29 @@ pub(super) struct LimiterUpdate {
     pub(super) may_grow: bool,
 }
 
+impl Sharing {
+    /// The tokens that a shared bucket has left, with a balance received at `now`: an older one was
+    /// applied before, and the bucket has changed since.
+    fn left(&self, admitted: f64, now: Moment) -> Option<f64> {
+        match self {
+            Self::Bucket(balance) if balance.received_at == now => {
+                let since = (admitted - balance.used.get()).max(0.0);
+                Some(balance.tokens.get() - since)
+            }
+            Self::Bucket(_) | Self::Suppressed(_) | Self::Divided => None,
+        }
+    }
+
+    fn admit_probability(&self) -> f64 {
+        match self {
+            Self::Suppressed(probability) => probability.get(),
+            Self::Bucket(_) | Self::Divided => ALWAYS,
+        }
+    }
+}
+
 impl LimiterUpdate {
     /// `admitted` is the total cost that the limiter has admitted.
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     pub(super) fn new(
         state: LeaseState,
         unit: Unit,
@@ -141,39 +161,23 @@ impl LimiterUpdate {
                     refill: Refill::leased(rate, unit),
                     ends,
                     lapsed: lapsed_refill(fallback, safe, unit),
-                    left: match sharing {
-                        // An older balance was applied before; the bucket has changed since.
-                        Sharing::Bucket(balance) if balance.received_at == now => {
-                            let since = (admitted - balance.used.get()).max(0.0);
-                            Some(balance.tokens.get() - since)
-                        }
-                        Sharing::Bucket(_) | Sharing::Suppressed(_) | Sharing::Divided => None,
-                    },
+                    left: sharing.left(admitted, now),
                 },
                 refresh_at,
                 policy,
-                admit_probability: match sharing {
-                    Sharing::Suppressed(probability) => probability.get(),
-                    Sharing::Bucket(_) | Sharing::Divided => ALWAYS,
-                },
+                admit_probability: sharing.admit_probability(),
                 may_grow,
             },
             LeaseState::Unlimited => Self::permanent(Refill::Unlimited, None),
-            LeaseState::Fixed { rate } => {
-                let policy = Policy {
-                    limit: rate,
-                    per: 1.0,
-                };
-                Self::permanent(Refill::at(rate, unit), Some(policy))
-            }
+            LeaseState::Fixed { rate } => Self::fixed(rate, (rate, 1.0), unit),
             LeaseState::Local(quota) => {
-                let policy = Policy {
-                    limit: quota.amount(),
-                    per: quota.per(),
-                };
-                Self::permanent(Refill::at(quota.rate(), unit), Some(policy))
+                Self::fixed(quota.rate(), (quota.amount(), quota.per()), unit)
             }
         }
+    }
+
+    fn fixed(rate: f64, (limit, per): (f64, f64), unit: Unit) -> Self {
+        Self::permanent(Refill::at(rate, unit), Some(Policy { limit, per }))
     }
 
     fn permanent(refill: Refill, policy: Option<Policy>) -> Self {

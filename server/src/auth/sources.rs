@@ -130,52 +130,76 @@ pub(super) fn of_settings(settings: &AuthSettings) -> Vec<Source> {
     sources
 }
 
+/// The valid content of all sources.
+#[derive(Default)]
+struct Contents {
+    secrets: Vec<Key>,
+    keys: Vec<Key>,
+    grants: Grants,
+}
+
+impl Contents {
+    /// # Errors
+    /// Content is invalid.
+    fn read(settings: &AuthSettings, sources: &[Source]) -> Result<Self, AuthError> {
+        let allowed: Vec<_> = settings
+            .algorithms
+            .iter()
+            .map(|it| it.algorithm())
+            .collect();
+        let mut contents = Self::default();
+        for source in sources {
+            let Some(content) = &source.valid else {
+                continue;
+            };
+            match source.kind {
+                SourceKind::Secret => {
+                    contents
+                        .secrets
+                        .push(Key::from_secret(content).map_err(|it| source.error(&it))?);
+                }
+                SourceKind::Key => {
+                    let key = Key::from_pem(content).map_err(|it| source.error(&it))?;
+                    if !allowed.contains(&key.algorithm) {
+                        return Err(source.error("must be for an algorithm of --auth-algorithms"));
+                    }
+                    contents.keys.push(key);
+                }
+                SourceKind::Jwks => match keys::read_set(content, &allowed) {
+                    Ok(set) => contents.keys.extend(set),
+                    // Rejecting it would keep keys active that the issuer has revoked.
+                    Err(it @ (InvalidSet::Empty | InvalidSet::NoKey))
+                        if source.may_revoke_all() =>
+                    {
+                        tracing::error!(
+                            "no usable keys; tokens from this issuer are rejected: {}",
+                            source.error(&it)
+                        );
+                    }
+                    Err(it) => return Err(source.error(&it)),
+                },
+                SourceKind::Grants => {
+                    let text =
+                        str::from_utf8(content).map_err(|_| source.error("must be UTF-8"))?;
+                    contents.grants =
+                        Grants::parse(text).map_err(|errors| source.error(&errors))?;
+                }
+            }
+        }
+        Ok(contents)
+    }
+}
+
 /// The verifier that the valid content of all sources makes.
 ///
 /// # Errors
 /// Content is invalid.
-#[expect(clippy::too_many_lines, reason = "one check for each field")]
 pub(super) fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Verifier, AuthError> {
-    let allowed: Vec<_> = settings
-        .algorithms
-        .iter()
-        .map(|it| it.algorithm())
-        .collect();
-    let mut secrets = Vec::new();
-    let mut keys = Vec::new();
-    let mut grants = Grants::default();
-    for source in sources {
-        let Some(content) = &source.valid else {
-            continue;
-        };
-        match source.kind {
-            SourceKind::Secret => {
-                secrets.push(Key::from_secret(content).map_err(|it| source.error(&it))?);
-            }
-            SourceKind::Key => {
-                let key = Key::from_pem(content).map_err(|it| source.error(&it))?;
-                if !allowed.contains(&key.algorithm) {
-                    return Err(source.error("must be for an algorithm of --auth-algorithms"));
-                }
-                keys.push(key);
-            }
-            SourceKind::Jwks => match keys::read_set(content, &allowed) {
-                Ok(set) => keys.extend(set),
-                // Rejecting it would keep keys active that the issuer has revoked.
-                Err(it @ (InvalidSet::Empty | InvalidSet::NoKey)) if source.may_revoke_all() => {
-                    tracing::error!(
-                        "no usable keys; tokens from this issuer are rejected: {}",
-                        source.error(&it)
-                    );
-                }
-                Err(it) => return Err(source.error(&it)),
-            },
-            SourceKind::Grants => {
-                let text = str::from_utf8(content).map_err(|_| source.error("must be UTF-8"))?;
-                grants = Grants::parse(text).map_err(|errors| source.error(&errors))?;
-            }
-        }
-    }
+    let Contents {
+        secrets,
+        keys,
+        grants,
+    } = Contents::read(settings, sources)?;
     let mut issuers = Vec::new();
     if !secrets.is_empty() {
         issuers.push(TrustedIssuer {

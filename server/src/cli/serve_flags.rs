@@ -466,8 +466,17 @@ fn caller_rate(text: &str) -> Result<CallerRate, &'static str> {
         .map_err(|_| "must be a whole number of at least 1, or off")
 }
 
+impl ExposureFlags {
+    fn exposure(&self) -> Exposure {
+        if self.insecure_no_auth {
+            Exposure::Anybody
+        } else {
+            Exposure::Loopback
+        }
+    }
+}
+
 impl ServeArguments {
-    #[expect(clippy::too_many_lines, reason = "one check for each field")]
     pub(super) fn settings(self) -> Result<Settings, Failure> {
         let Self {
             network,
@@ -487,38 +496,12 @@ impl ServeArguments {
         let auth = auth.settings();
         let data_dir = identity.data_dir;
         let parent = parent.settings();
-        let source = match document.config {
-            _ if parent.is_some() => None,
-            Some(source @ Source::Sqlite(_)) if etcd.is_some() => {
-                return Err(Failure::wrong_usage(format!(
-                    "--config {source} is the store of one server, but --etcd-endpoints is for \
-                     several: pass --config etcd:PREFIX, which they share, or file:PATH"
-                )));
-            }
-            Some(source @ Source::Etcd(_)) if etcd.is_none() => {
-                return Err(Failure::wrong_usage(without(
-                    &format!("--config {source}"),
-                    "--etcd-endpoints",
-                )));
-            }
-            Some(source) => Some(source),
-            None => Some(match &election {
-                Some(election) => Source::Etcd(election.prefix.clone()),
-                None => Source::Sqlite(data_dir.join(DEFAULT_STORE)),
-            }),
+        let (has_etcd, prefix) = (etcd.is_some(), election.as_ref().map(|it| &*it.prefix));
+        let source = match parent {
+            Some(_) => None,
+            None => Some(source(document.config, has_etcd, prefix, &data_dir)?),
         };
-        let (active, document_error) = match &source {
-            None | Some(Source::Sqlite(_)) => (Document::built_in(), None),
-            Some(Source::Etcd(_)) => (stored_document(&data_dir.join(DEFAULT_STORE))?, None),
-            Some(Source::File(file)) => match file.load() {
-                Ok(document) => (document, None),
-                Err(error) => match LastGoodFile::in_dir(&data_dir).load(file) {
-                    // A restart must not turn a rejected edit into an outage.
-                    Some(last_good) => (last_good, Some(error.full_message())),
-                    None => return Err(Failure::from_document(&error)),
-                },
-            },
-        };
+        let (active, document_error) = first_document(source.as_ref(), &data_dir)?;
         Ok(Settings {
             listen: network.listen,
             metrics_listen: network.metrics_listen,
@@ -547,11 +530,7 @@ impl ServeArguments {
             max_leases: limits.max_leases.get(),
             callers: limits.callers(),
             auth,
-            exposure: if exposure.insecure_no_auth {
-                Exposure::Anybody
-            } else {
-                Exposure::Loopback
-            },
+            exposure: exposure.exposure(),
             tls,
             etcd,
             election,
@@ -562,6 +541,49 @@ impl ServeArguments {
     #[cfg(test)]
     pub(super) fn tls_settings(self) -> Result<Option<TlsSettings>, Failure> {
         self.tls.settings()
+    }
+}
+
+/// Where the document is: as given, or as the other flags suggest.
+fn source(
+    given: Option<Source>,
+    has_etcd: bool,
+    prefix: Option<&str>,
+    data_dir: &Path,
+) -> Result<Source, Failure> {
+    match given {
+        Some(source @ Source::Sqlite(_)) if has_etcd => Err(Failure::wrong_usage(format!(
+            "--config {source} is the store of one server, but --etcd-endpoints is for \
+             several: pass --config etcd:PREFIX, which they share, or file:PATH"
+        ))),
+        Some(source @ Source::Etcd(_)) if !has_etcd => Err(Failure::wrong_usage(without(
+            &format!("--config {source}"),
+            "--etcd-endpoints",
+        ))),
+        Some(source) => Ok(source),
+        None => Ok(match prefix {
+            Some(prefix) => Source::Etcd(prefix.to_owned()),
+            None => Source::Sqlite(data_dir.join(DEFAULT_STORE)),
+        }),
+    }
+}
+
+/// The document to start with, and why it is older than the file, if it is.
+fn first_document(
+    source: Option<&Source>,
+    data_dir: &Path,
+) -> Result<(Document, Option<String>), Failure> {
+    match source {
+        None | Some(Source::Sqlite(_)) => Ok((Document::built_in(), None)),
+        Some(Source::Etcd(_)) => Ok((stored_document(&data_dir.join(DEFAULT_STORE))?, None)),
+        Some(Source::File(file)) => match file.load() {
+            Ok(document) => Ok((document, None)),
+            // A restart must not turn a rejected edit into an outage.
+            Err(error) => match LastGoodFile::in_dir(data_dir).load(file) {
+                Some(last_good) => Ok((last_good, Some(error.full_message()))),
+                None => Err(Failure::from_document(&error)),
+            },
+        },
     }
 }
 

@@ -95,7 +95,6 @@ impl Mastership {
     }
 
     /// Prepares to take part in an election. `client` reaches etcd.
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     pub(crate) fn elected(
         candidate: Candidate,
         node: NodeId,
@@ -114,27 +113,10 @@ impl Mastership {
         let found = data_dir.found(is_first);
         let had_election = data_dir.election().as_deref() == Some(&*prefix);
         let was_alone = found.last_epoch.is_some() && !found.had_election;
-        let now = clock::now();
-        // The bound stays that of the time without an election.
-        let bound = FoundState {
-            had_election: false,
-            ..found
-        };
-        let assumed = parts.earlier_leases.at_least(document.longest_lease());
         // Of an election by another prefix nothing is known but that there were servers.
         let had_other_election = found.had_election && !had_election;
-        let outstanding = bound.outstanding(assumed, now);
-        let earlier_leases = outstanding
-            .until
-            .filter(|until| now < *until)
-            .filter(|_| was_alone || had_other_election || data_dir.has_bound());
-        if earlier_leases.is_some() && outstanding.is_assumed {
-            parts.earlier_leases.note_unknown();
-        }
-        if earlier_leases.is_none() && data_dir.has_bound() {
-            // After a reboot its clock would mean nothing any more.
-            data_dir.remove_bound();
-        }
+        let had_others = was_alone || had_other_election;
+        let earlier_leases = leases_of_others(&found, had_others, &document, &parts);
         // An epoch of 0 is that of a server which heard of none.
         let last_epoch = found.last_epoch.filter(|it| it.get() > 0);
         let record = EpochRecord {
@@ -196,6 +178,34 @@ impl Mastership {
             }
         }
     }
+}
+
+/// Until when leases of the time without this election may be outstanding.
+fn leases_of_others(
+    found: &FoundState,
+    had_others: bool,
+    document: &Document,
+    parts: &Parts,
+) -> Option<Moment> {
+    let now = clock::now();
+    // The bound stays that of the time without an election.
+    let bound = FoundState {
+        had_election: false,
+        ..*found
+    };
+    let assumed = parts.earlier_leases.at_least(document.longest_lease());
+    let outstanding = bound.outstanding(assumed, now);
+    let has_bound = parts.data_dir.has_bound();
+    let until = outstanding.until.filter(|until| now < *until);
+    let until = until.filter(|_| had_others || has_bound);
+    if until.is_some() && outstanding.is_assumed {
+        parts.earlier_leases.note_unknown();
+    }
+    if until.is_none() && has_bound {
+        // After a reboot its clock would mean nothing any more.
+        parts.data_dir.remove_bound();
+    }
+    until
 }
 
 /// The name of the node, which all of its servers share in etcd. Waits for etcd, unless the data

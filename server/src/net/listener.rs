@@ -14,6 +14,7 @@ use std::{
 use axum::Router;
 use rustix::process::{Resource, getrlimit};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpSocket},
     sync::watch,
     time::sleep,
@@ -126,7 +127,6 @@ impl<K: Socket> Listener<K> {
     ///
     /// # Cancel safety
     /// All connections are aborted when it is dropped.
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     pub(crate) async fn serve(
         self,
         router: Router,
@@ -136,29 +136,12 @@ impl<K: Socket> Listener<K> {
         end_polls: impl Fn(usize) -> usize,
     ) -> usize {
         let server = Arc::new(HttpServer::new(router, self.parking));
-        let (drain, draining) = watch::channel(false);
+        let (begin_drain, draining) = watch::channel(false);
         let mut connections = Connections::new(connection_limit(self.max_connections), metrics);
         let accept_log = LogThrottle::per_minute();
+        let tls = self.tls.as_ref();
         let add = |connections: &mut Connections, stream: K::Stream, peer: Option<PeerAddr>| {
-            let (server, draining) = (Arc::clone(&server), draining.clone());
-            match &self.tls {
-                Some(tls) => {
-                    // Boxed, so that the task is small after the handshake.
-                    let open = Box::pin(tls::accept(Arc::clone(tls), stream));
-                    connections.add(peer, |activity| {
-                        connection::serve(server, open, activity, draining)
-                    });
-                }
-                None => {
-                    let open = ready(Some(Opened {
-                        stream,
-                        protocol: None,
-                    }));
-                    connections.add(peer, |activity| {
-                        connection::serve(server, open, activity, draining)
-                    });
-                }
-            }
+            add(connections, stream, peer, tls, &server, &draining);
         };
 
         let mut shutdown = pin!(shutdown);
@@ -181,36 +164,73 @@ impl<K: Socket> Listener<K> {
         }
 
         on_drain();
-        drain.send_replace(true);
-        let mut drain_timeout = pin!(sleep(DRAIN_TIMEOUT));
-        self.socket.reject_handshakes();
-        let mut handshakes_done = pin!(sleep(TCP_HANDSHAKE_TIMEOUT));
-        // Beyond the limit, too: these clients are connected already, and all connections end soon.
-        loop {
-            tokio::select! {
-                (stream, peer) = accept(&self.socket, &accept_log) => {
-                    add(&mut connections, stream, peer);
-                }
-                Some(()) = connections.closed() => {}
-                () = &mut handshakes_done => break,
+        begin_drain.send_replace(true);
+        drain(self.socket, connections, add, &accept_log).await
+    }
+}
+
+/// Accepts queued connections, and waits until all are closed. Returns the number of those that it
+/// aborted.
+async fn drain<K: Socket>(
+    socket: K,
+    mut connections: Connections,
+    add: impl Fn(&mut Connections, K::Stream, Option<PeerAddr>),
+    accept_log: &LogThrottle,
+) -> usize {
+    let mut drain_timeout = pin!(sleep(DRAIN_TIMEOUT));
+    socket.reject_handshakes();
+    let mut handshakes_done = pin!(sleep(TCP_HANDSHAKE_TIMEOUT));
+    // Beyond the limit, too: these clients are connected already, and all connections end soon.
+    loop {
+        tokio::select! {
+            (stream, peer) = accept(&socket, accept_log) => {
+                add(&mut connections, stream, peer);
             }
+            Some(()) = connections.closed() => {}
+            () = &mut handshakes_done => break,
         }
-        // Closing a socket resets the connections in its queue.
-        if let Err(error) = self
-            .socket
-            .close(|stream, peer| add(&mut connections, stream, peer))
-        {
-            tracing::warn!(%error, "cannot accept queued connections; they are reset");
+    }
+    // Closing a socket resets the connections in its queue.
+    if let Err(error) = socket.close(|stream, peer| add(&mut connections, stream, peer)) {
+        tracing::warn!(%error, "cannot accept queued connections; they are reset");
+    }
+    loop {
+        tokio::select! {
+            closed = connections.closed() => if closed.is_none() { break },
+            () = &mut drain_timeout => break,
         }
-        loop {
-            tokio::select! {
-                closed = connections.closed() => if closed.is_none() { break },
-                () = &mut drain_timeout => break,
-            }
+    }
+    let aborted = connections.len();
+    connections.abort().await;
+    aborted
+}
+
+fn add<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    connections: &mut Connections,
+    stream: S,
+    peer: Option<PeerAddr>,
+    tls: Option<&Arc<Tls>>,
+    server: &Arc<HttpServer>,
+    draining: &watch::Receiver<bool>,
+) {
+    let (server, draining) = (Arc::clone(server), draining.clone());
+    match tls {
+        Some(tls) => {
+            // Boxed, so that the task is small after the handshake.
+            let open = Box::pin(tls::accept(Arc::clone(tls), stream));
+            connections.add(peer, |activity| {
+                connection::serve(server, open, activity, draining)
+            });
         }
-        let aborted = connections.len();
-        connections.abort().await;
-        aborted
+        None => {
+            let open = ready(Some(Opened {
+                stream,
+                protocol: None,
+            }));
+            connections.add(peer, |activity| {
+                connection::serve(server, open, activity, draining)
+            });
+        }
     }
 }
 

@@ -17,10 +17,11 @@ use std::{
 };
 
 use doorman_openapi::{
-    CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId, ResourceId, Seq,
-    ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, ServerResourceResponse,
+    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId, ResourceId,
+    Seq, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    ServerResourceResponse,
 };
-use tower_doorman::lease::{self, Demand, Failure, Holder, HolderSettings, Warning};
+use tower_doorman::lease::{self, Demand, Failure, Holder, HolderSettings, LeaseStatus, Warning};
 
 pub use self::task::ParentSettings;
 pub(crate) use self::{parent_node::ParentNode, task::UpstreamTask};
@@ -236,7 +237,6 @@ impl Upstream {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     fn run(
         &mut self,
         event: lease::Event,
@@ -253,21 +253,11 @@ impl Upstream {
                     request,
                     timeout,
                 } => {
-                    let ids = request.resources.iter().map(|it| &it.resource_id);
-                    let resources = ledger.parent_requests(ids, now);
                     self.in_flight.insert(seq, now);
                     effects.push(Effect::Send {
                         seq,
                         endpoint,
-                        request: ServerCapacityRequest {
-                            node_id: self.settings.node.clone(),
-                            epoch: Some(self.settings.epoch),
-                            seq: Some(seq),
-                            heard_epoch: request.heard_epoch,
-                            // The task adds it.
-                            address: None,
-                            resources,
-                        },
+                        request: self.request(seq, &request, ledger, now),
                         timeout,
                     });
                 }
@@ -287,18 +277,7 @@ impl Upstream {
                 }),
                 lease::Effect::Changed { resource, status } => {
                     let answer = answered.get(&resource);
-                    // A lease that has ended meanwhile is none.
-                    let is_current = |response: &ServerResourceResponse| {
-                        let has_lease = response.answer.gets.lease_length.get() > 0.0;
-                        has_lease == status.lease.is_some()
-                    };
-                    match answer.filter(|(response, _)| is_current(response)) {
-                        Some((response, sent)) => {
-                            ledger.record_parent_response(response, *sent, now);
-                        }
-                        None if status.lease.is_none() => ledger.record_parent_end(&resource, now),
-                        None => {}
-                    }
+                    record(&resource, &status, answer, ledger, now);
                 }
                 lease::Effect::Warn(warning) => {
                     if let Warning::Rejected { resource } = &warning {
@@ -311,5 +290,45 @@ impl Upstream {
         // The holder drops requests that time out without an event.
         let oldest = now.as_nanos().saturating_sub(600_000_000_000);
         self.in_flight.retain(|_, sent| sent.as_nanos() >= oldest);
+    }
+
+    /// The request of the node for the resources of a request of its holder.
+    fn request(
+        &self,
+        seq: Seq,
+        of_holder: &CapacityRequest,
+        ledger: &mut Ledger,
+        now: Moment,
+    ) -> ServerCapacityRequest {
+        let ids = of_holder.resources.iter().map(|it| &it.resource_id);
+        ServerCapacityRequest {
+            node_id: self.settings.node.clone(),
+            epoch: Some(self.settings.epoch),
+            seq: Some(seq),
+            heard_epoch: of_holder.heard_epoch,
+            // The task adds it.
+            address: None,
+            resources: ledger.parent_requests(ids, now),
+        }
+    }
+}
+
+/// Records the lease of a resource after a response, or its end.
+fn record(
+    resource: &ResourceId,
+    status: &LeaseStatus,
+    answer: Option<&(&ServerResourceResponse, Moment)>,
+    ledger: &mut Ledger,
+    now: Moment,
+) {
+    // A lease that has ended meanwhile is none.
+    let is_current = |response: &ServerResourceResponse| {
+        let has_lease = response.answer.gets.lease_length.get() > 0.0;
+        has_lease == status.lease.is_some()
+    };
+    match answer.filter(|(response, _)| is_current(response)) {
+        Some((response, sent)) => ledger.record_parent_response(response, *sent, now),
+        None if status.lease.is_none() => ledger.record_parent_end(resource, now),
+        None => {}
     }
 }

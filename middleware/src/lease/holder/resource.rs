@@ -82,6 +82,15 @@ pub(super) struct Resource {
     rejected: bool,
 }
 
+/// What a response has changed.
+struct LeaseChange {
+    before: f64,
+    after: f64,
+    was_suppressed: bool,
+    /// Whether its request was sent before it was due.
+    was_early: bool,
+}
+
 impl Resource {
     pub(super) fn new(
         demand: Demand,
@@ -307,7 +316,6 @@ impl Resource {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     pub(super) fn on_response(
         &mut self,
         response: &ResourceResponse,
@@ -349,38 +357,18 @@ impl Resource {
             self.interval = interval.into();
         }
 
-        let after = self.held(now).unwrap_or_default().get();
-        let was_early = std::mem::take(&mut self.early);
-        self.follow_ups = if was_early && self.is_suppressed() {
-            FOLLOW_UPS
-        } else {
-            self.follow_ups.saturating_sub(1)
+        let change = LeaseChange {
+            before,
+            after: self.held(now).unwrap_or_default().get(),
+            was_suppressed,
+            was_early: std::mem::take(&mut self.early),
         };
-        self.pause_step = match (was_early, after > before) {
-            (false, _) => 0,
-            // It grows by counts, which are small.
-            (true, true) if self.is_gauge() => 0,
-            (true, true) => 1,
-            (true, false) => self.pause_step.max(1).saturating_add(1),
-        };
-        let shrunk = after < before * (1.0 - TOLERANCE)
-            && (response.reason != Reason::Granted
-                || self.lease_end().is_none()
-                || self.is_notable(before - after));
-        let due = match (
-            shrunk,
-            std::mem::replace(&mut self.reporting_shrink, shrunk),
-        ) {
-            (true, false) => now,
-            // A server may shrink the lease at every report: pace the reports.
-            (true, true) => now.after(MIN_INTERVAL),
-            (false, _) if self.hinted => now,
-            // The demand was not yet measured as SUPPRESSION needs it: report it again.
-            (false, _) if self.is_suppressed() && !was_suppressed => now.after(MIN_INTERVAL),
-            (false, _) if self.follow_ups > 0 => now.after(FOLLOW_UP_INTERVAL),
-            (false, _) => {
+        self.pace(&change);
+        let due = match self.pause_after(response, &change) {
+            Some(pause) => now.after(pause),
+            None => {
                 // A rise is measured in a short time and may be too high, at the cost of others.
-                let is_confirmed_soon = was_early
+                let is_confirmed_soon = change.was_early
                     && response.reason == Reason::Granted
                     && response.gets.capacity <= self.requested;
                 let due = self.next_refresh(sent, jitter, now, rng);
@@ -393,6 +381,46 @@ impl Resource {
         };
         self.retry_at(due);
         self.advance_due(now);
+    }
+
+    /// Counts the follow-ups that are left, and the pauses between early requests.
+    fn pace(&mut self, change: &LeaseChange) {
+        self.follow_ups = if change.was_early && self.is_suppressed() {
+            FOLLOW_UPS
+        } else {
+            self.follow_ups.saturating_sub(1)
+        };
+        self.pause_step = match (change.was_early, change.after > change.before) {
+            (false, _) => 0,
+            // It grows by counts, which are small.
+            (true, true) if self.is_gauge() => 0,
+            (true, true) => 1,
+            (true, false) => self.pause_step.max(1).saturating_add(1),
+        };
+    }
+
+    /// The pause until the next request if that is not due at a refresh.
+    fn pause_after(
+        &mut self,
+        response: &ResourceResponse,
+        change: &LeaseChange,
+    ) -> Option<Duration> {
+        let &LeaseChange { before, after, .. } = change;
+        let shrunk = after < before * (1.0 - TOLERANCE)
+            && (response.reason != Reason::Granted
+                || self.lease_end().is_none()
+                || self.is_notable(before - after));
+        let reported_shrink = std::mem::replace(&mut self.reporting_shrink, shrunk);
+        match (shrunk, reported_shrink) {
+            (true, false) => Some(Duration::ZERO),
+            // A server may shrink the lease at every report: pace the reports.
+            (true, true) => Some(MIN_INTERVAL),
+            (false, _) if self.hinted => Some(Duration::ZERO),
+            // The demand was not yet measured as SUPPRESSION needs it: report it again.
+            (false, _) if self.is_suppressed() && !change.was_suppressed => Some(MIN_INTERVAL),
+            (false, _) if self.follow_ups > 0 => Some(FOLLOW_UP_INTERVAL),
+            (false, _) => None,
+        }
     }
 
     fn is_gauge(&self) -> bool {

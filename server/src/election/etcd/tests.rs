@@ -2,6 +2,7 @@ use doorman_openapi::{Capacity, Seconds, Unit};
 
 use super::{terms::TERMS_PART, *};
 use crate::{
+    election::Term,
     ledger::{EarlierTemplate, Predecessor},
     reign::{DueTerms, earlier_terms},
 };

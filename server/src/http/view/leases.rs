@@ -88,7 +88,6 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
         LedgerErrors
     )
 )]
-#[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
 async fn list_leases(
     State(ledger): State<Arc<SharedLedger>>,
     State(quotas): State<Arc<Quotas>>,
@@ -103,7 +102,7 @@ async fn list_leases(
     let prefix = prefix.unwrap_or_default();
     let limit = query::limit(limit.as_deref())?;
     let sort = query::sort(sort.as_deref(), cursor.as_deref())?;
-    let mut next = key.decode_lease(cursor.as_deref(), &id)?;
+    let next = key.decode_lease(cursor.as_deref(), &id)?;
     if let Some(name) = client_id {
         for (name, is_given) in [("cursor", next.is_some()), ("sort", sort.is_some())] {
             if is_given {
@@ -117,32 +116,45 @@ async fn list_leases(
     }
 
     let permit = quotas.begin_read(ReadKind::Page).await?;
+    let query = PageQuery {
+        limit,
+        prefix: &prefix,
+        allowed: caller.restrictions().clients.as_ref(),
+    };
     if let Some(sort) = sort {
-        let query = PageQuery {
-            limit,
-            prefix: &prefix,
-            allowed: caller.restrictions().clients.as_ref(),
-        };
         return largest(&ledger, &permit, &id, &query, sort).await;
     }
+    let (leases, next) = by_name(&ledger, &permit, &id, &query, next).await?;
+    Ok(Json(LeasePage {
+        leases,
+        total: None,
+        next_cursor: next.map(|position| key.at_lease(&id, position)),
+    }))
+}
+
+/// The page of the next holders in the order of their names, and where to continue.
+async fn by_name(
+    ledger: &SharedLedger,
+    permit: &ReadPermit<'_>,
+    id: &ResourceId,
+    query: &PageQuery<'_>,
+    mut next: Option<HolderCursor>,
+) -> Result<(Vec<HolderView>, Option<HolderCursor>), ApiError> {
     let mut leases = Vec::new();
     for chunk in 0..MAX_CHUNKS {
         ledger.yield_to_waiters(permit.delay(clock::now())).await;
-        let query = PageQuery {
-            limit: limit.saturating_sub(leases.len()).min(CHUNK),
-            prefix: &prefix,
-            allowed: caller.restrictions().clients.as_ref(),
+        let part = PageQuery {
+            limit: query.limit.saturating_sub(leases.len()).min(CHUNK),
+            ..*query
         };
-        match read(&ledger, |ledger, now| {
-            ledger.holders(&id, &query, next, now)
-        })? {
+        match read(ledger, |ledger, now| ledger.holders(id, &part, next, now))? {
             Ok((views, after)) => {
                 leases.extend(views);
                 next = after;
             }
             // All holders left after the first chunk. Newer ones were not there from the start.
             Err(_) if chunk > 0 => next = None,
-            Err(ListError::NotLive) => return Err(not_live(&id)),
+            Err(ListError::NotLive) => return Err(not_live(id)),
             Err(ListError::StaleCursor) => {
                 return Err(ApiError::malformed(format!(
                     "query parameter `cursor` has expired: all holders of `{id}` have left since; \
@@ -150,15 +162,11 @@ async fn list_leases(
                 )));
             }
         }
-        if next.is_none() || leases.len() >= limit {
+        if next.is_none() || leases.len() >= query.limit {
             break;
         }
     }
-    Ok(Json(LeasePage {
-        leases,
-        total: None,
-        next_cursor: next.map(|position| key.at_lease(&id, position)),
-    }))
+    Ok((leases, next))
 }
 
 /// The page of the largest holders.

@@ -318,7 +318,6 @@ impl Server {
         self.without == Some(Rule::DeadlineFromSend) && deadline.is_some_and(|it| now < it)
     }
 
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
     fn begin(&mut self, term: Term, now: Moment) {
         let term = match self.without {
             Some(Rule::LongestLease) => Term {
@@ -331,23 +330,9 @@ impl Server {
             epoch,
             deadline,
             inherits,
-            learn,
             ..
         } = &term;
-        let predecessor = match (self.without, learn) {
-            (Some(Rule::LearningMode), _) => Predecessor::None,
-            (Some(Rule::LearningDuration), Learn::Until(_)) => {
-                let learn = Learn::LongestLease(Moment::ORIGIN);
-                let longest = None;
-                let term = Term {
-                    learn,
-                    longest,
-                    ..term.clone()
-                };
-                term.predecessor(self.document.longest_lease(), now)
-            }
-            _ => term.predecessor(self.longest, now),
-        };
+        let predecessor = self.predecessor(&term, now);
         let deadline = match self.without {
             Some(Rule::SelfFencing) => Moment::NEVER,
             _ => deadline,
@@ -381,6 +366,21 @@ impl Server {
                 NodeState::new(node, self.sent_epoch(epoch), servers, seed)
             }),
         });
+    }
+
+    fn predecessor(&self, term: &Term, now: Moment) -> Predecessor {
+        match (self.without, term.learn) {
+            (Some(Rule::LearningMode), _) => Predecessor::None,
+            (Some(Rule::LearningDuration), Learn::Until(_)) => {
+                let term = Term {
+                    learn: Learn::LongestLease(Moment::ORIGIN),
+                    longest: None,
+                    ..term.clone()
+                };
+                term.predecessor(self.document.longest_lease(), now)
+            }
+            _ => term.predecessor(self.longest, now),
+        }
     }
 
     /// The first byte of a ledger has arrived. Returns whether it was awaited.
