@@ -69,9 +69,10 @@ impl Decider<'_> {
         self.report_to_new_master(is_unknown)
     }
 
-    /// The current lease with its remaining length, for a stale, duplicate or early request. The holder
-    /// may still have an older lease than the last one. At a node a claim, which may be booked for
-    /// longer, is restated until `covered_until` only, when the parent's lease that covers it ends.
+    /// The current lease with its remaining length, for a stale, duplicate or early request. The
+    /// holder may still have an older lease than the last one. At a node a claim, which may be
+    /// booked for longer, is restated until `covered_until` only, when the parent's lease that
+    /// covers it ends.
     pub(super) fn restate(&self) -> Decision {
         let (entry, now) = (&*self.entry, self.now);
         let reason = entry

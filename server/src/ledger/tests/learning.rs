@@ -467,35 +467,39 @@ fn moved_end_of_learning_stops_confirmation() {
     );
 }
 
-#[test]
-fn clean_restart_while_learning_confirms_again() {
-    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
-    confirm(&mut world, "a", 9, 100.0, Some(100.0));
+/// The next server after a clean restart while learning, and its epoch.
+fn restarted(world: &World) -> (World, Epoch) {
     let records: Vec<_> = world.ledger.snapshot(world.now).collect();
     let learning = world.ledger.learning_snapshot(world.now).unwrap();
-    let settings = Settings {
-        epoch: Epoch::new(SUCCESSOR.epoch.get() + 1).unwrap(),
-        ..SETTINGS
-    };
+    let epoch = Epoch::new(SUCCESSOR.epoch.get() + 1).unwrap();
+    let settings = Settings { epoch, ..SETTINGS };
     let mut next = World::with(document("FAIR_SHARE", 100.0), settings);
     next.ledger.restore_learning(learning, world.now);
     for record in &records {
         next.ledger.restore(record, world.now).unwrap();
     }
+    (next, epoch)
+}
+
+#[test]
+fn clean_restart_while_learning_confirms_again() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    confirm(&mut world, "a", 9, 100.0, Some(100.0));
+    let (mut next, epoch) = restarted(&world);
     // This echo is of the last server.
     assert_eq!(confirm(&mut next, "a", 10, 0.0, Some(100.0)).0, 100.0);
     let mut echo = echoing("b", Some(2), 100.0, None);
-    echo.heard_epoch = Some(settings.epoch);
+    echo.heard_epoch = Some(epoch);
     assert_eq!(next.send(&echo).capacity.get(), 0.0);
     let mut echo = echoing("a", Some(11), 0.0, Some(100.0));
-    echo.heard_epoch = Some(settings.epoch);
+    echo.heard_epoch = Some(epoch);
     assert_eq!(next.send(&echo).capacity.get(), 0.0);
     next.send(&CapacityRequest {
         seq: Some(Seq::new(12).unwrap()),
         ..echoing("a", None, 0.0, None)
     });
     let mut echo = echoing("b", Some(3), 100.0, None);
-    echo.heard_epoch = Some(settings.epoch);
+    echo.heard_epoch = Some(epoch);
     assert_eq!(next.send(&echo).capacity.get(), 100.0);
 }
 
@@ -503,18 +507,8 @@ fn clean_restart_while_learning_confirms_again() {
 fn outstanding_leases_that_were_handed_over_stay_booked_after_learning() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), successor(5));
     assert_eq!(confirm(&mut world, "a", 9, 80.0, Some(80.0)).0, 80.0);
-    let records: Vec<_> = world.ledger.snapshot(world.now).collect();
-    let learning = world.ledger.learning_snapshot(world.now).unwrap();
-    let settings = Settings {
-        epoch: Epoch::new(SUCCESSOR.epoch.get() + 1).unwrap(),
-        ..SETTINGS
-    };
-    let mut next = World::with(document("FAIR_SHARE", 100.0), settings);
-    next.ledger.restore_learning(learning, world.now);
-    for record in &records {
-        next.ledger.restore(record, world.now).unwrap();
-    }
-    for (seq, heard) in [(10, SUCCESSOR.epoch), (11, settings.epoch)] {
+    let (mut next, epoch) = restarted(&world);
+    for (seq, heard) in [(10, SUCCESSOR.epoch), (11, epoch)] {
         let mut ask = echoing("a", Some(seq), 20.0, Some(20.0));
         ask.heard_epoch = Some(heard);
         ask.resources[0].outstanding = Capacity::new(80.0).unwrap();
