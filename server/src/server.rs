@@ -375,7 +375,7 @@ impl Server {
     }
 }
 
-/// What identifies callers and this server.
+/// The means to identify callers and this server.
 struct Credentials {
     auth: Option<Arc<Auth>>,
     tls: Option<Arc<Tls>>,
@@ -456,7 +456,7 @@ fn follow_parent(
     )
 }
 
-/// What the mastership shares with the API, and the master as far as it knows.
+/// The parts that the mastership shares with the API, and a view of the master.
 fn parts(
     settings: &Settings,
     opened: &OpenedDocument,

@@ -42,7 +42,7 @@ pub(in crate::ledger) struct Sent {
     heard_epoch: Option<Epoch>,
 }
 
-/// What a call asks for one resource.
+/// The part of a call for one resource.
 #[derive(Debug, Clone)]
 pub(in crate::ledger) struct Asked {
     pub(in crate::ledger) resource_id: ResourceId,

@@ -1,5 +1,5 @@
-//! What a server that stops cleanly writes for its successor. Records hold durations relative to the
-//! stop, because another process cannot interpret a [`Moment`].
+//! Records that a server which stops cleanly writes for its successor. They hold durations relative
+//! to the stop, because another process cannot interpret a [`Moment`].
 
 use doorman_openapi::{
     Balance, Band, Capacity, HolderKind, Moment, Reason, ResourceId, Seconds, Seq,

@@ -66,11 +66,14 @@ impl Ledger {
             self.refresh_one(holder, &asked.resource_id, &ask, now)
         });
         let grants = grants.collect();
+        if call.polls {
+            self.end_poll_without_leases(holder, now);
+        }
         self.holders.end_request();
         grants
     }
 
-    /// Registers the sender of a call, until [`Holders::end_request`](crate::ledger::holders::Holders).
+    /// Registers the sender of a call, until its end.
     fn begin(&mut self, call: &LeaseCall, now: Moment) -> HolderKey {
         let key = self.holders.begin_request(&call.holder, call.tenant);
         if call.polls {

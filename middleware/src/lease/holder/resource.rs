@@ -82,7 +82,7 @@ pub(super) struct Resource {
     rejected: bool,
 }
 
-/// What a response has changed.
+/// The change that a response made.
 struct LeaseChange {
     before: f64,
     after: f64,

@@ -19,7 +19,7 @@ use crate::{
     util::clock,
 };
 
-/// What the calls of a caller need.
+/// The parts of the server behind the calls of one caller.
 #[derive(Debug)]
 pub(super) struct LeaseCalls {
     ledger: Arc<SharedLedger>,
@@ -45,8 +45,8 @@ impl FromRequestParts<AppState> for LeaseCalls {
 
 impl LeaseCalls {
     /// # Errors
-    /// 422 for a node with the name of this one, 429 if the quota is spent, and 503 or a redirect if
-    /// this server cannot lease.
+    /// 422 for a node with the name of this one, 429 if the quota is spent, and 503 or a redirect
+    /// if this server cannot lease.
     ///
     /// # Cancel safety
     /// As [`SharedLedger::grant`].

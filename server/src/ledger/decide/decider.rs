@@ -1,4 +1,4 @@
-//! What a decision reads and changes.
+//! The state that a decision reads and changes.
 
 use doorman_openapi::Moment;
 

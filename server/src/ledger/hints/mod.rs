@@ -70,6 +70,17 @@ impl Ledger {
         }
     }
 
+    /// Stops awaiting the poll of a holder that got no entry, so that such calls leave nothing.
+    pub(super) fn end_poll_without_leases(&mut self, key: HolderKey, now: Moment) {
+        if self.holders.has_leases(key) {
+            return;
+        }
+        if let Some(poll) = self.holders.poll_mut(key) {
+            poll.end_unless_open(now);
+            self.polls.update(key, poll);
+        }
+    }
+
     /// Ends a poll without hints: after its wait, or because the connection was closed. A ticket
     /// that has ended already is ignored.
     pub fn close_poll(&mut self, ticket: PollTicket, now: Moment) {

@@ -1,4 +1,4 @@
-//! What a node knows of its parent, beside the leases of each resource.
+//! The state of a node below its parent, beside the leases of each resource.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -92,6 +92,22 @@ fn announced_poll_that_does_not_arrive_counts_for_five_seconds() {
 }
 
 #[test]
+fn announced_poll_of_a_call_without_leases_leaves_nothing() {
+    let mut world = world();
+    let announced = CapacityRequest {
+        polls: true,
+        resources: Vec::new(),
+        ..request("a", Some(1), 10.0, None)
+    };
+    let call = announced.into();
+    world.ledger.refresh_part(&call, 0, world.now);
+    world.wait(0.1);
+    assert_eq!(world.ledger.hints_due(), None);
+    let id = HolderId::Client(ClientId::new("a").unwrap());
+    assert!(world.ledger.holders.find(&id).is_none());
+}
+
+#[test]
 fn unconfirmed_hint_is_repeated() {
     let mut world = world();
     world.send(&request("a", Some(1), 10.0, None));

@@ -1,4 +1,4 @@
-//! What operators see of the ledger: resources, holders and why they get what they get.
+//! The ledger as operators see it: resources, holders and why they get what they get.
 
 pub(in crate::ledger) mod client_leases;
 pub(in crate::ledger) mod explain;
