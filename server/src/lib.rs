@@ -1,29 +1,24 @@
 //! The control plane of Doorman: leases a limited capacity to many processes, so that together they
 //! stay within it.
 //!
-//! The [`ledger`] decides on leases without IO. The other modules connect it to HTTP, the document
+//! The machines of [`doorman_core`] decide on leases without IO. This package connects them to HTTP, the document
 //! and the data directory. The binary `doorman` is a command line around [`Server`].
-
-pub mod election;
-pub mod etcd;
-pub mod ledger;
 
 mod agent;
 mod auth;
 mod document;
 mod durability;
+pub mod etcd;
 mod http;
 mod leasing;
 mod mastership;
 mod net;
 pub mod observe;
 mod quota;
-pub mod reign;
 mod server;
 mod settings;
-pub mod simulation;
 mod tasks;
-pub mod upstream;
+mod upstream;
 mod util;
 
 pub use self::{
@@ -40,7 +35,6 @@ pub use self::{
     server::{Server, StartError, Stopped},
     settings::{ElectionSettings, Exposure, Settings},
     upstream::ParentSettings,
-    util::rounded::rounded,
 };
 
 /// The OpenAPI document of all routes, as it is committed: pretty-printed JSON.

@@ -15,34 +15,21 @@ use tokio::{
 use tower_doorman::lease::TransportError;
 
 use crate::{
-    auth::{Auth, AuthError},
-    document::{
-        ActiveDocument, DocumentEditor, DocumentFollower, DocumentState, DocumentStore,
-        OpenDocumentError, OpenedDocument, ParentRules,
-    },
-    durability::{self, DataDir, DataDirError, DataDirLock, EmptyDirectory},
-    election::{Reason, View},
-    etcd::{EtcdClient, EtcdError},
-    http::{
-        self, AllowedHosts, BodyBuffer,
-        state::{AppParts, AppState, ServerInfo},
-    },
-    leasing::{SharedLedger, sweeper},
-    mastership::{
-        Candidate, EarlierLeaseLength, Mastership, OtherNode, Parts, Peers, PeersError,
-        Resignation, node_name,
-    },
-    net::{
-        ConnectionMetrics, Listener,
-        tls::{Tls, TlsError},
-    },
-    observe::{context, ledger_events::LedgerEventLog, metrics::RequestMetrics},
-    quota::{CallerLimit, Quotas},
-    settings::{Exposure, Settings},
-    tasks::Tasks,
-    upstream::{ParentNode, ParentSettings, UpstreamTask},
-    util::clock,
+    auth::Auth, auth::AuthError, document::ActiveDocument, document::DocumentEditor,
+    document::DocumentFollower, document::DocumentState, document::DocumentStore,
+    document::OpenDocumentError, document::OpenedDocument, document::ParentRules, durability,
+    durability::DataDir, durability::DataDirError, durability::DataDirLock,
+    durability::EmptyDirectory, etcd::EtcdClient, etcd::EtcdError, http, http::AllowedHosts,
+    http::BodyBuffer, http::state::AppParts, http::state::AppState, http::state::ServerInfo,
+    leasing::SharedLedger, leasing::sweeper, mastership::Candidate, mastership::EarlierLeaseLength,
+    mastership::Mastership, mastership::OtherNode, mastership::Parts, mastership::Peers,
+    mastership::PeersError, mastership::Resignation, mastership::node_name, net::ConnectionMetrics,
+    net::Listener, net::tls::Tls, net::tls::TlsError, observe::context,
+    observe::ledger_events::LedgerEventLog, observe::metrics::RequestMetrics, quota::CallerLimit,
+    quota::Quotas, settings::Exposure, settings::Settings, tasks::Tasks, upstream::ParentNode,
+    upstream::ParentSettings, upstream::UpstreamTask, util::clock,
 };
+use doorman_core::{election::Reason, election::View};
 
 /// How long etcd may take to record a resignation.
 const RESIGN_TIME: Duration = Duration::from_secs(2);

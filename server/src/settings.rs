@@ -6,9 +6,10 @@ use doorman_config::{Document, Source};
 use doorman_openapi::{NodeId, Seconds, ServerId, ServerUrl};
 
 use crate::{
-    auth::AuthSettings, durability::EmptyDirectory, etcd::EtcdSettings, ledger::UnmatchedPolicy,
-    net::tls::TlsSettings, quota::CallerLimit, upstream::ParentSettings,
+    auth::AuthSettings, durability::EmptyDirectory, etcd::EtcdSettings, net::tls::TlsSettings,
+    quota::CallerLimit, upstream::ParentSettings,
 };
+use doorman_core::ledger::UnmatchedPolicy;
 
 /// Server settings. The default is that of the command line, with the built-in document.
 #[derive(Debug, Clone)]

@@ -2,10 +2,8 @@
 
 use std::{fs, time::Duration};
 
-use doorman_server::etcd::{
-    Compare, EtcdCall, EtcdClient, EtcdError, EtcdReply, EtcdSettings, EtcdUser, KeyValue, LeaseId,
-    Op, Txn, TxnReply,
-};
+use doorman_core::etcd::{Compare, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, Txn, TxnReply};
+use doorman_server::etcd::{EtcdClient, EtcdError, EtcdSettings, EtcdUser};
 
 use crate::support::{Authority, Etcd};
 

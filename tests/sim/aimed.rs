@@ -6,7 +6,7 @@
 
 use std::{fmt::Write as _, iter};
 
-use doorman_server::simulation::Scenario;
+use doorman_sim::Scenario;
 use fastrand::Rng;
 
 /// The capacity of the resource.

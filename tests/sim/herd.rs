@@ -9,12 +9,10 @@ use std::{
 };
 
 use doorman_config::Document;
+use doorman_core::ledger::{HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy};
 use doorman_openapi::{
     CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse,
     Moment, NodeId, ResourceId,
-};
-use doorman_server::ledger::{
-    HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy,
 };
 use fastrand::Rng;
 use tower_doorman::lease::{Demand, Effect, Event as HolderEvent, Failure, Holder, HolderSettings};

@@ -17,9 +17,7 @@ use std::{
 };
 
 use clap::Parser;
-use doorman_server::simulation::{
-    Extras, Plan, Rule, Scenario, Stats, Violation, check_scenario, simulate,
-};
+use doorman_sim::{Extras, Plan, Rule, Scenario, Stats, Violation, check_scenario, simulate};
 use doorman_tests::sim::{Replay, aimed_scenario, describe};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 

@@ -1,6 +1,6 @@
 //! The deterministic simulation of the server, with random faults and with large fleets.
 //!
-//! The processes, the network and the invariants are [`doorman_server::simulation`]. `herd`
+//! The processes, the network and the invariants are [`doorman_sim`]. `herd`
 //! measures a large fleet whose master changes.
 
 #![expect(clippy::indexing_slicing, reason = "indices are of clients that exist")]
@@ -13,7 +13,7 @@ use std::path::Path;
 pub use aimed::{aimed_scenario, aimed_yaml};
 pub use herd::{Departure, HerdPlan, HerdReport, change_master};
 
-use doorman_server::simulation::{Extras, Violation};
+use doorman_sim::{Extras, Violation};
 
 /// The runs in which a violation was found.
 #[derive(Debug, Clone, Copy)]

@@ -24,7 +24,7 @@ use std::{
     thread,
 };
 
-use doorman_server::simulation::{Extra, Extras, Invariant, Plan, Rule, Stats, simulate};
+use doorman_sim::{Extra, Extras, Invariant, Plan, Rule, Stats, simulate};
 use doorman_tests::sim::{Replay, describe};
 
 const PLAN: Plan = Plan {

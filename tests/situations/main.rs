@@ -104,7 +104,7 @@ fn programs() -> Result<Programs, Error> {
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
     cargo.args(["build", "--quiet", "--locked"]);
     // Together with this program, so that both use one build of their dependencies.
-    cargo.args(["-p", "doorman-server", "-p", "doorman-tests"]);
+    cargo.args(["-p", "doorman", "-p", "doorman-tests"]);
     cargo.args(["--bin", "doorman", "--bin", "situations"]);
     if directory.ends_with("release") {
         cargo.arg("--release");

@@ -8,7 +8,7 @@ use std::{
 use doorman_config::Restrictions;
 use doorman_openapi::{Scope, Scopes};
 
-use crate::ledger::TenantId;
+use doorman_core::ledger::TenantId;
 
 /// SipHash with a seed of this process: no caller can choose a name that collides with another.
 static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);

@@ -7,11 +7,8 @@ use std::{
 
 use doorman_config::Document;
 
-use crate::{
-    leasing::{LedgerUnavailable, SharedLedger},
-    reign::Reign,
-    util::clock,
-};
+use crate::{leasing::LedgerUnavailable, leasing::SharedLedger, util::clock};
+use doorman_core::reign::Reign;
 
 /// The most bytes of a stored error.
 const MAX_ERROR_BYTES: usize = 4096;

@@ -11,10 +11,8 @@ use doorman_config::{Document, DocumentDiff, Edited, Restrictions, SafeCapacityR
 use doorman_openapi::{AlgorithmKind, Capacity, DryRun, ResourceEffect, ResourceId, ResourceView};
 
 use super::warnings;
-use crate::{
-    leasing::{LedgerUnavailable, SharedLedger},
-    ledger::{PageQuery, UnmatchedPolicy},
-};
+use crate::{leasing::LedgerUnavailable, leasing::SharedLedger};
+use doorman_core::{ledger::PageQuery, ledger::UnmatchedPolicy};
 
 /// The most changes and resources that are listed.
 const MAX_LISTED: usize = 100;

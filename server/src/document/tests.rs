@@ -6,11 +6,10 @@ use tempfile::TempDir;
 use tokio::time::{advance, sleep};
 
 use super::{file::LastValidWriter, *};
-use crate::{
-    leasing::SharedLedger,
-    ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy},
-    reign::{DurableBound, Reign},
-    util::{clock, follow::POLL_INTERVAL},
+use crate::{leasing::SharedLedger, util::clock, util::follow::POLL_INTERVAL};
+use doorman_core::{
+    ledger::Ledger, ledger::Predecessor, ledger::Settings, ledger::UnmatchedPolicy,
+    reign::DurableBound, reign::Reign,
 };
 
 fn text(capacity: u32) -> String {

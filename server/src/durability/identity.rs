@@ -13,7 +13,7 @@ use doorman_openapi::{Epoch, NodeId};
 use serde::{Deserialize, Serialize};
 
 use super::data_dir::{self, DataDirError, io_error};
-use crate::election::next_epoch;
+use doorman_core::election::next_epoch;
 
 const FILE: &str = "identity.json";
 

@@ -12,7 +12,7 @@ use super::{
     data_dir::{self, Boot},
     ledger_text::{self, Header, LedgerReader, LedgerTextError, Written},
 };
-use crate::ledger::Ledger;
+use doorman_core::ledger::Ledger;
 
 const FILE: &str = "ledger.json";
 
@@ -110,7 +110,7 @@ mod tests {
     use doorman_openapi::{CapacityRequest, ResourceId};
 
     use super::*;
-    use crate::ledger::{Predecessor, Settings, UnmatchedPolicy};
+    use doorman_core::{ledger::Predecessor, ledger::Settings, ledger::UnmatchedPolicy};
 
     const NOW: Moment = Moment::from_nanos(5_000_000_000_000);
     const HERE: Boot = Boot(1);

@@ -10,7 +10,7 @@ use doorman_openapi::{Epoch, Moment};
 use serde::{Deserialize, Serialize};
 
 use super::data_dir::Boot;
-use crate::ledger::{LearningRecord, Ledger, ResourceRecord};
+use doorman_core::{ledger::LearningRecord, ledger::Ledger, ledger::ResourceRecord};
 
 const FORMAT: u32 = 1;
 /// The longest line that is read, in bytes. A record of a thousand holders with the longest names

@@ -15,10 +15,9 @@ use super::{
     identity::{self, Identity},
     ledger_file, terms_file,
 };
-use crate::{
-    election::{FoundBound, FoundState, Outstanding, Reason},
-    ledger::Ledger,
-    reign::{DueBound, TermsGeneration},
+use doorman_core::{
+    election::FoundBound, election::FoundState, election::Outstanding, election::Reason,
+    ledger::Ledger, reign::DueBound, reign::TermsGeneration,
 };
 
 /// A data directory that no other server uses.

@@ -8,10 +8,7 @@ use std::{fs, io, path::Path};
 use serde::{Deserialize, Serialize};
 
 use super::data_dir::{self, DataDirError, io_error};
-use crate::{
-    ledger::EarlierTerms,
-    reign::{TermsGeneration, earlier_terms},
-};
+use doorman_core::{ledger::EarlierTerms, reign::TermsGeneration, reign::earlier_terms};
 
 const FILE: &str = "terms.json";
 const FORMAT: u32 = 1;

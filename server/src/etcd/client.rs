@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use doorman_core::etcd::{EtcdAnswer, EtcdCall, EtcdReply};
 use doorman_openapi::ServerUrl;
 use reqwest::{
     Response, StatusCode,
@@ -18,7 +19,7 @@ use serde_json::json;
 use tokio::{sync::Mutex, task, time};
 
 use super::{
-    EtcdAnswer, EtcdCall, EtcdReply, EtcdSettings, EtcdUser,
+    EtcdSettings, EtcdUser,
     error::{EtcdError, Kind, chain},
     gateway::{self, Failure},
     transport::Transport,

@@ -5,7 +5,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, json};
 
-use super::{
+use doorman_core::etcd::{
     Compare, EtcdAnswer, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, ReplyHeader, Txn, TxnReply,
 };
 

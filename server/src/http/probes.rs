@@ -13,12 +13,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{error::ApiError, openapi::responses::UnavailableError};
 use crate::{
-    document::ActiveDocument,
-    election::View,
-    http::state::{AppState, Draining},
-    leasing::{LedgerUnavailable, SharedLedger},
-    util::clock,
+    document::ActiveDocument, http::state::AppState, http::state::Draining,
+    leasing::LedgerUnavailable, leasing::SharedLedger, util::clock,
 };
+use doorman_core::election::View;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()

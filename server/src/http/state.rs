@@ -13,17 +13,12 @@ use doorman_openapi::{Moment, NodeId, ServerId};
 use tokio::sync::watch;
 
 use crate::{
-    auth::Auth,
-    document::{ActiveDocument, DocumentEditor},
-    election::View,
-    http::{AllowedHosts, BodyBuffer, CursorKey},
-    leasing::SharedLedger,
-    mastership::{EarlierLeaseLength, HandoverCounts, HandoverOffer},
-    net::{ConnectionMetrics, tls::Tls},
-    observe::metrics::RequestMetrics,
-    quota::Quotas,
-    upstream::ParentNode,
+    auth::Auth, document::ActiveDocument, document::DocumentEditor, http::AllowedHosts,
+    http::BodyBuffer, http::CursorKey, leasing::SharedLedger, mastership::EarlierLeaseLength,
+    mastership::HandoverCounts, mastership::HandoverOffer, net::ConnectionMetrics, net::tls::Tls,
+    observe::metrics::RequestMetrics, quota::Quotas, upstream::ParentNode,
 };
+use doorman_core::election::View;
 
 /// All parts behind one reference, which is cheap to clone for every request.
 #[derive(Debug, Clone)]

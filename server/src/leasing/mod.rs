@@ -3,7 +3,7 @@
 //! Every use of the ledger passes [`SharedLedger::with`], which compares the time with the deadline
 //! of the reign under the lock. The lock is held for a bounded number of steps: long requests are
 //! decided in parts. Responses report a lease only as far as the
-//! [`DurableBound`](crate::reign::DurableBound) covers it.
+//! [`DurableBound`](doorman_core::reign::DurableBound) covers it.
 
 mod polls;
 pub(crate) mod sweeper;
@@ -21,10 +21,11 @@ use tokio::sync::{Notify, watch};
 
 use self::polls::Polls;
 pub(crate) use self::polls::{OpenPoll, PollEnd};
-use crate::{
-    ledger::{Grant, LeaseCall, Ledger, ReleaseCall, ReleaseProgress, RenewalCheck},
-    reign::{BoundWrites, DurableBound, DurableTerms, Reign},
-    util::clock,
+use crate::util::clock;
+use doorman_core::{
+    ledger::Grant, ledger::LeaseCall, ledger::Ledger, ledger::ReleaseCall, ledger::ReleaseProgress,
+    ledger::RenewalCheck, reign::BoundWrites, reign::DurableBound, reign::DurableTerms,
+    reign::Reign,
 };
 
 /// How long a reader sleeps while others wait for the lock: long enough for one to wake up.

@@ -9,7 +9,7 @@ use doorman_openapi::Epoch;
 use tokio::sync::oneshot;
 
 use super::{LedgerUnavailable, SharedLedger};
-use crate::ledger::{HintBatch, HolderId, PollTicket};
+use doorman_core::{ledger::HintBatch, ledger::HolderId, ledger::PollTicket};
 
 /// Why a poll ends before its wait is over.
 #[derive(Debug, PartialEq)]

@@ -8,7 +8,7 @@ use std::{
 use doorman_openapi::Moment;
 
 use super::{LedgerUnavailable, SharedLedger};
-use crate::ledger::LedgerEvents;
+use doorman_core::ledger::LedgerEvents;
 
 /// Steps per turn under the lock.
 const BUDGET: usize = 256;

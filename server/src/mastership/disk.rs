@@ -9,11 +9,8 @@ use futures_util::future::BoxFuture;
 use tokio::task::spawn_blocking;
 
 use super::Executor;
-use crate::{
-    durability::{DataDir, DataDirError},
-    election::{DiskCall, DiskReply},
-    reign::{DueBound, DueTerms},
-};
+use crate::{durability::DataDir, durability::DataDirError};
+use doorman_core::{election::DiskCall, election::DiskReply, reign::DueBound, reign::DueTerms};
 
 /// Writes the bound and the terms of leases to the data directory.
 #[derive(Debug)]

@@ -28,13 +28,14 @@ use super::{
     peers::Peers,
 };
 use crate::{
-    document::ActiveDocument,
-    durability::{DataDir, DataDirError},
-    election::{CallId, Effect, Election, EndReason, Event, Learn, LedgerSource, Term, Time, View},
-    leasing::SharedLedger,
-    ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
-    reign::{DurableBound, Reign, TermsGeneration},
+    document::ActiveDocument, durability::DataDir, durability::DataDirError, leasing::SharedLedger,
     util::clock,
+};
+use doorman_core::{
+    election::CallId, election::Effect, election::Election, election::EndReason, election::Event,
+    election::Learn, election::LedgerSource, election::Term, election::Time, election::View,
+    ledger, ledger::Ledger, ledger::Predecessor, ledger::UnmatchedPolicy, reign::DurableBound,
+    reign::Reign, reign::TermsGeneration,
 };
 
 /// The longest sleep of a master: it looks whether the bound is due.

@@ -11,7 +11,8 @@ use std::{
 use futures_util::future::BoxFuture;
 
 use super::Executor;
-use crate::etcd::{EtcdAnswer, EtcdCall, EtcdClient};
+use crate::etcd::EtcdClient;
+use doorman_core::{etcd::EtcdAnswer, etcd::EtcdCall};
 
 /// Sends calls to etcd.
 #[derive(Debug)]

@@ -15,12 +15,9 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{handover::STALL, peers::Peers};
 use crate::{
-    durability::{LedgerReader, LedgerTextError},
-    election::Handover,
-    ledger::Ledger,
-    observe::metrics::counters,
-    util::clock,
+    durability::LedgerReader, durability::LedgerTextError, observe::metrics::counters, util::clock,
 };
+use doorman_core::{election::Handover, ledger::Ledger};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -199,11 +196,8 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::{
-        durability,
-        ledger::{Predecessor, Settings, UnmatchedPolicy},
-        util::testing::Log,
-    };
+    use crate::{durability, util::testing::Log};
+    use doorman_core::{ledger::Predecessor, ledger::Settings, ledger::UnmatchedPolicy};
 
     const LIMIT: Duration = Duration::from_secs(30);
 

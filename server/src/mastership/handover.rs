@@ -25,7 +25,8 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{durability, ledger::Ledger, reign::Reign, util::clock};
+use crate::{durability, util::clock};
+use doorman_core::{ledger::Ledger, reign::Reign};
 
 /// How long a server that has resigned waits for the next master to ask for the ledger.
 const ASK_TIME: Duration = Duration::from_secs(3);
@@ -222,10 +223,9 @@ mod tests {
     use tokio::{task::yield_now, time::advance};
 
     use super::*;
-    use crate::{
-        ledger::{Predecessor, Settings, UnmatchedPolicy},
-        reign::DurableBound,
-        util::testing::Log,
+    use crate::util::testing::Log;
+    use doorman_core::{
+        ledger::Predecessor, ledger::Settings, ledger::UnmatchedPolicy, reign::DurableBound,
     };
 
     const EPOCH: u64 = 7;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use doorman_openapi::paths;
 use futures_util::{Stream, stream};
 
-use crate::election::Handover;
+use doorman_core::election::Handover;
 
 /// The TLS files for the other servers of the node cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,12 +11,13 @@ use super::{
     driver::{EpochRecord, MAX_SLEEP},
 };
 use crate::{
-    durability::{DataDir, DataDirError, log_outstanding, random_node},
-    election::{Alone, EtcdElection, EtcdOptions, FoundState, Reason, call_time},
-    etcd::{Compare, EtcdCall, EtcdClient, EtcdReply, Op, Txn},
-    ledger::Predecessor,
-    settings::ElectionSettings,
-    util::clock,
+    durability::DataDir, durability::DataDirError, durability::log_outstanding,
+    durability::random_node, etcd::EtcdClient, settings::ElectionSettings, util::clock,
+};
+use doorman_core::{
+    election::Alone, election::EtcdElection, election::EtcdOptions, election::FoundState,
+    election::Reason, election::call_time, etcd::Compare, etcd::EtcdCall, etcd::EtcdReply,
+    etcd::Op, etcd::Txn, ledger::Predecessor,
 };
 
 /// The longest wait for the name of the node.

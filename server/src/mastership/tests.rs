@@ -12,14 +12,11 @@ use tokio::{
 
 use super::*;
 use crate::{
-    document::ActiveDocument,
-    durability::{DataDir, DataDirLock, FoundOnDisk},
-    election::View,
-    leasing::{NotGranted, SharedLedger},
-    ledger::{Grant, UnmatchedPolicy},
-    reign::BoundWrites,
-    util::{clock, testing::Log},
+    document::ActiveDocument, durability::DataDir, durability::DataDirLock,
+    durability::FoundOnDisk, leasing::NotGranted, leasing::SharedLedger, util::clock,
+    util::testing::Log,
 };
+use doorman_core::{election::View, ledger::Grant, ledger::UnmatchedPolicy, reign::BoundWrites};
 
 const DOCUMENT: &str = "
 resources:

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use doorman_openapi::Moment;
 
-use crate::{
-    ledger::{LedgerEvent, LedgerEvents},
-    util::log_throttle::LogThrottle,
-};
+use crate::util::log_throttle::LogThrottle;
+use doorman_core::{ledger::LedgerEvent, ledger::LedgerEvents};
 
 const LINES_PER_SECOND: u32 = 10;
 

@@ -2,6 +2,7 @@
 
 use std::{future::Future, net::IpAddr, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
+use doorman_core::upstream::{Effect, Event, Upstream, UpstreamSettings};
 use doorman_openapi::{
     Epoch, Moment, NodeId, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerUrl,
 };
@@ -12,7 +13,7 @@ use tower_doorman::{
     lease::{Failure, HintPoller, Hints, HttpTransport, ParentClient, TransportError, Warning},
 };
 
-use super::{Effect, Event, ParentNode, Upstream, UpstreamSettings};
+use super::ParentNode;
 use crate::{leasing::SharedLedger, util::clock};
 
 /// The longest sleep: timers stand still while the machine is suspended.

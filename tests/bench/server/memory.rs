@@ -9,11 +9,9 @@ use std::{alloc::System, collections::HashMap, error::Error, sync::Arc, time::Du
 use cap::Cap;
 use doorman_bench::{Options, Row, Samples, Table, Target};
 use doorman_config::Document;
+use doorman_core::ledger::{HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy};
 use doorman_openapi::{
     Capacity, CapacityRequest, ClientId, Epoch, HeldLease, Moment, ResourceId, ResourceRequest,
-};
-use doorman_server::ledger::{
-    HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy,
 };
 
 #[global_allocator]

@@ -19,15 +19,15 @@ use std::{
 
 use doorman_bench::{Options, Row, Samples, Table, Target};
 use doorman_config::Document;
-use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease, HintsResponse, Moment,
-    NodeId, ResourceId, ResourceRequest, Seq, ServerCapacityRequest, ServerCapacityResponse,
-};
-use doorman_server::{
+use doorman_core::{
     ledger::{
         Grant, HintBatch, HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy,
     },
     upstream::{Effect, Event, Upstream, UpstreamSettings},
+};
+use doorman_openapi::{
+    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease, HintsResponse, Moment,
+    NodeId, ResourceId, ResourceRequest, Seq, ServerCapacityRequest, ServerCapacityResponse,
 };
 use serde::{Serialize, de::DeserializeOwned};
 

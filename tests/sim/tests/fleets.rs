@@ -9,7 +9,7 @@
     reason = "a panic fails the test, and the figures are for readers"
 )]
 
-use doorman_server::simulation::{Fleet, FleetPlan, PollMode};
+use doorman_sim::{Fleet, FleetPlan, PollMode};
 
 /// The longest time between two hints of a client, in seconds.
 const SPACING: f64 = 0.25;

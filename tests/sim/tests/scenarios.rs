@@ -16,7 +16,7 @@ use std::{
     thread,
 };
 
-use doorman_server::simulation::{Run, RunReport, Scenario, Summary, run_scenario};
+use doorman_sim::{Run, RunReport, Scenario, Summary, run_scenario};
 
 const SEEDS: u64 = 50;
 

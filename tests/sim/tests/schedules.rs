@@ -1,9 +1,7 @@
 //! Schedules of faults, each of which breaks the capacity without one safety rule, and the same for
 //! scenarios whose faults are aimed at the ends of leases.
 
-use doorman_server::simulation::{
-    Extras, Invariant, Plan, Rule, Scenario, Violation, check_scenario,
-};
+use doorman_sim::{Extras, Invariant, Plan, Rule, Scenario, Violation, check_scenario};
 use doorman_tests::sim::{Replay, aimed_scenario, describe};
 
 /// Runs of each schedule with all rules.

@@ -5,7 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use doorman_server::simulation::{Amounts, Run, Scenario, run_scenario};
+use doorman_sim::{Amounts, Run, Scenario, run_scenario};
 
 const SCHEMES: [&str; 7] = [
     "FAIR_SHARE",

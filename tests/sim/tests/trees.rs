@@ -4,7 +4,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "a panic fails the test")]
 
-use doorman_server::simulation::{Fleet, FleetPlan, PollMode};
+use doorman_sim::{Fleet, FleetPlan, PollMode};
 
 /// Two regions with two leaves each.
 const PLAN: FleetPlan = FleetPlan {

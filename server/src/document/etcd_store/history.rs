@@ -8,7 +8,7 @@ use std::{
 use doorman_openapi::PastChange;
 use serde::{Deserialize, Serialize};
 
-use crate::etcd::KeyValue;
+use doorman_core::etcd::KeyValue;
 
 /// The most changes that are retained: etcd is no archive.
 const MAX_CHANGES: usize = 1_000;

@@ -22,10 +22,10 @@ use tokio::{
 
 use self::history::{Evicted, History, Keys, StoredChange};
 use super::{ActiveDocument, file::LastValidWriter};
-use crate::{
-    etcd::{Compare, EtcdCall, EtcdClient, EtcdError, EtcdReply, KeyValue, Op, Txn, TxnReply},
-    leasing::LedgerUnavailable,
-    util::clock,
+use crate::{etcd::EtcdClient, etcd::EtcdError, leasing::LedgerUnavailable, util::clock};
+use doorman_core::{
+    etcd::Compare, etcd::EtcdCall, etcd::EtcdReply, etcd::KeyValue, etcd::Op, etcd::Txn,
+    etcd::TxnReply,
 };
 
 /// Interval of the polls: all servers agree within a second.

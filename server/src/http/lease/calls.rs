@@ -7,17 +7,11 @@ use doorman_openapi::{FieldError, ReleaseResponse, ResourceId};
 
 use super::{charge::QuotaCharge, response};
 use crate::{
-    auth::Caller,
-    http::{
-        error::ApiError,
-        response::{Json, JsonText},
-        state::{AppState, ServerInfo},
-    },
-    leasing::SharedLedger,
-    ledger::{HolderId, LeaseCall, ReleaseCall},
-    quota::Quotas,
+    auth::Caller, http::error::ApiError, http::response::Json, http::response::JsonText,
+    http::state::AppState, http::state::ServerInfo, leasing::SharedLedger, quota::Quotas,
     util::clock,
 };
+use doorman_core::{ledger::HolderId, ledger::LeaseCall, ledger::ReleaseCall};
 
 /// The parts of the server behind the calls of one caller.
 #[derive(Debug)]

@@ -4,12 +4,11 @@ use axum::{extract::FromRequestParts, http::request::Parts};
 use doorman_openapi::{Moment, ResourceId};
 
 use crate::{
-    http::{error::ApiError, state::AppState},
-    leasing::SharedLedger,
-    ledger::{LeaseCall, ReleaseCall},
-    quota::{InFlightGuard, LeaseCost, LeaseKind, QuotaKey, Quotas, RateLimited},
+    http::error::ApiError, http::state::AppState, leasing::SharedLedger, quota::InFlightGuard,
+    quota::LeaseCost, quota::LeaseKind, quota::QuotaKey, quota::Quotas, quota::RateLimited,
     util::clock,
 };
+use doorman_core::{ledger::LeaseCall, ledger::ReleaseCall};
 
 /// The account of a lease call, and its cost so far. Absent without a quota.
 #[derive(Debug, Clone, Copy)]

@@ -16,19 +16,12 @@ use tokio::{sync::watch, time::timeout};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    auth::Caller,
-    election::View,
-    http::{
-        authorize,
-        error::ApiError,
-        extract::query,
-        openapi::responses::{QueryErrors, UnavailableError},
-        response::Json,
-        state::{AppState, ServerInfo},
-    },
-    leasing::{LedgerUnavailable, OpenPoll, PollEnd, SharedLedger},
-    ledger::{HolderId, MAX_AFTER},
+    auth::Caller, http::authorize, http::error::ApiError, http::extract::query,
+    http::openapi::responses::QueryErrors, http::openapi::responses::UnavailableError,
+    http::response::Json, http::state::AppState, http::state::ServerInfo,
+    leasing::LedgerUnavailable, leasing::OpenPoll, leasing::PollEnd, leasing::SharedLedger,
 };
+use doorman_core::{election::View, ledger::HolderId, ledger::MAX_AFTER};
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(poll_hints))

@@ -17,15 +17,11 @@ use foldhash::fast::RandomState;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    auth::Caller,
-    http::{
-        authorize::{FORBIDDEN, above_max_priority},
-        error::ApiError,
-        extract::{body, json, query},
-        state::AppState,
-    },
-    ledger::{LeaseCall, ReleaseCall},
+    auth::Caller, http::authorize::FORBIDDEN, http::authorize::above_max_priority,
+    http::error::ApiError, http::extract::body, http::extract::json, http::extract::query,
+    http::state::AppState,
 };
+use doorman_core::{ledger::LeaseCall, ledger::ReleaseCall};
 
 /// The part by which a sum of bands may differ from `wants`.
 const SUM_TOLERANCE: f64 = 1e-9;

@@ -9,7 +9,8 @@ use doorman_config::Template;
 use doorman_openapi::{Algorithm, HolderKind, NodeId, ResourceId, Seconds, ServerAlgorithm};
 use serde::Serialize;
 
-use crate::{http::response::json::append, leasing::Granted, ledger::Grant};
+use crate::{http::response::json::append, leasing::Granted};
+use doorman_core::ledger::Grant;
 
 /// Estimated size of a response without its resources, and of one resource.
 const FIXED_BYTES: usize = 512;

@@ -13,13 +13,10 @@ use prometheus_client::{
 };
 
 use crate::{
-    http::{error::ApiError, state::ServerInfo},
-    leasing::{LedgerUnavailable, SharedLedger},
-    ledger::{LedgerStats, Survey},
-    observe::metrics::counters,
-    quota::{Quotas, ReadKind},
-    util::clock,
+    http::error::ApiError, http::state::ServerInfo, leasing::LedgerUnavailable,
+    leasing::SharedLedger, observe::metrics::counters, quota::Quotas, quota::ReadKind, util::clock,
 };
+use doorman_core::{ledger::LedgerStats, ledger::Survey};
 
 /// Resources that are named: those with the highest demand. It bounds the number of series.
 const MAX_RESOURCES: usize = 50;

@@ -9,14 +9,11 @@ use prometheus_client::{
 
 use super::ledger::LedgerMetrics;
 use crate::{
-    document::{ActiveDocument, DocumentEditor, StoreWrites},
-    http::{error::ApiError, state::AppParts},
-    leasing::SharedLedger,
-    net::tls::{HandshakeCounts, Reloads, Tls},
-    observe::{log, metrics::counters},
-    reign::BoundWrites,
-    util::clock,
+    document::ActiveDocument, document::DocumentEditor, document::StoreWrites,
+    http::error::ApiError, http::state::AppParts, leasing::SharedLedger, net::tls::HandshakeCounts,
+    net::tls::Reloads, net::tls::Tls, observe::log, observe::metrics::counters, util::clock,
 };
+use doorman_core::reign::BoundWrites;
 
 /// All metrics in OpenMetrics text.
 ///

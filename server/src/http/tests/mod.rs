@@ -43,21 +43,15 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::{
-    auth::Auth,
-    document::{ActiveDocument, DocumentEditor, DocumentStore},
-    election::View,
-    http::{
-        AllowedHosts, BodyBuffer,
-        state::{AppParts, AppState, ServerInfo},
-    },
-    leasing::SharedLedger,
-    ledger::{self, Ledger, Predecessor, UnmatchedPolicy},
-    net::ConnectionMetrics,
-    observe::metrics::RequestMetrics,
-    quota::{CallerLimit, Quotas},
-    reign::{DurableBound, Reign},
-    upstream::ParentNode,
+    auth::Auth, document::ActiveDocument, document::DocumentEditor, document::DocumentStore,
+    http::AllowedHosts, http::BodyBuffer, http::state::AppParts, http::state::AppState,
+    http::state::ServerInfo, leasing::SharedLedger, net::ConnectionMetrics,
+    observe::metrics::RequestMetrics, quota::CallerLimit, quota::Quotas, upstream::ParentNode,
     util::clock,
+};
+use doorman_core::{
+    election::View, ledger, ledger::Ledger, ledger::Predecessor, ledger::UnmatchedPolicy,
+    reign::DurableBound, reign::Reign,
 };
 
 /// A new server with the built-in document.

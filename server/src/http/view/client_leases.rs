@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{extract::State, http::Uri};
+use doorman_core::ledger::{ClientListing, PageQuery};
 use doorman_openapi::{ClientId, ClientLease, ClientLeasePage, paths};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -21,7 +22,6 @@ use crate::{
         state::AppState,
     },
     leasing::SharedLedger,
-    ledger::{ClientListing, PageQuery},
     quota::{Quotas, ReadKind},
     util::clock,
 };

@@ -10,10 +10,8 @@ use aws_lc_rs::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use doorman_openapi::{ClientId, ResourceId};
 
-use crate::{
-    http::error::ApiError,
-    ledger::{ClientCursor, HolderCursor},
-};
+use crate::http::error::ApiError;
+use doorman_core::{ledger::ClientCursor, ledger::HolderCursor};
 
 /// Prefixes that keep a cursor of one kind from being taken for another.
 const RESOURCE: u8 = b'r';

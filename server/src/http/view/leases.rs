@@ -12,22 +12,16 @@ use super::{
     CHUNK, MAX_CHUNKS, MAX_SORT_CHUNKS, cursor::CursorKey, resources::not_live, too_many_to_sort,
 };
 use crate::{
-    auth::Caller,
-    http::{
-        authorize,
-        error::ApiError,
-        extract::{ResourcePath, query},
-        openapi::{
-            responses::{LedgerErrors, NotFoundError, QueryErrors},
-            schemas::Limit,
-        },
-        response::Json,
-        state::AppState,
-    },
-    leasing::{LedgerUnavailable, SharedLedger},
-    ledger::{HolderCursor, HolderListing, HolderRanking, Ledger, ListError, PageQuery},
-    quota::{Quotas, ReadKind, ReadPermit},
-    util::clock,
+    auth::Caller, http::authorize, http::error::ApiError, http::extract::ResourcePath,
+    http::extract::query, http::openapi::responses::LedgerErrors,
+    http::openapi::responses::NotFoundError, http::openapi::responses::QueryErrors,
+    http::openapi::schemas::Limit, http::response::Json, http::state::AppState,
+    leasing::LedgerUnavailable, leasing::SharedLedger, quota::Quotas, quota::ReadKind,
+    quota::ReadPermit, util::clock,
+};
+use doorman_core::{
+    ledger::HolderCursor, ledger::HolderListing, ledger::HolderRanking, ledger::Ledger,
+    ledger::ListError, ledger::PageQuery,
 };
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {

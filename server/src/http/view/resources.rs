@@ -12,23 +12,13 @@ use super::{
     too_many_to_sort,
 };
 use crate::{
-    auth::Caller,
-    http::{
-        authorize,
-        error::ApiError,
-        extract::{NoQuery, ResourcePath, query},
-        openapi::{
-            responses::{LedgerErrors, NotFoundError, QueryErrors},
-            schemas::Limit,
-        },
-        response::Json,
-        state::AppState,
-    },
-    leasing::SharedLedger,
-    ledger::{PageQuery, ResourceRanking},
-    quota::{Quotas, ReadKind, ReadPermit},
-    util::clock,
+    auth::Caller, http::authorize, http::error::ApiError, http::extract::NoQuery,
+    http::extract::ResourcePath, http::extract::query, http::openapi::responses::LedgerErrors,
+    http::openapi::responses::NotFoundError, http::openapi::responses::QueryErrors,
+    http::openapi::schemas::Limit, http::response::Json, http::state::AppState,
+    leasing::SharedLedger, quota::Quotas, quota::ReadKind, quota::ReadPermit, util::clock,
 };
+use doorman_core::{ledger::PageQuery, ledger::ResourceRanking};
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()

@@ -8,19 +8,12 @@ use tokio::sync::watch;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    auth::Caller,
-    document::{ActiveDocument, warnings},
-    election::View,
-    http::{
-        error::ApiError,
-        extract::NoQuery,
-        openapi::responses::{QueryErrors, UnavailableError},
-        response::Json,
-        state::{AppState, ServerInfo},
-    },
-    leasing::{LedgerUnavailable, SharedLedger},
-    util::clock,
+    auth::Caller, document::ActiveDocument, document::warnings, http::error::ApiError,
+    http::extract::NoQuery, http::openapi::responses::QueryErrors,
+    http::openapi::responses::UnavailableError, http::response::Json, http::state::AppState,
+    http::state::ServerInfo, leasing::LedgerUnavailable, leasing::SharedLedger, util::clock,
 };
+use doorman_core::election::View;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()

@@ -10,8 +10,8 @@ use std::{error::Error, sync::Arc};
 
 use doorman_bench::{Options, Row, Table, Target, alternate};
 use doorman_config::Document;
+use doorman_core::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 use doorman_openapi::{Capacity, CapacityRequest, Epoch, MAX_BANDS, Moment};
-use doorman_server::ledger::{Ledger, Predecessor, Settings, UnmatchedPolicy};
 
 use self::{
     fleet::{Algorithm, CAPACITY_PER_CLIENT, Decide, Fleet, LEASE_LENGTH, REFRESH_INTERVAL, START},

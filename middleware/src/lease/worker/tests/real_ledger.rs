@@ -10,10 +10,10 @@ use std::{
 
 use bytes::Bytes;
 use doorman_config::Document;
-use doorman_openapi::{CapacityResponse, ClientId, Epoch, HintsResponse, NodeId};
-use doorman_server::ledger::{
+use doorman_core::ledger::{
     HintBatch, HolderId, Ledger, PollTicket, Predecessor, Settings, Tuning, UnmatchedPolicy,
 };
+use doorman_openapi::{CapacityResponse, ClientId, Epoch, HintsResponse, NodeId};
 use http::Response;
 use percent_encoding::percent_decode_str;
 use tokio::{

@@ -6,7 +6,7 @@ use doorman_openapi::{
 use proptest::{prelude::*, sample::select};
 
 use super::*;
-use crate::ledger::Feedback;
+use doorman_core::ledger::Feedback;
 
 const DOCUMENT: &str = r#"
 resources:

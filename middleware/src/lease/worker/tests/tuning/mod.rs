@@ -8,7 +8,7 @@ mod page;
 mod runs;
 mod tables;
 
-use doorman_server::ledger;
+use doorman_core::ledger;
 
 use crate::tuning::Tuning;
 

@@ -47,7 +47,7 @@ pub(super) struct OutageFigures {
 fn simulate<F: Future>(
     setting: &Setting,
     seed: u64,
-    run: impl FnOnce(&'static doorman_server::ledger::Tuning) -> F,
+    run: impl FnOnce(&'static doorman_core::ledger::Tuning) -> F,
 ) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

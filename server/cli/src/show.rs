@@ -1,0 +1,560 @@
+//! `doorman show`: live resources, and the holders of one.
+
+mod tree;
+
+use std::{
+    io::{self, IsTerminal},
+    num::NonZeroUsize,
+    time::Duration,
+};
+
+use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
+use doorman_core::rounded;
+use doorman_openapi::{
+    AlgorithmKind, ClientId, ClientLease, ClientLeasePage, Glob, HolderView, LeasePage,
+    ParentLease, ResourceId, ResourcePage, ResourceView, SafeCapacity, SortBy, paths,
+};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{
+    client::{Client, MAX_PAGE, ServerArguments},
+    failure::Failure,
+    output::{self, JsonFlag, cell, per_period, variant_name},
+};
+
+/// Rows of a table by default.
+const DEFAULT_LIMIT: usize = 50;
+
+/// The error of a server without sorted lists.
+const UNKNOWN_SORT: &str = "unknown query parameter `sort`";
+
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_INTERVAL: Duration = Duration::from_secs(86_400);
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  doorman show\n  doorman show --prefix tenant/ --sort has --limit 20\n  doorman show tenant/acme --watch\n  doorman show tenant/acme --client orders-7\n  doorman show tenant/acme --tree\n  doorman show --client orders-7\n  doorman show --json | jq ."
+)]
+pub(super) struct ShowArguments {
+    /// One resource, with its holders and why each has no more; default: live resources
+    resource: Option<ResourceId>,
+    /// Show only this holder: of the resource, or all of its leases
+    #[arg(
+        long,
+        env = "DOORMAN_SHOW_CLIENT",
+        value_name = "CLIENT",
+        conflicts_with_all = ["prefix", "sort", "limit", "all"]
+    )]
+    client: Option<ClientId>,
+    /// Also show the holders at each node below the server. A node is asked at the address that it
+    /// states
+    #[arg(
+        long,
+        env = "DOORMAN_SHOW_TREE",
+        action = ArgAction::SetTrue,
+        value_parser = FalseyValueParser::new(),
+        requires = "resource",
+        conflicts_with_all = ["client", "prefix"]
+    )]
+    tree: bool,
+    /// Hosts of nodes that may get the token: globs, separated by commas. With a token, --tree asks
+    /// only these hosts and the servers of --server
+    #[arg(
+        long,
+        env = "DOORMAN_SHOW_TOKEN_HOSTS",
+        value_name = "GLOB[,GLOB…]",
+        value_delimiter = ',',
+        value_parser = host_glob,
+        requires = "tree"
+    )]
+    token_hosts: Vec<Glob>,
+    /// Show only resources, or holders of the resource, whose name starts with this
+    #[arg(long, env = "DOORMAN_SHOW_PREFIX", value_name = "TEXT")]
+    prefix: Option<String>,
+    /// Show the largest first; default: by wants if not all are shown
+    #[arg(long, env = "DOORMAN_SHOW_SORT", value_name = "ORDER")]
+    sort: Option<SortArgument>,
+    /// Maximum number of rows; default: 50, and all with --json
+    #[arg(
+        long,
+        env = "DOORMAN_SHOW_LIMIT",
+        value_name = "N",
+        conflicts_with = "all"
+    )]
+    limit: Option<NonZeroUsize>,
+    /// Show all rows
+    #[arg(long, env = "DOORMAN_SHOW_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    all: bool,
+    /// Show it again every so many seconds, until interrupted; default: 2
+    #[arg(
+        long,
+        env = "DOORMAN_SHOW_WATCH",
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = interval
+    )]
+    watch: Option<Duration>,
+    #[command(flatten)]
+    output: JsonFlag,
+    #[command(flatten)]
+    server: ServerArguments,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SortArgument {
+    /// By demand
+    Wants,
+    /// By leased capacity
+    Has,
+    /// By number of clients
+    Clients,
+}
+
+impl From<SortArgument> for SortBy {
+    fn from(argument: SortArgument) -> Self {
+        match argument {
+            SortArgument::Wants => Self::Wants,
+            SortArgument::Has => Self::Has,
+            SortArgument::Clients => Self::Clients,
+        }
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.parse().ok();
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|interval| (MIN_INTERVAL..=MAX_INTERVAL).contains(interval))
+        .ok_or("must be a number of seconds from 0.1 to 86400")
+}
+
+fn host_glob(text: &str) -> Result<Glob, String> {
+    if text.contains('/') || text.contains(':') && !text.contains('[') {
+        return Err("must be a host such as *.example.com, without scheme and port".to_owned());
+    }
+    Glob::new(&text.to_ascii_lowercase()).map_err(|error| error.to_string())
+}
+
+impl ShowArguments {
+    /// The most rows; `None` shows all.
+    fn limit(&self) -> Option<usize> {
+        match self.limit {
+            Some(limit) => Some(limit.get()),
+            None if self.all || self.output.json => None,
+            None => Some(DEFAULT_LIMIT),
+        }
+    }
+
+    fn sort(&self) -> Option<SortBy> {
+        self.sort.map(Into::into)
+    }
+}
+
+pub(super) async fn show(arguments: ShowArguments) -> Result<String, Failure> {
+    let client = Client::new(&arguments.server)?;
+    let text = read(&client, &arguments).await?;
+    match arguments.watch {
+        None => Ok(text),
+        Some(interval) => watch(&client, &arguments, text, interval).await,
+    }
+}
+
+/// Prints the state again and again, until nobody reads it.
+async fn watch(
+    client: &Client,
+    arguments: &ShowArguments,
+    mut text: String,
+    interval: Duration,
+) -> Result<String, Failure> {
+    while output::print_frame(&text)? {
+        tokio::time::sleep(interval).await;
+        // A server that restarts is back soon.
+        text = match read(client, arguments).await {
+            Ok(text) => text,
+            Err(failure) => format!("{failure}\n"),
+        };
+    }
+    Ok(String::new())
+}
+
+async fn read(client: &Client, arguments: &ShowArguments) -> Result<String, Failure> {
+    match (&arguments.resource, &arguments.client) {
+        (Some(id), _) if arguments.tree => tree::show(client, arguments, id).await,
+        (Some(id), _) => resource(client, arguments, id).await,
+        (None, Some(holder)) => client_leases(client, arguments, holder).await,
+        (None, None) => resources(client, arguments).await,
+    }
+}
+
+async fn resources(client: &Client, arguments: &ShowArguments) -> Result<String, Failure> {
+    let into_parts = |page: ResourcePage| (page.resources, page.total, page.next_cursor);
+    let list = list(client, paths::RESOURCES, arguments, into_parts);
+    let mut listed = list.await?;
+    listed.sort(arguments, ResourceView::amount);
+    if arguments.sort.is_none() && listed.is_complete() {
+        let entries = &mut listed.entries;
+        entries.sort_by(|a, b| a.resource_id.cmp(&b.resource_id));
+    }
+    if arguments.output.json {
+        return output::pretty_json(&json!({"resources": listed.entries, "total": listed.total}));
+    }
+    let table = resource_table(&listed.entries)?;
+    if listed.entries.is_empty() {
+        return Ok(with_note(table, "no resources", arguments));
+    }
+    Ok(match listed.summary("resources", arguments) {
+        // Programs that read the lines expect no other text.
+        Some(summary) if !io::stdout().is_terminal() && arguments.watch.is_none() => {
+            output::note(&mut io::stderr(), &summary);
+            table
+        }
+        Some(summary) => format!("{table}\n{summary}\n"),
+        None => table,
+    })
+}
+
+async fn resource(
+    client: &Client,
+    arguments: &ShowArguments,
+    id: &ResourceId,
+) -> Result<String, Failure> {
+    let resource: ResourceView = client.get(&resource_path(paths::RESOURCE, id)).await?;
+    let holders = holders(client, arguments, id).await?;
+    if arguments.output.json {
+        return output::pretty_json(
+            &json!({"resource": resource, "leases": holders.entries, "total": holders.total}),
+        );
+    }
+    let summary = holders.summary("holders", arguments);
+    let summary = summary.map_or(String::new(), |summary| format!("{summary}\n"));
+    let text = format!(
+        "{}\n{}{summary}\n{}",
+        resource_table(std::slice::from_ref(&resource))?,
+        details(&resource),
+        // The details name the period.
+        lease_table(
+            "HOLDER",
+            (holders.entries.iter()).map(|view| (view.client_id.as_str(), 1.0, view))
+        )?
+    );
+    let absent = arguments.client.as_ref();
+    Ok(match absent.filter(|_| holders.entries.is_empty()) {
+        Some(client) => {
+            let note = format!("{client} holds no lease of {id}, and does not wait for one");
+            with_note(text, &note, arguments)
+        }
+        None => text,
+    })
+}
+
+/// The leases of a client, over all resources.
+async fn client_leases(
+    client: &Client,
+    arguments: &ShowArguments,
+    holder: &ClientId,
+) -> Result<String, Failure> {
+    let path = format!("{}?client_id={}", paths::LEASES, encoded(holder.as_str()));
+    let into_parts = |page: ClientLeasePage| (page.leases, page.next_cursor);
+    let mut leases = client.list(&path, usize::MAX, into_parts).await?;
+    leases.sort_by(|a, b| a.resource.resource_id.cmp(&b.resource.resource_id));
+    if arguments.output.json {
+        return output::pretty_json(&json!({"leases": leases}));
+    }
+    let table = lease_table(
+        "RESOURCE",
+        leases.iter().map(|ClientLease { resource, lease }| {
+            (resource.resource_id.as_str(), resource.period(), lease)
+        }),
+    )?;
+    Ok(if leases.is_empty() {
+        with_note(table, &format!("{holder} holds no lease"), arguments)
+    } else {
+        table
+    })
+}
+
+/// Writes a note to standard error. With `--watch` it becomes a part of the text, because the next
+/// state replaces the terminal's content.
+fn with_note(text: String, note: &str, arguments: &ShowArguments) -> String {
+    if arguments.watch.is_some() {
+        format!("{text}{note}\n")
+    } else {
+        output::note(&mut io::stderr(), note);
+        text
+    }
+}
+
+async fn holders(
+    client: &Client,
+    arguments: &ShowArguments,
+    id: &ResourceId,
+) -> Result<Listed<HolderView>, Failure> {
+    let path = resource_path(paths::RESOURCE_LEASES, id);
+    if let Some(only) = &arguments.client {
+        let path = format!("{path}?client_id={}", encoded(only.as_str()));
+        let page: LeasePage = client.get(&path).await?;
+        return Ok(Listed::all(page.leases));
+    }
+    let into_parts = |page: LeasePage| (page.leases, page.total, page.next_cursor);
+    let mut listed = list(client, &path, arguments, into_parts).await?;
+    listed.sort(arguments, HolderView::amount);
+    Ok(listed)
+}
+
+/// Entries of a list, and how many the whole list has.
+#[derive(Debug)]
+struct Listed<T> {
+    entries: Vec<T>,
+    total: u64,
+}
+
+impl<T> Listed<T> {
+    fn all(entries: Vec<T>) -> Self {
+        Self {
+            total: entries.len() as u64,
+            entries,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.total <= self.entries.len() as u64
+    }
+
+    /// Sorts what the server has not sorted, and drops the rows beyond the limit.
+    fn sort(&mut self, arguments: &ShowArguments, amount: impl Fn(&T, SortBy) -> f64) {
+        let limit = arguments.limit().unwrap_or(usize::MAX);
+        let is_cut = self.entries.len() > limit;
+        if let Some(sort) = arguments.sort().or(is_cut.then_some(SortBy::Wants)) {
+            self.entries
+                .sort_by(|a, b| amount(b, sort).total_cmp(&amount(a, sort)));
+        }
+        self.entries.truncate(limit);
+    }
+
+    /// A line that says what is not shown.
+    fn summary(&self, what: &str, arguments: &ShowArguments) -> Option<String> {
+        let sort = arguments.sort().unwrap_or(SortBy::Wants).name();
+        let (shown, total) = (self.entries.len(), self.total);
+        (!self.is_complete())
+            .then(|| format!("{shown} of {total} {what}, the largest by {sort}; --all shows all"))
+    }
+}
+
+/// Reads a list as far as it is shown. The server sorts one page; more are sorted here.
+async fn list<P: DeserializeOwned, T>(
+    client: &Client,
+    path: &str,
+    arguments: &ShowArguments,
+    into_parts: impl Fn(P) -> (Vec<T>, Option<u64>, Option<String>),
+) -> Result<Listed<T>, Failure> {
+    let prefix = match &arguments.prefix {
+        Some(prefix) => format!("?prefix={}", encoded(prefix)),
+        None => String::new(),
+    };
+    let path = format!("{path}{prefix}");
+    if let Some(limit) = arguments.limit().filter(|limit| *limit <= MAX_PAGE) {
+        let separator = if prefix.is_empty() { '?' } else { '&' };
+        let sort = arguments.sort().unwrap_or(SortBy::Wants).name();
+        let page = format!("{path}{separator}sort={sort}&limit={limit}");
+        match client.get(&page).await {
+            Ok(page) => {
+                let (entries, total, _) = into_parts(page);
+                let total = total.unwrap_or(entries.len() as u64);
+                return Ok(Listed { entries, total });
+            }
+            // An older server sorts nothing.
+            Err(failure) if failure.to_string().contains(UNKNOWN_SORT) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    let entries = client.list(&path, usize::MAX, |page| {
+        let (entries, _, cursor) = into_parts(page);
+        (entries, cursor)
+    });
+    Ok(Listed::all(entries.await?))
+}
+
+fn resource_path(template: &str, id: &ResourceId) -> String {
+    template.replace("{resource_id}", &encoded(id.as_str()))
+}
+
+/// Percent-encodes a name for a path or a query.
+pub(super) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+fn resource_table(resources: &[ResourceView]) -> Result<String, Failure> {
+    let rows = resources.iter().map(|view| {
+        let period = view.period();
+        // Every lease is the whole capacity, so their sum says nothing.
+        let is_shared = matches!(
+            view.algorithm,
+            AlgorithmKind::Suppression | AlgorithmKind::SharedBucket
+        );
+        let has = (!is_shared).then(|| per_period(rounded(view.sum_has), period));
+        let algorithm = variant_name(&view.algorithm)?;
+        Ok([
+            view.resource_id.to_string(),
+            cell(view.capacity.map(|it| per_period(it.to_string(), period))),
+            cell(has),
+            per_period(rounded(view.sum_wants), period),
+            view.clients.to_string(),
+            if view.in_learning_mode { "yes" } else { "no" }.to_owned(),
+            cell(view.template.as_ref()),
+            match view.admission_probability {
+                Some(probability) => format!("{algorithm}, admits {}", rounded(probability.get())),
+                None => algorithm,
+            },
+        ])
+    });
+    Ok(output::table(
+        [
+            "RESOURCE",
+            "CAPACITY",
+            "HAS",
+            "WANTS",
+            "CLIENTS",
+            "LEARNING",
+            "TEMPLATE",
+            "ALGORITHM",
+        ],
+        &rows.collect::<Result<Vec<_>, Failure>>()?,
+    ))
+}
+
+/// Facts that apply to all holders, one line each.
+fn details(view: &ResourceView) -> String {
+    let safe_capacity = match view.safe_capacity {
+        SafeCapacity::Unlimited => "unlimited".to_owned(),
+        SafeCapacity::AtMost(most) => rounded(most.get()),
+    };
+    let period = view.period();
+    let lines = [
+        (period != 1.0).then(|| format!("all amounts are per {period} s")),
+        Some(format!(
+            "leases of {} s, refreshed every {} s; safe capacity without a lease: {safe_capacity}",
+            rounded(view.lease_length.get()),
+            rounded(view.refresh_interval.get()),
+        )),
+        view.parent.as_ref().map(leased_from_parent),
+        view.free.map(|free| format!("free: {}", rounded(free))),
+        view.fill_level.map(|level| {
+            format!(
+                "demand exceeds capacity: each client gets at most {}",
+                rounded(level)
+            )
+        }),
+        view.learning_ends_in
+            .map(|left| format!("learning mode for another {} s", rounded(left.get()))),
+        view.balance.map(|balance| {
+            format!(
+                "balance of the shared token bucket: {}",
+                rounded(balance.get())
+            )
+        }),
+        view.admission_probability.map(|probability| {
+            format!(
+                "admission probability of each request: {}",
+                rounded(probability.get())
+            )
+        }),
+        view.warning.clone(),
+    ];
+    lines
+        .into_iter()
+        .flatten()
+        .map(|line| line + "\n")
+        .collect()
+}
+
+fn leased_from_parent(lease: &ParentLease) -> String {
+    let limit = lease.limit.map_or(String::new(), |limit| {
+        format!(" of {}, the capacity of the tree", rounded(limit.get()))
+    });
+    let older = lease.older.map_or(String::new(), |older| {
+        format!("; an older lease covers {}", rounded(older.get()))
+    });
+    format!(
+        "leased from the parent: {}{limit}, for {} s{older}",
+        rounded(lease.has.get()),
+        rounded(lease.expires_in.get()),
+    )
+}
+
+/// The priorities of a holder, the highest first.
+fn priorities(view: &HolderView) -> String {
+    if view.bands.is_empty() {
+        return view.priority.to_string();
+    }
+    let all = view.bands.iter().map(|band| band.priority.to_string());
+    all.collect::<Vec<_>>().join(",")
+}
+
+/// A table of leases, each with its name and the period of its amounts.
+fn lease_table<'v>(
+    heading: &str,
+    leases: impl Iterator<Item = (&'v str, f64, &'v HolderView)>,
+) -> Result<String, Failure> {
+    let rows = leases.map(|(name, period, view)| {
+        let amount = |amount: f64| per_period(rounded(amount), period);
+        Ok([
+            name.to_owned(),
+            variant_name(&view.kind)?,
+            priorities(view),
+            amount(view.wants.get()),
+            amount(view.share.get()),
+            amount(view.has.get()),
+            amount(view.booked),
+            amount(view.outstanding.get()),
+            cell(view.used.map(|used| rounded(used.get()))),
+            cell(view.refreshed_ago.map(|ago| rounded(ago.get()))),
+            rounded(view.expires_in.get()),
+            cell(view.held_back_by.as_ref().map(variant_name).transpose()?),
+            view.why.clone(),
+        ])
+    });
+    Ok(output::table(
+        [
+            heading,
+            "KIND",
+            "PRIORITY",
+            "WANTS",
+            "SHARE",
+            "HAS",
+            "BOOKED",
+            "OUTSTANDING",
+            "USED",
+            "REFRESHED",
+            "SECONDS",
+            "HELD BACK BY",
+            "WHY",
+        ],
+        &rows.collect::<Result<Vec<_>, Failure>>()?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interval_is_a_number_of_seconds() {
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "0", "-1", "NaN", "inf", "1e300", "2s"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn slashes_in_resource_ids_are_encoded() {
+        let id = ResourceId::new("tenant/acme").unwrap();
+        assert_eq!(
+            resource_path(paths::RESOURCE_LEASES, &id),
+            "/v1/resources/tenant%2Facme/leases"
+        );
+    }
+}

@@ -1,0 +1,284 @@
+//! `doorman simulate`: a scenario in virtual time.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, Write},
+    num::NonZero,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use doorman_sim::{
+    Amounts, Run, RunReport, Scenario, Summary, Violation, run_scenario, trace_scenario,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::{
+    document,
+    failure::Failure,
+    output::{self, JsonFlag},
+};
+
+/// The largest scenario.
+const MAX_FILE_BYTES: u64 = doorman_config::MAX_DOCUMENT_BYTES as u64;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The server's ledger and election and the layer's lease protocol run as they are; time, network and \
+    etcd are simulated. A run takes milliseconds. Exit code 1: more was leased than the capacity.\n\n\
+    Examples:\n  doorman simulate examples/scenarios/scenario-two.yaml\n  \
+    doorman simulate scenario.yaml --config limits.yaml\n  \
+    doorman simulate scenario.yaml --seeds 1000 --json\n  \
+    doorman simulate scenario.yaml --seed 7 --svg run.svg --csv run.csv --trace run.txt"
+)]
+pub(super) struct SimulateArguments {
+    /// The scenario, in YAML; docs/SIMULATION.md has the format
+    file: PathBuf,
+    /// Use this document instead of the one in the scenario
+    #[arg(long, env = "DOORMAN_SIMULATE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Number of seeds to run, from 0 on
+    #[arg(long, env = "DOORMAN_SEEDS", value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    seeds: u64,
+    /// Run only this seed
+    #[arg(long, env = "DOORMAN_SEED", value_name = "N", conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Write every second of one run: the first that failed, or the one that held the least
+    #[arg(long, env = "DOORMAN_CSV", value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Draw the same run
+    #[arg(long, env = "DOORMAN_SVG", value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write the messages and faults of the same run, the last 100,000
+    #[arg(long, env = "DOORMAN_TRACE", value_name = "FILE")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    output: JsonFlag,
+}
+
+/// Returns the text for standard output. A failure has it too, if a capacity was exceeded.
+pub(super) fn run(
+    arguments: &SimulateArguments,
+    stderr: &mut impl Write,
+) -> Result<String, Failure> {
+    let scenario = load(arguments, stderr)?;
+    let seeds = match arguments.seed {
+        Some(seed) => seed..seed.saturating_add(1),
+        None => 0..arguments.seeds,
+    };
+    let count = seeds.end - seeds.start;
+    let reports = run_all(&scenario, seeds).map_err(|violation| Failure::new(&*violation))?;
+    let summary = Summary::new(reports).ok_or_else(|| Failure::new("no seed to run"))?;
+    if arguments.csv.is_some() || arguments.svg.is_some() || arguments.trace.is_some() {
+        let shown = summary.first_failed.as_ref().unwrap_or(&summary.worst);
+        let run = match &arguments.trace {
+            None => run_scenario(&scenario, shown.seed),
+            Some(_) => trace_scenario(&scenario, shown.seed),
+        };
+        let run = run.map_err(|it| Failure::new(&*it))?;
+        if let Some(path) = &arguments.trace {
+            write_file(path, &(run.trace.join("\n") + "\n"))?;
+        }
+        if let Some(path) = &arguments.csv {
+            write_file(path, &csv(&scenario, &run))?;
+        }
+        if let Some(path) = &arguments.svg {
+            let name = name(&arguments.file);
+            let title = scenario.title().unwrap_or(&name);
+            write_file(path, &doorman_sim::draw_chart(&scenario, &run, title)?)?;
+        }
+    }
+    let text = if arguments.output.json {
+        output::pretty_json(&to_json(&name(&arguments.file), count, &summary))?
+    } else {
+        table(&name(&arguments.file), count, &scenario, &summary)
+    };
+    let Some(failed) = &summary.first_failed else {
+        return Ok(text);
+    };
+    Err(exceeded(arguments, failed).with_output(text))
+}
+
+fn load(arguments: &SimulateArguments, stderr: &mut impl Write) -> Result<Scenario, Failure> {
+    let config = arguments.config.as_deref();
+    let config = config
+        .map(|path| document::load(path, stderr))
+        .transpose()?;
+    let path = &arguments.file;
+    let failed = |error: &io::Error| {
+        Failure::new(format!("cannot read {}", path.display())).with_cause(error)
+    };
+    let size = fs::metadata(path).map_err(|it| failed(&it))?.len();
+    if size > MAX_FILE_BYTES {
+        let message = format!("{}: must be at most {MAX_FILE_BYTES} bytes", path.display());
+        return Err(Failure::new(message));
+    }
+    let text = fs::read_to_string(path).map_err(|it| failed(&it))?;
+    Scenario::parse(&text, config)
+        .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// The name of a scenario: that of its file.
+fn name(path: &Path) -> String {
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Runs the seeds on all cores.
+fn run_all(
+    scenario: &Scenario,
+    seeds: std::ops::Range<u64>,
+) -> Result<Vec<RunReport>, Box<Violation>> {
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} seeds, {eta} left");
+    // Hidden without a terminal.
+    let bar = ProgressBar::new(seeds.end - seeds.start)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let next = AtomicU64::new(seeds.start);
+    let has_failed = AtomicBool::new(false);
+    let results = Mutex::new(Ok(Vec::new()));
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !has_failed.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let run = run_scenario(scenario, seed);
+                    has_failed.fetch_or(run.is_err(), Ordering::Relaxed);
+                    let Ok(mut results) = results.lock() else {
+                        return;
+                    };
+                    match (run, &mut *results) {
+                        (Ok(run), Ok(reports)) => reports.push(run.report),
+                        (Err(violation), _) => *results = Err(violation),
+                        (Ok(_), Err(_)) => {}
+                    }
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    match results.into_inner() {
+        Ok(results) => results,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+fn exceeded(arguments: &SimulateArguments, failed: &RunReport) -> Failure {
+    let seed = failed.seed;
+    let overshoot = failed.first_overshoot.as_ref().map(|it| {
+        let (id, capacity) = (&it.resource.id, it.resource.capacity);
+        let (held, second) = (it.held, it.second);
+        format!(": {id} had leases of {held} of {capacity} at second {second:.3}")
+    });
+    let config = arguments.config.as_ref();
+    let config = config.map(|path| format!(" --config {}", path.display()));
+    Failure::new(format!(
+        "capacity exceeded with seed {seed}{}; replay: doorman simulate {}{} --seed {seed}",
+        overshoot.unwrap_or_default(),
+        arguments.file.display(),
+        config.unwrap_or_default()
+    ))
+}
+
+fn to_json(name: &str, seeds: u64, summary: &Summary) -> serde_json::Value {
+    json!({
+        "scenario": name,
+        "seeds": seeds,
+        "held_share_median": summary.held_share_median,
+        "held_share_worst": summary.worst.held_share,
+        "worst_seed": summary.worst.seed,
+        "unmet_share_median": summary.unmet_share_median,
+        "rejected_share_median": summary.rejected_share_median,
+        "admitted_peak_share": summary.admitted_peak_share,
+        "overshoot_episodes": summary.overshoot_episodes,
+        "peak_share": summary.peak_share,
+        "failed_seed": summary.first_failed.as_ref().map(|it| it.seed),
+    })
+}
+
+fn table(name: &str, seeds: u64, scenario: &Scenario, summary: &Summary) -> String {
+    let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+    let row = |measure: &str, value: String| [measure.to_owned(), value];
+    let (worst, seconds) = (&summary.worst, scenario.seconds());
+    let rows = [
+        row("scenario", name.to_owned()),
+        row("seeds", seeds.to_string()),
+        row("seconds", seconds.to_string()),
+        row("clients", scenario.clients().to_string()),
+        row("measured from second", scenario.measure_from().to_string()),
+        row("held, median", percent(summary.held_share_median)),
+        row(
+            "held, worst seed",
+            format!("{} (seed {})", percent(worst.held_share), worst.seed),
+        ),
+        row("held, worst second of it", percent(worst.least_share)),
+        row("unmet, median", percent(summary.unmet_share_median)),
+        row("rejected, median", percent(summary.rejected_share_median)),
+        row("peak of the capacity", percent(summary.peak_share)),
+        row(
+            "peak of admitted requests",
+            summary.admitted_peak_share.map_or("-".to_owned(), percent),
+        ),
+        row("overshoots", summary.overshoot_episodes.to_string()),
+        row("requests of the worst seed", worst.requests.to_string()),
+        row("masters of the worst seed", worst.masterships.to_string()),
+    ];
+    output::table(["MEASURE", "VALUE"], &rows)
+}
+
+/// A line for each resource and each client at each second.
+fn csv(scenario: &Scenario, run: &Run) -> String {
+    let mut text = "second,resource,client,wants,held,used,rejected,capacity\n".to_owned();
+    let ids = scenario.resources().iter();
+    let ids: Vec<_> = ids.map(|it| csv_field(it.id.as_str())).collect();
+    let holders: Vec<_> = scenario.holders().collect();
+    for sample in &run.samples {
+        let sums = sample.resources.iter().enumerate();
+        let sums = sums.map(|(resource, sum)| (resource, String::new(), sum));
+        let clients = holders.iter().zip(&sample.holders);
+        let clients = clients.map(|(it, amounts)| (it.resource, it.client.to_string(), amounts));
+        for (resource, client, amounts) in sums.chain(clients) {
+            let id = ids.get(resource).map_or("", String::as_str);
+            let capacity = sample.capacities.get(resource).copied().unwrap_or_default();
+            let Amounts {
+                wants,
+                held,
+                used,
+                rejected,
+            } = amounts;
+            // Writing to a string cannot fail.
+            let _infallible = writeln!(
+                text,
+                "{},{id},{client},{wants},{held},{used},{rejected},{capacity}",
+                sample.second
+            );
+        }
+    }
+    text
+}
+
+fn csv_field(text: &str) -> String {
+    if text.contains([',', '"']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| {
+        Failure::new(format!("cannot write {}", path.display())).with_cause(&error)
+    })
+}

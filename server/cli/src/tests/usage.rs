@@ -1,0 +1,204 @@
+//! Errors of the command line, its help, and its documentation.
+
+use super::*;
+
+#[test]
+fn invalid_arguments_are_wrong_usage() {
+    for line in [
+        "doorman --listen nowhere",
+        "doorman --config limits.yaml",
+        "doorman --config etcd:doorman/",
+        "doorman --advertise 10.0.0.5:7300",
+        "doorman --max-leases -1",
+        "doorman --unmatched sometimes",
+        "doorman --listen 127.0.0.1:0 show",
+        "doorman get db",
+        "doorman get db --wants -1",
+        "doorman get db --wants NaN",
+        "doorman show --server 127.0.0.1:7300",
+        "doorman steal db",
+        "doorman --max-leases 0",
+        "doorman --max-connections 0",
+        "doorman --unmached refuse",
+        "doorman --etcd-endpoints 127.0.0.1:2379",
+        "doorman --election-ttl 1",
+        "doorman --election-ttl 61",
+        "doorman --election-prefix doorman/",
+    ] {
+        let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
+        let failure = Failure::from_usage(&error);
+        assert_eq!(failure.exit_code(), 2, "{line}");
+        let message = failure.to_string();
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.starts_with("doorman: "), "{message}");
+    }
+}
+
+#[test]
+fn usage_errors_are_one_line() {
+    for (line, message) in [
+        (
+            "doorman get",
+            "doorman: the following required arguments were not provided: --wants <N> <RESOURCE>; see --help",
+        ),
+        (
+            "doorman --max-leases 0",
+            "doorman: invalid value '0' for '--max-leases <N>': must be a whole number of at least 1; see --help",
+        ),
+        (
+            "doorman --unmached refuse",
+            "doorman: unexpected argument '--unmached' found; tip: a similar argument exists: '--unmatched'; see --help",
+        ),
+    ] {
+        let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
+        assert_eq!(Failure::from_usage(&error).to_string(), message);
+    }
+}
+
+#[test]
+fn usage_errors_redact_passwords() {
+    for address in [
+        "http://user:hunter2@issuer.example/jwks",
+        "ftp://hunter2@issuer.example",
+        "http://user:hun@ter2/hunter2@issuer.example/",
+    ] {
+        let error = Cli::try_parse_from(["doorman", "--auth-jwks", address]).unwrap_err();
+        let message = Failure::from_usage(&error).to_string();
+        assert!(!message.contains("hunter2"), "{message}");
+        assert!(message.contains("://…@issuer.example"), "{message}");
+    }
+}
+
+/// The program and all its commands.
+fn commands() -> Vec<clap::Command> {
+    let mut program = Cli::command();
+    program.build();
+    let commands = program
+        .get_subcommands()
+        .filter(|it| it.get_name() != "help");
+    commands.chain([&program]).cloned().collect()
+}
+
+#[test]
+fn every_flag_has_a_variable_and_every_help_examples() {
+    for command in commands() {
+        let name = command.get_name();
+        let flags = command.get_arguments().filter_map(clap::Arg::get_long);
+        for flag in flags.filter(|it| !["help", "version"].contains(it)) {
+            let argument = command
+                .get_arguments()
+                .find(|it| it.get_long() == Some(flag));
+            let variable = argument.and_then(clap::Arg::get_env);
+            let variable = variable.unwrap_or_else(|| panic!("{name} --{flag}"));
+            assert!(variable.to_string_lossy().starts_with("DOORMAN_"));
+        }
+        let examples = command.get_after_help().map(ToString::to_string);
+        assert!(
+            examples.is_some_and(|it| it.contains("Example") && it.contains("doorman")),
+            "{name} --help"
+        );
+    }
+}
+
+/// Documents that name flags and variables.
+const DOCUMENTS: [&str; 23] = [
+    "README.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+    "ARCHITECTURE.md",
+    "docs/AGENT.md",
+    "docs/ALGORITHMS.md",
+    "docs/AUTHENTICATION.md",
+    "docs/CONTROL_PLANE.md",
+    "docs/KEYS.md",
+    "docs/LAYER.md",
+    "docs/OPERATIONS.md",
+    "docs/RULES.md",
+    "docs/LEASES.md",
+    "docs/SIMULATION.md",
+    "docs/TREE.md",
+    "deploy/container/Dockerfile",
+    "deploy/kubernetes/kustomization.yaml",
+    "deploy/kubernetes/service-accounts.yaml",
+    "deploy/kubernetes/settings.yaml",
+    "deploy/kubernetes/statefulset.yaml",
+    "deploy/systemd/auth.conf",
+    "deploy/systemd/doorman.env",
+    "deploy/systemd/tls.conf",
+];
+
+/// Variables that only tests read.
+const TEST_VARIABLES: [&str; 7] = [
+    "DOORMAN_HANDOVER_LEASES",
+    "DOORMAN_HOSTILE_SECONDS",
+    "DOORMAN_SCHEMATHESIS_EXAMPLES",
+    "DOORMAN_SKIP_DISK_TESTS",
+    "DOORMAN_FAILOVER_ROUNDS",
+    "DOORMAN_STOP_ROUNDS",
+    "DOORMAN_UPDATE",
+];
+
+#[test]
+fn documented_flags_and_variables_exist() {
+    let commands = commands();
+    let arguments = || commands.iter().flat_map(clap::Command::get_arguments);
+    let flags: Vec<_> = arguments().filter_map(clap::Arg::get_long).collect();
+    let variables: Vec<_> = arguments()
+        .filter_map(|it| it.get_env()?.to_str())
+        // Has no flag.
+        .chain(["DOORMAN_TOKEN"])
+        .chain(TEST_VARIABLES)
+        .collect();
+    let mut found = 0;
+    for path in DOCUMENTS {
+        let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let text = std::fs::read_to_string(text.join(path)).unwrap();
+        let in_name = |char: char| char.is_ascii_uppercase() || char == '_';
+        for (at, _) in text.match_indices("DOORMAN_") {
+            let name = &text[at..];
+            let name = &name[..name.find(|it| !in_name(it)).unwrap_or(name.len())];
+            let prefix = name == "DOORMAN_";
+            assert!(prefix || variables.contains(&name), "{name} in {path}");
+            found += 1;
+        }
+        // A flag of another program is written after its name.
+        for (at, _) in text.match_indices("`--") {
+            let name = &text[at + 3..];
+            let in_name = |char: char| char.is_ascii_lowercase() || char == '-';
+            let name = &name[..name.find(|it| !in_name(it)).unwrap_or(name.len())];
+            let several = name == "auth-" && text[at..].starts_with("`--auth-…");
+            assert!(several || flags.contains(&name), "--{name} in {path}");
+            found += 1;
+        }
+    }
+    assert!(found > 100, "{found}");
+}
+
+#[tokio::test]
+async fn master_is_printed() {
+    with_server(async |address| {
+        let output = call(&address, "master").await.unwrap();
+        assert!(output.starts_with(&format!("{address}\tnode-")), "{output}");
+        let output = call(&address, "master --json").await.unwrap();
+        let output: serde_json::Value = serde_json::from_str(&output).unwrap();
+        assert_eq!(output["mastership"]["master_address"], *address);
+        let output = call(&address, "release --client c --json").await.unwrap();
+        assert_eq!(output, "{\n  \"released\": 0\n}\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn import_rejects_files_that_are_not_stores() {
+    let home = TempDir::new().unwrap();
+    let (new, old) = (limits(&home, 20), limits(&home, 30));
+    let before = std::fs::read_to_string(&old).unwrap();
+    let rejected = run(&format!("doorman import {new} --store {old}"))
+        .await
+        .unwrap_err();
+    assert!(
+        rejected.to_string().contains("is not a Doorman store"),
+        "{rejected}"
+    );
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), before);
+}

@@ -1,0 +1,328 @@
+//! The side of a node that leases its capacity from a parent node.
+//!
+//! [`Upstream`] is a pure state machine, which the simulation runs too. The [`Holder`] of the layer
+//! decides when to ask which server; the ledger says what to ask for, and takes the responses.
+//! There is one per reign.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use doorman_openapi::{
+    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId, ResourceId,
+    Seq, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    ServerResourceResponse,
+};
+use tower_doorman::lease::{self, Demand, Failure, Holder, HolderSettings, LeaseStatus, Warning};
+
+use crate::ledger::{Ledger, ParentUpdate};
+
+/// Settings of an [`Upstream`].
+#[derive(Debug, Clone)]
+pub struct UpstreamSettings {
+    /// The node.
+    pub node: NodeId,
+    /// The epoch of this reign, which orders the requests of the node's masters.
+    pub epoch: Epoch,
+    /// The number of the parent's servers.
+    pub endpoints: usize,
+    /// The seed of jitter.
+    pub seed: u64,
+}
+
+/// Input of the state machine.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The ledger has updates, or time has passed. Send it again while [`Upstream::wake_at`] is not
+    /// after now.
+    Wake,
+    /// The parent has responded.
+    Answered {
+        /// The request.
+        seq: Seq,
+        /// The response.
+        response: ServerCapacityResponse,
+    },
+    /// A request failed.
+    Failed {
+        /// The request.
+        seq: Seq,
+        /// The failure.
+        failure: Failure,
+    },
+    /// The poll for hints broke off: the parent may have another master.
+    PollBroken,
+    /// A server of the parent named resources to ask for now.
+    Hinted {
+        /// The server.
+        endpoint: usize,
+        /// Its hints.
+        hints: HintsResponse,
+    },
+}
+
+/// Output of the state machine, to be carried out in order.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    /// Send this request.
+    Send {
+        /// Its sequence number, which names it in [`Event::Answered`] and [`Event::Failed`].
+        seq: Seq,
+        /// The server of the parent: a position in the list.
+        endpoint: usize,
+        /// The request.
+        request: ServerCapacityRequest,
+        /// The timeout. A later response is ignored.
+        timeout: Duration,
+    },
+    /// Send this release, whose outcome does not matter.
+    Release {
+        /// The server of the parent.
+        endpoint: usize,
+        /// The release.
+        request: ServerReleaseRequest,
+    },
+    /// Log this.
+    Warn(Warning),
+}
+
+/// Leases the capacity of a node's resources from its parent during one reign.
+#[derive(Debug)]
+pub struct Upstream {
+    settings: UpstreamSettings,
+    holder: Holder,
+    in_flight: BTreeMap<Seq, Moment>,
+}
+
+impl Upstream {
+    /// Begins without resources. The ledger has updates for those that it has.
+    #[must_use]
+    pub fn new(settings: UpstreamSettings) -> Self {
+        let holder = Holder::new(HolderSettings {
+            // Requests carry the name of the node.
+            client_id: ClientId::new(settings.node.as_str()).unwrap_or_else(|_| unreachable!()),
+            endpoints: settings.endpoints,
+            seed: settings.seed,
+        });
+        Self {
+            settings,
+            holder: holder.one_of_few(),
+            in_flight: BTreeMap::new(),
+        }
+    }
+
+    /// Handles an event at `now`, which never goes back, and returns the effects.
+    #[must_use = "requests must be sent"]
+    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
+    pub fn handle(&mut self, event: Event, ledger: &mut Ledger, now: Moment) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.take_updates(ledger, &mut effects, now);
+        match event {
+            Event::Wake => {
+                for id in self.holder.due(now) {
+                    self.set_demand(id, ledger, now);
+                }
+                self.run(
+                    lease::Event::Tick,
+                    &HashMap::new(),
+                    ledger,
+                    &mut effects,
+                    now,
+                );
+            }
+            Event::Answered { seq, response } => {
+                let ServerCapacityResponse {
+                    node,
+                    epoch,
+                    level: _,
+                    resources,
+                } = response;
+                let (late, resources): (Vec<_>, Vec<_>) = resources
+                    .into_iter()
+                    .partition(|it| ledger.is_parent_answer_late(&it.answer.resource_id, now));
+                let answers = resources.iter().map(|it| it.answer.clone());
+                let response = CapacityResponse {
+                    node,
+                    epoch,
+                    resources: answers.collect(),
+                };
+                // Safety rule: a lease counts from when its request was sent. The holder ignores
+                // a response of another node, or of an earlier master.
+                let is_accepted = self
+                    .holder
+                    .is_from_master(&response.node, response.epoch, now);
+                let sent = self.in_flight.remove(&seq).filter(|_| is_accepted);
+                let answered = resources.iter().filter_map(|it| {
+                    let id = it.answer.resource_id.clone();
+                    Some((id, (it, sent?)))
+                });
+                let answered = answered.collect();
+                let event = lease::Event::Answered { seq, response };
+                self.run(event, &answered, ledger, &mut effects, now);
+                for late in late {
+                    let resource = late.answer.resource_id;
+                    let event = lease::Event::Report { resource };
+                    self.run(event, &HashMap::new(), ledger, &mut effects, now);
+                }
+            }
+            Event::Failed { seq, failure } => {
+                self.in_flight.remove(&seq);
+                let event = lease::Event::Failed { seq, failure };
+                self.run(event, &HashMap::new(), ledger, &mut effects, now);
+            }
+            Event::PollBroken => self.holder.refresh_all(now),
+            Event::Hinted { endpoint, hints } => {
+                if self.holder.is_from_master(&hints.node, hints.epoch, now) {
+                    for hint in &hints.refresh {
+                        ledger.pass_hint(&hint.resource_id, now);
+                    }
+                }
+                let event = lease::Event::Hinted { endpoint, hints };
+                self.run(event, &HashMap::new(), ledger, &mut effects, now);
+            }
+        }
+        effects
+    }
+
+    /// When to [wake](Event::Wake) it next, unless the ledger has updates before.
+    #[must_use]
+    pub fn wake_at(&self) -> Moment {
+        self.holder.wake_at()
+    }
+
+    /// The state machine behind it.
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    fn take_updates(&mut self, ledger: &mut Ledger, effects: &mut Vec<Effect>, now: Moment) {
+        for update in ledger.take_parent_updates() {
+            match update {
+                ParentUpdate::Changed(resource) => {
+                    self.set_demand(resource.clone(), ledger, now);
+                    let event = lease::Event::Report { resource };
+                    self.run(event, &HashMap::new(), ledger, effects, now);
+                }
+                ParentUpdate::Gone(resource) => {
+                    let event = lease::Event::Forget { resource };
+                    self.run(event, &HashMap::new(), ledger, effects, now);
+                }
+            }
+        }
+    }
+
+    fn set_demand(&mut self, resource: ResourceId, ledger: &Ledger, now: Moment) {
+        if let Some((wants, outstanding)) = ledger.demand_of(&resource) {
+            let demand = Demand {
+                wants: doorman_openapi::Capacity::saturating(wants),
+                outstanding: doorman_openapi::Capacity::saturating(outstanding),
+                ..Demand::default()
+            };
+            // The first demand has the effect that nothing is held yet.
+            drop(
+                self.holder
+                    .handle(lease::Event::Demand { resource, demand }, now),
+            );
+        }
+    }
+
+    fn run(
+        &mut self,
+        event: lease::Event,
+        answered: &HashMap<ResourceId, (&ServerResourceResponse, Moment)>,
+        ledger: &mut Ledger,
+        effects: &mut Vec<Effect>,
+        now: Moment,
+    ) {
+        for effect in self.holder.handle(event, now) {
+            match effect {
+                lease::Effect::Send {
+                    seq,
+                    endpoint,
+                    request,
+                    timeout,
+                } => {
+                    self.in_flight.insert(seq, now);
+                    effects.push(Effect::Send {
+                        seq,
+                        endpoint,
+                        request: self.request(seq, &request, ledger, now),
+                        timeout,
+                    });
+                }
+                lease::Effect::SendRelease {
+                    seq,
+                    endpoint,
+                    request,
+                } => effects.push(Effect::Release {
+                    endpoint,
+                    request: ServerReleaseRequest {
+                        node_id: self.settings.node.clone(),
+                        epoch: Some(self.settings.epoch),
+                        seq: Some(seq),
+                        heard_epoch: request.heard_epoch,
+                        resource_ids: request.resource_ids,
+                    },
+                }),
+                lease::Effect::Changed { resource, status } => {
+                    let answer = answered.get(&resource);
+                    record(&resource, &status, answer, ledger, now);
+                }
+                lease::Effect::Warn(warning) => {
+                    if let Warning::Rejected { resource } = &warning {
+                        ledger.record_parent_rejection(resource);
+                    }
+                    effects.push(Effect::Warn(warning));
+                }
+            }
+        }
+        // The holder drops requests that time out without an event.
+        let oldest = now.as_nanos().saturating_sub(600_000_000_000);
+        self.in_flight.retain(|_, sent| sent.as_nanos() >= oldest);
+    }
+
+    /// The request of the node for the resources of a request of its holder.
+    fn request(
+        &self,
+        seq: Seq,
+        of_holder: &CapacityRequest,
+        ledger: &mut Ledger,
+        now: Moment,
+    ) -> ServerCapacityRequest {
+        let ids = of_holder.resources.iter().map(|it| &it.resource_id);
+        ServerCapacityRequest {
+            node_id: self.settings.node.clone(),
+            epoch: Some(self.settings.epoch),
+            seq: Some(seq),
+            heard_epoch: of_holder.heard_epoch,
+            // The task adds it.
+            address: None,
+            resources: ledger.parent_requests(ids, now),
+        }
+    }
+}
+
+/// Records the lease of a resource after a response, or its end.
+fn record(
+    resource: &ResourceId,
+    status: &LeaseStatus,
+    answer: Option<&(&ServerResourceResponse, Moment)>,
+    ledger: &mut Ledger,
+    now: Moment,
+) {
+    // A lease that has ended meanwhile is none.
+    let is_current = |response: &ServerResourceResponse| {
+        let has_lease = response.answer.gets.lease_length.get() > 0.0;
+        has_lease == status.lease.is_some()
+    };
+    match answer.filter(|(response, _)| is_current(response)) {
+        Some((response, sent)) => ledger.record_parent_response(response, *sent, now),
+        None if status.lease.is_none() => ledger.record_parent_end(resource, now),
+        None => {}
+    }
+}

@@ -1,0 +1,67 @@
+//! Deterministic simulation of elections, the ledger and the client state machine.
+//!
+//! The real [`election`](doorman_core::election), [`Reign`](doorman_core::reign::Reign),
+//! [`Ledger`](doorman_core::ledger::Ledger), [`Upstream`](doorman_core::upstream::Upstream) and
+//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and
+//! every fault. After each event the simulation checks that the holders of a resource may together
+//! use no more than its capacity.
+//!
+//! `event_loop` is the simulation itself. `client`, `server` and `etcd` are the processes, and
+//! `network` carries their messages. `server` executes the effects of its election and of its
+//! requests to the parent node as the server's tasks do, and has a simulated disk. `etcd` is a
+//! model. `tree` has the nodes, their servers and their parents.
+//!
+//! `scenario` is the format of `doorman simulate`, and `run` executes one and samples what clients
+//! hold.
+//!
+//! The tests of the workspace use it: [`simulate`] runs random faults, a third of them in chains at
+//! the ends of leases, bounds and elections. A plan adds further kinds of faults and holders
+//! ([`Extras`]), each with random numbers of its own, so that a seed means the same without it.
+//! [`Fleet`] measures calm fleets, and a [`Rule`] of `ablation` disables one safety rule at a time:
+//! an invariant must then break.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "indices are chosen from the processes and resources that exist"
+)]
+
+mod ablation;
+mod chart;
+mod client;
+mod clock;
+mod data_dir;
+mod etcd;
+mod event_loop;
+mod event_queue;
+mod extras;
+mod fleet;
+mod limits;
+mod network;
+mod operations;
+mod report;
+mod run;
+mod scenario;
+mod server;
+mod tree;
+
+pub use self::{
+    ablation::{Rule, UnknownRule},
+    chart::{ChartError, draw_chart},
+    event_loop::PollMode,
+    extras::{Extra, Extras, UnknownExtra},
+    fleet::{Fleet, FleetPlan},
+    report::{Invariant, Plan, Stats, Violation},
+    run::{
+        Amounts, Overshoot, Run, RunReport, Sample, Summary, check_scenario, run_scenario,
+        trace_scenario,
+    },
+    scenario::{InvalidScenario, Resource, Scenario, ScenarioHolder},
+};
+
+/// Runs one simulation. The same seed and plan always give the same result.
+///
+/// # Errors
+/// [`Violation`] if an invariant breaks.
+pub fn simulate(seed: u64, plan: &Plan) -> Result<Stats, Box<Violation>> {
+    event_loop::Simulation::new(seed, *plan).run()
+}

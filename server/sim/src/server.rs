@@ -1,0 +1,694 @@
+//! A server process: the product's election, reign and ledger, with crashes, pauses and a data
+//! directory.
+
+mod driver;
+mod node;
+
+use std::{collections::HashMap, sync::Arc};
+
+use doorman_config::Document;
+use doorman_core::{
+    election::Election, election::View, ledger::Grant, ledger::HolderId, ledger::KnownTerms,
+    ledger::LeaseCall, ledger::Ledger, ledger::PageQuery, ledger::PollTicket, ledger::Predecessor,
+    ledger::Settings, ledger::UnmatchedPolicy, reign::DurableBound, reign::NeededBound,
+    reign::Reign,
+};
+use doorman_openapi::{
+    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease, HintsResponse, Moment,
+    NodeId, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest, ServerCapacityResponse,
+    ServerReleaseRequest,
+};
+use fastrand::Rng;
+use tower_doorman::lease::Failure;
+
+pub(super) use self::driver::{Action, CallReply};
+use self::{
+    driver::{Candidacy, Fetching},
+    node::{NodeState, PendingRequest},
+};
+use super::{
+    ablation::{EtcdCalls, Rule, ablate_grant, grant_claim, lease_uncovered_claim},
+    clock::Clock,
+    data_dir::{DataDir, Snapshot},
+    limits::{Limit, resource_index},
+    network::{ClientCall, Message, NodeCall, PollCall, Process},
+    tree::Membership,
+};
+
+/// Seconds for which a response waits for the bound.
+const PATIENCE: f64 = 1.0;
+
+/// The sender of each open poll, and its `after`.
+type Polls = HashMap<PollTicket, (Process, PollCall, u64)>;
+
+/// The state of a server while it is master.
+#[derive(Debug)]
+struct Mastership {
+    reign: Reign,
+    polls: Polls,
+    /// `None` at the root.
+    node: Option<NodeState>,
+    /// Whether the ledger is that of an earlier reign.
+    has_inherited: bool,
+}
+
+/// A lease request to respond to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Caller {
+    Client(Process, ClientCall),
+    Node(Process, NodeCall),
+}
+
+/// Leases that were granted in one reign.
+#[derive(Debug)]
+pub(super) struct Granted {
+    node: NodeId,
+    epoch: Epoch,
+    level: u32,
+    pub(super) grants: Vec<Grant>,
+}
+
+/// The result of a lease request.
+pub(super) type Decided = Result<Granted, Failure>;
+
+impl Caller {
+    pub(super) fn respond(self, decided: Decided) -> (Process, Message) {
+        match self {
+            Self::Client(from, call) => {
+                let outcome = decided.map(|granted| CapacityResponse {
+                    node: granted.node,
+                    epoch: granted.epoch,
+                    resources: (granted.grants.into_iter())
+                        .map(|it| it.into_response(0))
+                        .collect(),
+                });
+                (from, Message::Response { call, outcome })
+            }
+            Self::Node(from, call) => {
+                let outcome = decided.map(|granted| ServerCapacityResponse {
+                    node: granted.node,
+                    epoch: granted.epoch,
+                    level: granted.level,
+                    resources: (granted.grants.into_iter())
+                        .map(|it| it.into_server_response(0))
+                        .collect(),
+                });
+                (from, Message::NodeResponse { call, outcome })
+            }
+        }
+    }
+}
+
+/// A lease request of a client or a node.
+#[derive(Debug, Clone)]
+pub(super) enum LeaseRequest {
+    Client(CapacityRequest),
+    Node(ServerCapacityRequest),
+}
+
+impl LeaseRequest {
+    pub(super) fn call(&self) -> LeaseCall {
+        match self {
+            Self::Client(request) => request.clone().into(),
+            Self::Node(request) => request.clone().into(),
+        }
+    }
+}
+
+/// A response that waits for the bound.
+#[derive(Debug)]
+struct Waiting {
+    call: Caller,
+    granted: Granted,
+    handled: Moment,
+    needed: Option<NeededBound>,
+    bound: Arc<DurableBound>,
+    /// Its leases are shortened then.
+    until: Moment,
+}
+
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) clock: Clock,
+    /// Counts restarts.
+    pub(super) incarnation: u32,
+    pub(super) is_up: bool,
+    pub(super) paused_until: Option<Moment>,
+    /// Messages that arrived during a pause, with their senders.
+    pub(super) inbox: Vec<(Process, Message)>,
+    /// The simulated time until which the data directory cannot be written.
+    pub(super) disk_full_until: Moment,
+    /// The simulated time at which it looks for polls to answer.
+    pub(super) answers_at: Option<Moment>,
+    /// The simulated time of the next timer.
+    pub(super) wake: Moment,
+    /// The simulated time at which a server that resigns has shut down.
+    pub(super) shuts_down_at: Option<Moment>,
+    /// Seconds after which a server that resigns starts again; random where nothing says so.
+    pub(super) restarts_after: Option<f64>,
+    /// The number of polls of the parent, which is that of the open one.
+    pub(super) poll: u64,
+    /// The last batch of hints of the parent.
+    heard_batch: u64,
+    pub(super) membership: Membership,
+    index: usize,
+    document: Arc<Document>,
+    /// The longest lease of any document of this incarnation.
+    longest: Seconds,
+    candidacy: Option<Candidacy>,
+    mastership: Option<Mastership>,
+    waiting: Vec<Waiting>,
+    /// Requests that wait for the parent.
+    pending: Vec<PendingRequest>,
+    actions: Vec<Action>,
+    fetching: Option<Fetching>,
+    /// For the next reign, with the end of its latest lease.
+    fetched: Option<(Ledger, Moment)>,
+    /// The reign that it offers to the next master after a resignation.
+    offered: Option<Reign>,
+    /// Authorizes the next master.
+    secret: String,
+    data_dir: DataDir,
+    calls: EtcdCalls,
+    without: Option<Rule>,
+}
+
+impl Server {
+    pub(super) fn new(
+        index: usize,
+        clock: Clock,
+        document: Arc<Document>,
+        membership: Membership,
+        without: Option<Rule>,
+    ) -> Self {
+        Self {
+            clock,
+            incarnation: 0,
+            is_up: false,
+            paused_until: None,
+            inbox: Vec::new(),
+            disk_full_until: Moment::ORIGIN,
+            answers_at: None,
+            wake: Moment::NEVER,
+            shuts_down_at: None,
+            restarts_after: None,
+            poll: 0,
+            heard_batch: 0,
+            membership,
+            index,
+            document,
+            longest: Seconds::ZERO,
+            candidacy: None,
+            mastership: None,
+            waiting: Vec::new(),
+            pending: Vec::new(),
+            actions: Vec::new(),
+            fetching: None,
+            fetched: None,
+            offered: None,
+            secret: String::new(),
+            data_dir: DataDir::default(),
+            calls: EtcdCalls::new(without),
+            without,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.is_up && self.paused_until.is_none()
+    }
+
+    /// The epoch in which the server is master.
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        Some(self.mastership.as_ref()?.reign.epoch())
+    }
+
+    /// The simulated times at which its reign, its bound, its learning mode, its leases from the
+    /// parent or a hand-over end.
+    pub(super) fn ends(&mut self, resources: &[ResourceId], time: Moment) -> Vec<Moment> {
+        let (clock, now) = (self.clock, self.clock.local(time));
+        let mut ends = Vec::from_iter(self.shuts_down_at);
+        let Some(Mastership { reign, .. }) = &mut self.mastership else {
+            return ends;
+        };
+        let mut local = vec![reign.deadline(), reign.bound().get()];
+        if let Some(ledger) = reign.ledger(now) {
+            local.push(ledger.learning_until());
+            let views = resources.iter().filter_map(|id| ledger.resource(id, now));
+            let leases = views.filter_map(|it| it.parent);
+            local.extend(leases.map(|it| now.after_seconds(it.expires_in.get())));
+        }
+        ends.extend(local.into_iter().map(|it| clock.time(it)));
+        ends
+    }
+
+    /// Whether it takes part in an election, which it may have lost.
+    pub(super) fn takes_part_in_election(&self) -> bool {
+        matches!(self.candidacy, Some(Candidacy::Etcd(_)))
+    }
+
+    /// Whether its data directory has the terms and the length of the leases of a master.
+    pub(super) fn knows_leases_of(&self, master: &Self) -> bool {
+        let (own, others) = (&self.data_dir, &master.data_dir);
+        own.longest >= others.longest && others.terms.iter().all(|it| own.terms.contains(it))
+    }
+
+    /// Whether its ledger is that of an earlier reign.
+    pub(super) fn has_inherited(&self) -> bool {
+        self.mastership.as_ref().is_some_and(|it| it.has_inherited)
+    }
+
+    /// The false claims that the ledger has counted; `None` if it is not master.
+    pub(super) fn excess_claims(&mut self, time: Moment) -> Option<u64> {
+        let now = self.clock.local(time);
+        let (ledger, _) = self.serving(now)?;
+        Some(ledger.stats().excess_claims)
+    }
+
+    /// Whether it is master, and may not know all leases of a resource.
+    pub(super) fn learns(&mut self, resource: &ResourceId, time: Moment) -> bool {
+        let now = self.clock.local(time);
+        self.serving(now).is_some_and(|(ledger, _)| {
+            let view = ledger.resource(resource, now);
+            view.map_or(now < ledger.learning_until(), |it| it.in_learning_mode)
+        })
+    }
+
+    /// Whether the ledger has neither leases nor work.
+    pub(super) fn is_idle(&mut self, time: Moment) -> bool {
+        let now = self.clock.local(time);
+        let ledger = self.mastership.as_mut().and_then(|it| it.reign.ledger(now));
+        ledger.is_some_and(|ledger| {
+            let stats = ledger.stats();
+            (stats.leases, stats.resources) == (0, 0) && ledger.hints_due().is_none()
+        })
+    }
+
+    /// The amount that is booked for a node, or for all holders without one. `None` if this server
+    /// is not master, or learns, so that it does not know all leases.
+    pub(super) fn booked(
+        &mut self,
+        resource: &ResourceId,
+        node: Option<&NodeId>,
+        time: Moment,
+    ) -> Option<f64> {
+        let now = self.clock.local(time);
+        let (ledger, _) = self.serving(now)?;
+        let view = ledger.resource(resource, now);
+        if view
+            .as_ref()
+            .map_or(now < ledger.learning_until(), |it| it.in_learning_mode)
+        {
+            return None;
+        }
+        let Some(node) = node else {
+            return Some(view.map_or(0.0, |it| it.sum_has));
+        };
+        let name = ClientId::new(node.as_str()).ok()?;
+        let named = ledger.holders_named(resource, &name, now).ok();
+        if let Some(named) = named.and_then(|it| it.holders.first().map(|it| it.booked)) {
+            return Some(named);
+        }
+        // A node without demand is not listed, but has what the listed holders leave.
+        let all = ledger.holders(resource, &PageQuery::unfiltered(100), None, now);
+        let listed = all.map_or(0.0, |it| it.holders.iter().map(|it| it.booked).sum());
+        Some(view.map_or(0.0, |it| it.sum_has) - listed)
+    }
+
+    /// The only secret of this incarnation.
+    pub(super) fn secret(&self) -> String {
+        self.secret.clone()
+    }
+
+    pub(super) fn crash(&mut self) {
+        self.is_up = false;
+        self.incarnation += 1;
+        self.inbox.clear();
+        self.paused_until = None;
+        self.wake = Moment::NEVER;
+        self.shuts_down_at = None;
+        self.candidacy = None;
+        self.mastership = None;
+        self.waiting.clear();
+        self.pending.clear();
+        self.actions.clear();
+        self.fetching = None;
+        self.fetched = None;
+        self.offered = None;
+        self.calls = EtcdCalls::new(self.without);
+    }
+
+    /// Whether it has resigned, and nothing is left to hand over.
+    pub(super) fn has_handed_over(&self) -> bool {
+        self.shuts_down_at.is_some() && self.offered.is_none()
+    }
+
+    /// Crashes with its machine, whose clock begins anew.
+    pub(super) fn crash_machine(&mut self, rng: &mut Rng) {
+        self.crash();
+        self.clock.restart(rng);
+        self.data_dir.reboot();
+    }
+
+    /// Ends a server that has resigned. A writable data directory keeps the ledger, unless another
+    /// server has taken it.
+    pub(super) fn shut_down(&mut self, time: Moment) {
+        if let Some(reign) = self.offered.take()
+            && self.disk_full_until <= time
+        {
+            self.data_dir.ledger = Some(Snapshot::new(reign, self.clock.local(time)));
+        }
+        self.crash();
+    }
+
+    fn new_ledger(&self, epoch: Epoch, predecessor: Predecessor, now: Moment) -> Ledger {
+        let settings = Settings {
+            max_leases: 10_000,
+            unmatched: UnmatchedPolicy::Refuse,
+            predecessor,
+            epoch: self.sent_epoch(epoch),
+        };
+        let ledger = Ledger::new(Arc::clone(&self.document), settings, now);
+        match self.membership.parent {
+            Some(_) => ledger.of_parent(),
+            None => ledger,
+        }
+    }
+
+    pub(super) fn reconfigure(&mut self, document: &Arc<Document>, time: Moment) {
+        let now = self.clock.local(time);
+        self.document = Arc::clone(document);
+        if self.longest < document.longest_lease() {
+            self.longest = document.longest_lease();
+        }
+        if let Some((ledger, _)) = self.serving(now) {
+            ledger.reconfigure(Arc::clone(document));
+        }
+    }
+
+    /// Handles a lease request. The server reads its clock here, even if it stalls before it
+    /// responds. `None`: the response waits for the parent or for the bound.
+    pub(super) fn refresh(
+        &mut self,
+        call: Caller,
+        request: &LeaseRequest,
+        limits: &[Limit],
+        time: Moment,
+    ) -> Option<Decided> {
+        let mut request = self.ablated(request.clone());
+        let now = self.clock.local(time);
+        self.ablate_outstanding(&mut request, now);
+        let epoch = self.epoch();
+        let pending = PendingRequest::new(call, request, epoch, now.after_seconds(PATIENCE));
+        self.decide(pending, limits, now)
+    }
+
+    /// Lets a server that learns count `outstanding` as what a node has.
+    fn ablate_outstanding(&mut self, request: &mut LeaseRequest, now: Moment) {
+        if self.without == Some(Rule::OutstandingWhileLearning)
+            && let LeaseRequest::Node(request) = request
+            && let Some((ledger, _)) = self.serving(now)
+            && now < ledger.learning_until()
+        {
+            for resource in &mut request.resources {
+                let outstanding = resource.outstanding;
+                let has = resource.has.as_mut();
+                if let Some(has) = has.filter(|it| it.capacity < outstanding) {
+                    has.capacity = outstanding;
+                }
+            }
+        }
+    }
+
+    /// Changes a request to that of a holder without the rule.
+    fn ablated(&self, mut request: LeaseRequest) -> LeaseRequest {
+        let without = self.without;
+        match &mut request {
+            LeaseRequest::Client(request) => match without {
+                Some(Rule::RequestSeq) => request.seq = None,
+                Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
+                Some(Rule::CombinedBooking) => {
+                    for resource in &mut request.resources {
+                        resource.has = None;
+                    }
+                }
+                Some(Rule::Outstanding) => {
+                    for resource in &mut request.resources {
+                        resource.outstanding = Capacity::ZERO;
+                    }
+                }
+                _ => {}
+            },
+            LeaseRequest::Node(request) => match without {
+                Some(Rule::RequestSeq) => request.seq = None,
+                Some(Rule::Epoch) => request.epoch = None,
+                Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
+                Some(Rule::CombinedBooking) => {
+                    for resource in &mut request.resources {
+                        resource.has = Some(HeldLease {
+                            capacity: Capacity::ZERO,
+                        });
+                        resource.outstanding = Capacity::ZERO;
+                    }
+                }
+                _ => {}
+            },
+        }
+        request
+    }
+
+    pub(super) fn release(&mut self, request: &ReleaseRequest, time: Moment) {
+        let mut request = request.clone();
+        if self.without == Some(Rule::ReleaseSeq) {
+            request.seq = None;
+        }
+        let now = self.clock.local(time);
+        if let Some((ledger, _)) = self.serving(now) {
+            ledger.release(&request.clone().into(), now);
+        }
+    }
+
+    pub(super) fn release_node(&mut self, request: &ServerReleaseRequest, time: Moment) {
+        let mut request = request.clone();
+        if self.without == Some(Rule::ReleaseSeq) {
+            request.seq = None;
+        }
+        let now = self.clock.local(time);
+        if let Some((ledger, _)) = self.serving(now) {
+            ledger.release_part(&request.clone().into(), &|_| true, 0, now);
+        }
+    }
+
+    pub(super) fn open_poll(
+        &mut self,
+        from: Process,
+        call: PollCall,
+        poller: &HolderId,
+        after: u64,
+        time: Moment,
+    ) -> Option<PollTicket> {
+        let now = self.clock.local(time);
+        let (ledger, polls) = self.serving(now)?;
+        let ticket = ledger.open_poll(poller, after, now);
+        polls.insert(ticket, (from, call, after));
+        Some(ticket)
+    }
+
+    /// Ends a poll whose wait is over. Returns the response, which has no hints.
+    pub(super) fn end_poll(
+        &mut self,
+        ticket: PollTicket,
+        call: PollCall,
+        time: Moment,
+    ) -> Option<(Process, HintsResponse)> {
+        let now = self.clock.local(time);
+        let (node, epoch) = self.identity()?;
+        let (ledger, polls) = self.serving(now)?;
+        let is_open = polls.get(&ticket).is_some_and(|(_, open, _)| *open == call);
+        let (to, _, after) = polls.remove(&ticket).filter(|_| is_open)?;
+        ledger.close_poll(ticket, now);
+        let hints = HintsResponse {
+            node,
+            epoch,
+            after,
+            refresh: Vec::new(),
+            all: false,
+            rules: false,
+            leaving: false,
+        };
+        Some((to, hints))
+    }
+
+    /// The polls to answer now, and the simulated time of the next ones.
+    pub(super) fn take_hints(
+        &mut self,
+        time: Moment,
+    ) -> (Vec<(Process, PollCall, HintsResponse)>, Option<Moment>) {
+        let now = self.clock.local(time);
+        let clock = self.clock;
+        let identity = self.identity();
+        let (Some((node, epoch)), Some((ledger, polls))) = (identity, self.serving(now)) else {
+            return (Vec::new(), None);
+        };
+        let swept = ledger.sweep(now, 64);
+        let answers = ledger.take_hints(now).into_iter();
+        let answers = answers.filter_map(|(ticket, batch)| {
+            let (to, call, _) = polls.remove(&ticket)?;
+            let hints = HintsResponse {
+                node: node.clone(),
+                epoch,
+                after: batch.after,
+                refresh: batch.refresh,
+                all: batch.all,
+                rules: false,
+                leaving: false,
+            };
+            Some((to, call, hints))
+        });
+        let answers = answers.collect();
+        let next = [swept, ledger.hints_due()].into_iter().flatten().min();
+        let next = next.map(|at| clock.time(at.max(now)));
+        (answers, next)
+    }
+
+    /// The node and epoch that responses carry.
+    pub(super) fn identity(&self) -> Option<(NodeId, Epoch)> {
+        Some((self.membership.name.clone(), self.current_epoch()?))
+    }
+
+    /// The epoch that responses carry.
+    fn sent_epoch(&self, epoch: Epoch) -> Epoch {
+        match self.without {
+            Some(Rule::Epoch) => Epoch::new(1).expect("the epoch is small"),
+            _ => epoch,
+        }
+    }
+
+    fn current_epoch(&self) -> Option<Epoch> {
+        Some(self.sent_epoch(self.epoch()?))
+    }
+
+    /// The ledger before the deadline of the reign, and the polls.
+    fn serving(&mut self, now: Moment) -> Option<(&mut Ledger, &mut Polls)> {
+        let Mastership { reign, polls, .. } = self.mastership.as_mut()?;
+        reign.note_terms();
+        Some((reign.ledger(now)?, polls))
+    }
+
+    /// The response of a server without a ledger: a redirect to the master, if it knows it.
+    pub(super) fn unavailable(&self) -> Failure {
+        let view = match &self.candidacy {
+            None => View::default(),
+            Some(Candidacy::Alone(election)) => election.view(),
+            Some(Candidacy::Etcd(election)) => election.view(),
+        };
+        let master = view
+            .address
+            .and_then(|address| address.parse::<usize>().ok());
+        match master.filter(|master| *master != self.index) {
+            Some(master) => Failure::Redirected {
+                to: Some(master - self.membership.servers.start),
+            },
+            None => Failure::Unavailable { retry_after: None },
+        }
+    }
+
+    fn grant(
+        &mut self,
+        call: Caller,
+        request: &LeaseRequest,
+        limits: &[Limit],
+        now: Moment,
+    ) -> Option<Decided> {
+        let without = self.without;
+        let Some((ledger, _)) = self.serving(now) else {
+            return Some(Err(self.unavailable()));
+        };
+        ledger.sweep(now, 64);
+        let lease_call = request.call();
+        let mut grants = ledger.refresh(&lease_call, now);
+        let holder = lease_call.holder().as_str();
+        if let Some(rule) = without {
+            for grant in &mut grants {
+                let limit = &limits[resource_index(&grant.resource_id)];
+                ablate_grant(rule, grant, ledger, holder, limit, now);
+            }
+            if let LeaseRequest::Client(request) = request {
+                for (grant, asked) in grants.iter_mut().zip(&request.resources) {
+                    let claim = asked.has.map_or(0.0, |it| it.capacity.get());
+                    let limit = &limits[resource_index(&grant.resource_id)];
+                    match rule {
+                        Rule::StrictCover => lease_uncovered_claim(grant, claim, ledger, now),
+                        Rule::ClaimLimit => grant_claim(grant, claim, ledger, holder, limit, now),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let (node, epoch) = self.identity()?;
+        let level = self.membership.level;
+        let bound = self.mastership.as_ref()?.reign.bound();
+        let uncovered = match without {
+            Some(Rule::StatedWithinBound) if is_statement(request) => None,
+            _ => bound.require(&grants),
+        };
+        let has_terms = has_terms(bound, &grants);
+        let granted = Granted {
+            node,
+            epoch,
+            level,
+            grants,
+        };
+        let needed = uncovered.filter(|_| without != Some(Rule::Bound));
+        if needed.is_some() || !has_terms {
+            self.waiting.push(Waiting {
+                call,
+                granted,
+                handled: now,
+                needed,
+                bound: Arc::clone(bound),
+                until: now.after_seconds(PATIENCE),
+            });
+            return None;
+        }
+        Some(Ok(granted))
+    }
+
+    /// Responds where the bound covers the leases or was waited for long enough.
+    fn respond_to_waiting(&mut self, now: Moment) {
+        let is_over = |it: &mut Waiting| {
+            let is_covered = it.needed.is_none_or(|needed| it.bound.covers(&needed));
+            it.until <= now || is_covered && has_terms(&it.bound, &it.granted.grants)
+        };
+        for waiting in self.waiting.extract_if(.., is_over) {
+            let Granted { grants, .. } = waiting.granted;
+            let terms = waiting.bound.terms().map(|it| it.known(&grants));
+            let grants = match waiting.needed {
+                _ if terms == Some(KnownTerms::Nothing) => None,
+                Some(_) => waiting.bound.shorten(grants, waiting.handled),
+                None => Some(grants),
+            };
+            let decided = match grants {
+                Some(grants) => Ok(Granted {
+                    grants,
+                    ..waiting.granted
+                }),
+                None => Err(Failure::Unavailable { retry_after: None }),
+            };
+            let (to, message) = waiting.call.respond(decided);
+            self.actions.push(Action::Respond(to, message));
+        }
+    }
+}
+
+/// Whether the response states what a node has, to its new master.
+fn is_statement(request: &LeaseRequest) -> bool {
+    match request {
+        LeaseRequest::Client(_) => false,
+        LeaseRequest::Node(request) => request.resources.iter().any(|it| it.has.is_none()),
+    }
+}
+
+fn has_terms(bound: &DurableBound, granted: &[Grant]) -> bool {
+    let known = bound.terms().map(|terms| terms.known(granted));
+    known.is_none_or(|known| known == KnownTerms::All)
+}

@@ -1,0 +1,512 @@
+//! The election of a server: what the product's driver does with events and effects.
+
+use std::{collections::HashMap, sync::Arc};
+
+use doorman_config::Document;
+use doorman_core::{
+    election::Alone, election::CallId, election::DiskCall, election::DiskReply, election::Effect,
+    election::Election, election::EndReason, election::EtcdElection, election::EtcdOptions,
+    election::Event, election::FoundBound, election::FoundState, election::Handover,
+    election::Learn, election::LedgerSource, election::Term, election::Time, election::next_epoch,
+    etcd::EtcdAnswer, etcd::EtcdCall, etcd::ReplyHeader, ledger::Predecessor, reign::DueBound,
+    reign::DueTerms, reign::Reign, reign::WrittenBound,
+};
+use doorman_openapi::{Epoch, Moment};
+
+use super::{Mastership, Server, node::NodeState};
+use crate::{
+    ablation::Extended, ablation::Rule, data_dir::Snapshot, limits::Limit, network::Message,
+    network::Process, tree::Participation,
+};
+
+/// The prefix of the keys in etcd.
+const PREFIX: &str = "node";
+/// The header of an answer that no one takes for a deposed leader's.
+const NEWEST: ReplyHeader = ReplyHeader {
+    raft_term: u64::MAX,
+    revision: u64::MAX,
+};
+/// Seconds until a bound that is still due is asked for again.
+const BOUND_PERIOD: f64 = 0.25;
+/// Seconds for which the first byte of a ledger is awaited.
+const STALL: f64 = 2.0;
+
+/// A ledger of the last master that is being fetched.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    /// The epoch in which it will be used.
+    epoch: Epoch,
+    requested: Moment,
+    /// When its first byte arrived.
+    received: Option<Moment>,
+    /// When the fetch fails without one.
+    until: Moment,
+}
+
+#[derive(Debug)]
+pub(super) enum Candidacy {
+    Alone(Box<Alone>),
+    Etcd(Box<EtcdElection>),
+}
+
+/// The reply to a call of either election.
+#[derive(Debug)]
+pub(crate) enum CallReply {
+    Disk(DiskReply),
+    Etcd(EtcdAnswer),
+}
+
+/// An action of the simulation for a server.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Call(CallId, EtcdCall),
+    WriteDisk(CallId, DiskCall),
+    /// The ledger of the data directory, or of another server.
+    FetchLedger {
+        source: LedgerSource,
+        /// The epoch in which it will be used.
+        epoch: Epoch,
+    },
+    Respond(Process, Message),
+    /// A message to the parent.
+    Ask(Process, Message),
+    Began {
+        inherits: bool,
+    },
+    Ended(EndReason),
+    Resigned {
+        offered: bool,
+    },
+}
+
+impl Server {
+    /// Starts. Returns whether the data directory could be written.
+    pub(crate) fn start(
+        &mut self,
+        Participation { ttl, is_first }: Participation,
+        random: u64,
+        document: Arc<Document>,
+        time: Moment,
+    ) -> bool {
+        if time < self.disk_full_until {
+            return false;
+        }
+        let now = self.clock.local(time);
+        self.is_up = true;
+        self.longest = document.longest_lease();
+        self.document = document;
+        self.secret = format!("{random}");
+        let address = self.index.to_string();
+        let found = FoundState {
+            last_epoch: self.data_dir.last_epoch,
+            bound: self.data_dir.bound,
+            longest: self.longest_stored(),
+            had_election: self.data_dir.had_election,
+            is_first,
+        };
+        self.data_dir.had_election = ttl.is_some();
+        let Some(ttl) = ttl else {
+            let epoch = next_epoch(found.last_epoch, self.unix(time)).expect("epochs are left");
+            self.data_dir.last_epoch = Some(epoch);
+            let left = self.data_dir.ledger.take();
+            // Others may have been master since an election.
+            let is_last = |it: &Snapshot| !found.had_election && Some(it.epoch) == found.last_epoch;
+            let left = left.filter(is_last);
+            let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
+            let restored = left.map(|it| it.restore(&mut ledger, now, now));
+            let (longest, terms) = (self.longest, self.data_dir.terms.clone());
+            let election = Alone::new(&found, restored, epoch, address, longest, terms, now);
+            let (ends, longest) = election.term().bound;
+            self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
+            self.data_dir.longest = Some(longest);
+            self.fetched = restored.map(|until| (ledger, until));
+            self.candidacy = Some(Candidacy::Alone(Box::new(election)));
+            return true;
+        };
+        let was_alone = found.last_epoch.is_some() && !found.had_election;
+        let earlier_leases = self.earlier_leases(&found, was_alone, now);
+        let left = self.data_dir.ledger.as_ref();
+        let election = EtcdElection::new(EtcdOptions {
+            node: self.membership.name.clone(),
+            prefix: PREFIX.to_owned(),
+            ttl,
+            server_id: address.clone(),
+            address,
+            instance: random,
+            last_epoch: found.last_epoch,
+            had_election: found.had_election,
+            stored_ledger: left
+                .filter(|_| found.had_election || was_alone)
+                .map(|it| (it.epoch, found.had_election)),
+            earlier_leases,
+            longest: found.longest,
+            terms: self.data_dir.terms.clone(),
+            is_first,
+        });
+        self.candidacy = Some(Candidacy::Etcd(Box::new(election)));
+        true
+    }
+
+    /// The longest booking that the data directory knows of.
+    fn longest_stored(&self) -> Option<u64> {
+        let longest = self.data_dir.longest;
+        longest.filter(|_| self.without != Some(Rule::LongestLease))
+    }
+
+    /// Until when leases from a time without election may be outstanding, as the product's
+    /// `Mastership::elected` finds it.
+    fn earlier_leases(
+        &mut self,
+        found: &FoundState,
+        was_alone: bool,
+        now: Moment,
+    ) -> Option<Moment> {
+        let bound = FoundState {
+            had_election: false,
+            ..*found
+        };
+        let has_bound = found.bound != FoundBound::Missing;
+        let outstanding = bound.outstanding(self.longest, now).until;
+        let until = outstanding.filter(|until| now < *until && (was_alone || has_bound));
+        if until.is_none() {
+            self.data_dir.bound = FoundBound::Missing;
+        }
+        until
+    }
+
+    /// Seconds of the wall clock.
+    fn unix(&self, time: Moment) -> u64 {
+        let skew = 10 * self.index as u64;
+        1_000_000 + skew + time.seconds_since(Moment::ORIGIN) as u64
+    }
+
+    /// Feeds an event to the election, and applies the effects.
+    pub(crate) fn handle(&mut self, event: Event<CallReply>, time: Moment) {
+        let now = self.clock.local(time);
+        let at = Time {
+            now,
+            unix: self.unix(time),
+        };
+        match self.candidacy.take() {
+            None => {}
+            Some(Candidacy::Alone(mut election)) => {
+                let event = map_reply(event, |reply| match reply {
+                    CallReply::Disk(reply) => reply,
+                    CallReply::Etcd(_) => unreachable!("it calls no etcd"),
+                });
+                let effects = election.handle(event, at);
+                self.apply(effects, Action::WriteDisk, now);
+                self.candidacy = Some(Candidacy::Alone(election));
+            }
+            Some(Candidacy::Etcd(mut election)) => {
+                let is_ablated = self.without == Some(Rule::DeposedLeader);
+                let event = map_reply(event, |reply| match reply {
+                    CallReply::Etcd(answer) if is_ablated => EtcdAnswer {
+                        header: NEWEST,
+                        ..answer
+                    },
+                    CallReply::Etcd(answer) => answer,
+                    CallReply::Disk(_) => unreachable!("a candidate writes nothing to the disk"),
+                });
+                let extended = self.calls.on_reply(&event, now);
+                if let Some(Extended::Deadline(deadline)) = extended
+                    && let Some(mastership) = &mut self.mastership
+                {
+                    mastership.reign.extend(deadline);
+                }
+                let effects = election.handle(event, at);
+                self.apply(effects, Action::Call, now);
+                if let Some(Extended::Bound(until)) = extended
+                    && let Some(mastership) = &self.mastership
+                {
+                    let longest = 0;
+                    let written = WrittenBound { until, longest };
+                    mastership.reign.bound().record_written(written);
+                }
+                let (epoch, longest) = (election.last_epoch(), election.view().longest);
+                if self.without == Some(Rule::SelfFencing) && self.epoch() < epoch {
+                    self.mastership = None;
+                }
+                if self.disk_full_until <= time {
+                    self.data_dir.last_epoch = epoch.max(self.data_dir.last_epoch);
+                    self.data_dir.longest = longest;
+                }
+                self.candidacy = Some(Candidacy::Etcd(election));
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
+    fn apply<C>(
+        &mut self,
+        effects: Vec<Effect<C>>,
+        action: impl Fn(CallId, C) -> Action,
+        now: Moment,
+    ) {
+        for effect in effects {
+            match effect {
+                Effect::Call { id, call } => {
+                    let mut action = action(id, call);
+                    if let Action::Call(id, call) = &mut action {
+                        self.calls.on_call(*id, call, now);
+                    }
+                    self.actions.push(action);
+                }
+                Effect::FetchLedger { source, epoch } => {
+                    self.fetching = Some(Fetching {
+                        epoch,
+                        requested: now,
+                        received: None,
+                        until: match source {
+                            LedgerSource::DataDir { .. } => Moment::NEVER,
+                            LedgerSource::Peer(_) => now.after_seconds(STALL),
+                        },
+                    });
+                    self.actions.push(Action::FetchLedger { source, epoch });
+                }
+                Effect::Begin(term) => self.begin(term, now),
+                Effect::Extend(deadline) => {
+                    if let Some(mastership) = &mut self.mastership {
+                        mastership.reign.extend(deadline);
+                    }
+                }
+                Effect::BoundWritten(written) => {
+                    if let Some(mastership) = &self.mastership {
+                        mastership.reign.bound().record_written(written);
+                    }
+                }
+                Effect::BoundFailed => {
+                    if let Some(mastership) = &self.mastership {
+                        mastership.reign.bound().record_failure();
+                    }
+                }
+                Effect::TermsWritten(written) => {
+                    let mastership = self.mastership.as_ref();
+                    if let Some(terms) = mastership.and_then(|it| it.reign.bound().terms()) {
+                        terms.record_written(&written);
+                    }
+                }
+                Effect::TermsFailed => {}
+                Effect::TermsHeard(terms) => {
+                    if self.disk_full_until <= self.clock.time(now) {
+                        self.data_dir.terms = terms;
+                    }
+                }
+                Effect::End(EndReason::Deadline) if self.without == Some(Rule::SelfFencing) => {}
+                // Without the rule its deadline is a later one.
+                Effect::End(EndReason::Deadline) if self.serves_on(now) => {}
+                Effect::End(reason) => {
+                    let ended = self.mastership.take();
+                    self.actions.push(Action::Ended(reason));
+                    if reason == EndReason::Resigned {
+                        self.offered = ended.map(|it| it.reign);
+                    }
+                }
+                Effect::Resigned { offered } => {
+                    let offered = offered.is_some();
+                    self.actions.push(Action::Resigned { offered });
+                }
+            }
+        }
+    }
+
+    fn serves_on(&self, now: Moment) -> bool {
+        let deadline = self.mastership.as_ref().map(|it| it.reign.deadline());
+        self.without == Some(Rule::DeadlineFromSend) && deadline.is_some_and(|it| now < it)
+    }
+
+    fn begin(&mut self, term: Term, now: Moment) {
+        let term = match self.without {
+            Some(Rule::LongestLease) => Term {
+                longest: None,
+                ..term
+            },
+            _ => term,
+        };
+        let &Term {
+            epoch,
+            deadline,
+            inherits,
+            ..
+        } = &term;
+        let predecessor = self.predecessor(&term, now);
+        let deadline = match self.without {
+            Some(Rule::SelfFencing) => Moment::NEVER,
+            _ => deadline,
+        };
+        let inherited = self.fetched.take().filter(|_| inherits);
+        self.actions.push(Action::Began {
+            inherits: inherited.is_some(),
+        });
+        let inherited_until = inherited.as_ref().map(|(_, until)| *until);
+        let ledger = match inherited {
+            Some((mut ledger, _)) => {
+                ledger.reconfigure(Arc::clone(&self.document));
+                ledger
+            }
+            None => self.new_ledger(epoch, predecessor, now),
+        };
+        let ledger = match self.without {
+            Some(Rule::EarlierTerms) => ledger,
+            _ => {
+                let terms = term.earlier_terms(self.longest, inherited_until, now);
+                ledger.with_earlier_terms(terms)
+            }
+        };
+        let bound = Arc::new(term.new_bound(self.longest, inherited_until, now));
+        self.mastership = Some(Mastership {
+            reign: Reign::new(epoch, deadline, ledger, bound),
+            polls: HashMap::new(),
+            has_inherited: inherited_until.is_some(),
+            node: self.membership.parent.clone().map(|servers| {
+                let (node, seed) = (self.membership.name.clone(), self.index as u64);
+                NodeState::new(node, self.sent_epoch(epoch), servers, seed)
+            }),
+        });
+    }
+
+    fn predecessor(&self, term: &Term, now: Moment) -> Predecessor {
+        match (self.without, term.learn) {
+            (Some(Rule::LearningMode), _) => Predecessor::None,
+            (Some(Rule::LearningDuration), Learn::Until(_)) => {
+                let term = Term {
+                    learn: Learn::LongestLease(Moment::ORIGIN),
+                    longest: None,
+                    ..term.clone()
+                };
+                term.predecessor(self.document.longest_lease(), now)
+            }
+            _ => term.predecessor(self.longest, now),
+        }
+    }
+
+    /// The first byte of a ledger has arrived. Returns whether it was awaited.
+    pub(crate) fn begin_transfer(&mut self, epoch: Epoch, time: Moment) -> bool {
+        let now = self.clock.local(time);
+        let Some(fetching) = &mut self.fetching else {
+            return false;
+        };
+        // The first answer counts.
+        let is_awaited = fetching.epoch == epoch && fetching.received.is_none();
+        if is_awaited {
+            fetching.received = Some(now);
+            fetching.until = Moment::NEVER;
+        }
+        is_awaited
+    }
+
+    /// Handles a fetched ledger, unless a later one was asked for.
+    pub(crate) fn on_ledger(&mut self, epoch: Epoch, snapshot: Option<&Snapshot>, time: Moment) {
+        let Some(fetching) = self.fetching.take_if(|it| it.epoch == epoch) else {
+            return;
+        };
+        let now = self.clock.local(time);
+        self.fetched = snapshot.map(|snapshot| {
+            let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
+            let received = fetching.received.unwrap_or(now);
+            let until = snapshot.restore(&mut ledger, fetching.requested, received);
+            (ledger, until)
+        });
+        let is_fetched = self.fetched.is_some();
+        self.handle(Event::LedgerFetched { epoch, is_fetched }, time);
+    }
+
+    /// The ledger that a server left in the data directory.
+    pub(crate) fn stored_ledger(&self, epoch: Epoch) -> Option<Snapshot> {
+        let stored = self.data_dir.ledger.as_ref();
+        stored.filter(|it| it.epoch == epoch).cloned()
+    }
+
+    /// The ledger that this server offers, to the bearer of the secret, once.
+    pub(crate) fn take_offer(&mut self, offer: &Handover, time: Moment) -> Option<Snapshot> {
+        let is_valid = self.is_up && offer.secret == self.secret;
+        let is_this = |reign: &mut Reign| is_valid && reign.epoch() == offer.epoch;
+        let reign = self.offered.take_if(is_this)?;
+        Some(Snapshot::new(reign, self.clock.local(time)).sent())
+    }
+
+    /// Executes a write to the data directory, unless the disk is full.
+    pub(crate) fn write_disk(&mut self, call: CallId, write: DiskCall, time: Moment) {
+        let is_written = self.disk_full_until <= time;
+        let reply = match write {
+            DiskCall::Bound(DueBound { until, longest }) => {
+                if is_written {
+                    let ends = until;
+                    self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
+                    self.data_dir.longest = self.data_dir.longest.max(Some(longest));
+                }
+                DiskReply::Bound
+            }
+            DiskCall::Terms(DueTerms { generations, .. }) => {
+                if is_written {
+                    self.data_dir.terms = generations;
+                }
+                DiskReply::Terms
+            }
+        };
+        let result = is_written.then_some(CallReply::Disk(reply));
+        self.handle(Event::Reply { call, result }, time);
+    }
+
+    /// Handles what is due, as the product's driver does after each event.
+    pub(crate) fn drive(&mut self, limits: &[Limit], time: Moment) -> Vec<Action> {
+        let now = self.clock.local(time);
+        if let Some(stalled) = self.fetching.as_ref().filter(|it| it.until <= now) {
+            self.on_ledger(stalled.epoch, None, time);
+        }
+        if self.election_wakes_at() <= now {
+            self.handle(Event::Wake, time);
+        }
+        if let Some(due) = self.due_bound() {
+            self.handle(Event::BoundDue(due), time);
+        }
+        if let Some(due) = self.due_terms(now) {
+            self.handle(Event::TermsDue(due), time);
+        }
+        self.drive_lower(limits, now);
+        self.respond_to_waiting(now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// The simulated time at which it needs to be driven.
+    pub(crate) fn wake_at(&self, time: Moment) -> Moment {
+        let now = self.clock.local(time);
+        let is_due = self.due_bound().is_some() || self.due_terms(now).is_some();
+        let bound = is_due.then(|| now.after_seconds(BOUND_PERIOD));
+        let waiting = self.waiting.iter().map(|it| it.until);
+        let fetch = self.fetching.as_ref().map_or(Moment::NEVER, |it| it.until);
+        let others = [self.election_wakes_at(), self.lower_wakes_at(now), fetch];
+        let wake = waiting.chain(bound).chain(others).min();
+        self.clock.time(wake.unwrap_or(Moment::NEVER))
+    }
+
+    fn due_bound(&self) -> Option<DueBound> {
+        self.mastership.as_ref()?.reign.bound().due()
+    }
+
+    fn due_terms(&self, now: Moment) -> Option<DueTerms> {
+        self.mastership.as_ref()?.reign.bound().terms()?.due(now)
+    }
+
+    fn election_wakes_at(&self) -> Moment {
+        match &self.candidacy {
+            None => Moment::NEVER,
+            Some(Candidacy::Alone(election)) => election.wake_at(),
+            Some(Candidacy::Etcd(election)) => election.wake_at(),
+        }
+    }
+}
+
+fn map_reply<A, B>(event: Event<A>, map: impl FnOnce(A) -> B) -> Event<B> {
+    match event {
+        Event::Wake => Event::Wake,
+        Event::Reply { call, result } => Event::Reply {
+            call,
+            result: result.map(map),
+        },
+        Event::BoundDue(due) => Event::BoundDue(due),
+        Event::TermsDue(due) => Event::TermsDue(due),
+        Event::LedgerFetched { epoch, is_fetched } => Event::LedgerFetched { epoch, is_fetched },
+        Event::Resign { secret } => Event::Resign { secret },
+    }
+}
