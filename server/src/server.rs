@@ -6,7 +6,8 @@ use std::{
 
 use axum::Router;
 use doorman_config::OpenError;
-use doorman_openapi::{Epoch, InvalidId, Moment, NodeId, ServerId, ServerUrl};
+use doorman_core::master::{Master, MasterSettings, ParentLink};
+use doorman_openapi::{Epoch, InvalidId, Moment, NodeId, Seconds, ServerId, ServerUrl};
 use futures_util::{FutureExt, future::join};
 use tokio::{
     sync::{Notify, oneshot, watch},
@@ -180,7 +181,6 @@ impl Server {
             server_id: server_id.clone(),
             address: advertise.clone(),
             is_first,
-            document: Arc::clone(&opened.document),
         };
         let Begun {
             node,
@@ -452,22 +452,19 @@ fn parts(
 ) -> (Parts, watch::Receiver<View>) {
     // Polls leave half of the connections to requests.
     let max_polls = (settings.max_connections.get() / 2).max(1);
-    let has_parent = settings.parent.is_some();
-    let ledger = SharedLedger::new(max_polls);
-    let ledger = Arc::new(if has_parent {
-        ledger.of_parent()
-    } else {
-        ledger
-    });
+    let master = MasterSettings {
+        max_leases: settings.max_leases,
+        unmatched: settings.unmatched,
+        longest: settings.longest_lease.unwrap_or(Seconds::ZERO),
+    };
+    let master = Master::new(master, Arc::clone(&opened.document));
+    let ledger = Arc::new(SharedLedger::new(master, max_polls));
     let document = ActiveDocument::new(Arc::clone(&ledger), Arc::clone(&opened.document));
     let (view, master) = watch::channel(View::default());
     let parts = Parts {
-        earlier_leases: Arc::new(EarlierLeaseLength::new(settings.longest_lease)),
+        earlier_leases: Arc::new(EarlierLeaseLength::new(settings.longest_lease.is_some())),
         ledger,
         document: Arc::new(document),
-        max_leases: settings.max_leases,
-        unmatched: settings.unmatched,
-        has_parent,
         data_dir: Arc::new(data_dir),
         offer: Arc::default(),
         peers,
@@ -526,8 +523,20 @@ async fn begin(
     parts: Parts,
 ) -> Result<Begun, StartError> {
     let name = settings.node.take();
+    let shared = Arc::clone(&parts.ledger);
+    let endpoints = settings.parent.as_ref().map(|it| it.servers.len());
+    let set_parent = |node: &NodeId| {
+        if let Some(endpoints) = endpoints {
+            shared.lease_from(ParentLink {
+                node: node.clone(),
+                endpoints,
+                seed: fastrand::u64(..),
+            });
+        }
+    };
     if let (Some(client), Some(election)) = (etcd, settings.election.take()) {
         let node = node_name(&client, &election.prefix, name, &parts.data_dir).await?;
+        set_parent(&node);
         let mastership = Mastership::elected(candidate, node.clone(), election, client, parts)?;
         return Ok(Begun {
             node,
@@ -538,6 +547,7 @@ async fn begin(
     }
     let found = parts.data_dir.found(candidate.is_first);
     let (node, epoch) = parts.data_dir.next_epoch(name, clock::unix_seconds())?;
+    set_parent(&node);
     let (mastership, reason, until) =
         Mastership::begin_alone(candidate, &found, node.clone(), epoch, parts)?;
     Ok(Begun {

@@ -9,6 +9,7 @@
 pub mod election;
 pub mod etcd;
 pub mod ledger;
+pub mod master;
 pub mod reign;
 mod rounded;
 pub mod upstream;

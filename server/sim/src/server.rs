@@ -8,9 +8,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use doorman_config::Document;
 use doorman_core::{
-    election::Election, election::View, ledger::Grant, ledger::HolderId, ledger::KnownTerms,
-    ledger::LeaseCall, ledger::Ledger, ledger::PageQuery, ledger::PollTicket, ledger::Predecessor,
-    ledger::Settings, ledger::UnmatchedPolicy, reign::DurableBound, reign::NeededBound,
+    election::{Election, View},
+    ledger::{Grant, HolderId, LeaseCall, Ledger, PageQuery, PollTicket, UnmatchedPolicy},
+    master::{
+        Effect, Granted as MasterGranted, Master, MasterSettings, NotGranted, Progress, RequestId,
+    },
     reign::Reign,
 };
 use doorman_openapi::{
@@ -24,7 +26,7 @@ use tower_doorman::lease::Failure;
 pub(super) use self::driver::{Action, CallReply};
 use self::{
     driver::{Candidacy, Fetching},
-    node::{NodeState, PendingRequest},
+    node::Ablated,
 };
 use super::{
     ablation::{EtcdCalls, Rule, ablate_grant, grant_claim, lease_uncovered_claim},
@@ -35,22 +37,17 @@ use super::{
     tree::Membership,
 };
 
-/// Seconds for which a response waits for the bound.
-const PATIENCE: f64 = 1.0;
+/// The number of steps of one sweep.
+const SWEEP: usize = 64;
+
+const SETTINGS: MasterSettings = MasterSettings {
+    max_leases: 10_000,
+    unmatched: UnmatchedPolicy::Refuse,
+    longest: Seconds::ZERO,
+};
 
 /// The sender of each open poll, and its `after`.
 type Polls = HashMap<PollTicket, (Process, PollCall, u64)>;
-
-/// The state of a server while it is master.
-#[derive(Debug)]
-struct Mastership {
-    reign: Reign,
-    polls: Polls,
-    /// `None` at the root.
-    node: Option<NodeState>,
-    /// Whether the ledger is that of an earlier reign.
-    has_inherited: bool,
-}
 
 /// A lease request to respond to.
 #[derive(Debug, Clone, Copy)]
@@ -115,18 +112,6 @@ impl LeaseRequest {
     }
 }
 
-/// A response that waits for the bound.
-#[derive(Debug)]
-struct Waiting {
-    call: Caller,
-    granted: Granted,
-    handled: Moment,
-    needed: Option<NeededBound>,
-    bound: Arc<DurableBound>,
-    /// Its leases are shortened then.
-    until: Moment,
-}
-
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) clock: Clock,
@@ -153,17 +138,20 @@ pub(super) struct Server {
     pub(super) membership: Membership,
     index: usize,
     document: Arc<Document>,
-    /// The longest lease of any document of this incarnation.
-    longest: Seconds,
     candidacy: Option<Candidacy>,
-    mastership: Option<Mastership>,
-    waiting: Vec<Waiting>,
-    /// Requests that wait for the parent.
-    pending: Vec<PendingRequest>,
+    master: Master,
+    /// The epoch of the reign.
+    epoch: Option<Epoch>,
+    /// Whether the ledger is that of an earlier reign.
+    has_inherited: bool,
+    polls: Polls,
+    /// What waits for the bound or the parent.
+    requests: HashMap<RequestId, (Caller, LeaseRequest)>,
+    /// When the ledger of a node is swept next.
+    sweeps_at: Moment,
+    ablated: Ablated,
     actions: Vec<Action>,
     fetching: Option<Fetching>,
-    /// For the next reign, with the end of its latest lease.
-    fetched: Option<(Ledger, Moment)>,
     /// The reign that it offers to the next master after a resignation.
     offered: Option<Reign>,
     /// Authorizes the next master.
@@ -196,15 +184,17 @@ impl Server {
             heard_batch: 0,
             membership,
             index,
+            master: Master::new(SETTINGS, Arc::clone(&document)),
             document,
-            longest: Seconds::ZERO,
             candidacy: None,
-            mastership: None,
-            waiting: Vec::new(),
-            pending: Vec::new(),
+            epoch: None,
+            has_inherited: false,
+            polls: Polls::new(),
+            requests: HashMap::new(),
+            sweeps_at: Moment::ORIGIN,
+            ablated: Ablated::default(),
             actions: Vec::new(),
             fetching: None,
-            fetched: None,
             offered: None,
             secret: String::new(),
             data_dir: DataDir::default(),
@@ -219,7 +209,7 @@ impl Server {
 
     /// The epoch in which the server is master.
     pub(super) fn epoch(&self) -> Option<Epoch> {
-        Some(self.mastership.as_ref()?.reign.epoch())
+        self.epoch
     }
 
     /// The simulated times at which its reign, its bound, its learning mode, its leases from the
@@ -227,11 +217,11 @@ impl Server {
     pub(super) fn ends(&mut self, resources: &[ResourceId], time: Moment) -> Vec<Moment> {
         let (clock, now) = (self.clock, self.clock.local(time));
         let mut ends = Vec::from_iter(self.shuts_down_at);
-        let Some(Mastership { reign, .. }) = &mut self.mastership else {
+        let Some(reign) = self.master.reign() else {
             return ends;
         };
         let mut local = vec![reign.deadline(), reign.bound().get()];
-        if let Some(ledger) = reign.ledger(now) {
+        if let Some(ledger) = self.master.ledger(now) {
             local.push(ledger.learning_until());
             let views = resources.iter().filter_map(|id| ledger.resource(id, now));
             let leases = views.filter_map(|it| it.parent);
@@ -254,20 +244,20 @@ impl Server {
 
     /// Whether its ledger is that of an earlier reign.
     pub(super) fn has_inherited(&self) -> bool {
-        self.mastership.as_ref().is_some_and(|it| it.has_inherited)
+        self.has_inherited
     }
 
     /// The false claims that the ledger has counted; `None` if it is not master.
     pub(super) fn excess_claims(&mut self, time: Moment) -> Option<u64> {
         let now = self.clock.local(time);
-        let (ledger, _) = self.serving(now)?;
+        let ledger = self.serving(now)?;
         Some(ledger.stats().excess_claims)
     }
 
     /// Whether it is master, and may not know all leases of a resource.
     pub(super) fn learns(&mut self, resource: &ResourceId, time: Moment) -> bool {
         let now = self.clock.local(time);
-        self.serving(now).is_some_and(|(ledger, _)| {
+        self.serving(now).is_some_and(|ledger| {
             let view = ledger.resource(resource, now);
             view.map_or(now < ledger.learning_until(), |it| it.in_learning_mode)
         })
@@ -276,7 +266,7 @@ impl Server {
     /// Whether the ledger has neither leases nor work.
     pub(super) fn is_idle(&mut self, time: Moment) -> bool {
         let now = self.clock.local(time);
-        let ledger = self.mastership.as_mut().and_then(|it| it.reign.ledger(now));
+        let ledger = self.master.ledger(now);
         ledger.is_some_and(|ledger| {
             let stats = ledger.stats();
             (stats.leases, stats.resources) == (0, 0) && ledger.hints_due().is_none()
@@ -292,7 +282,7 @@ impl Server {
         time: Moment,
     ) -> Option<f64> {
         let now = self.clock.local(time);
-        let (ledger, _) = self.serving(now)?;
+        let ledger = self.serving(now)?;
         let view = ledger.resource(resource, now);
         if view
             .as_ref()
@@ -327,12 +317,13 @@ impl Server {
         self.wake = Moment::NEVER;
         self.shuts_down_at = None;
         self.candidacy = None;
-        self.mastership = None;
-        self.waiting.clear();
-        self.pending.clear();
+        self.master = Master::new(SETTINGS, Arc::clone(&self.document));
+        self.epoch = None;
+        self.has_inherited = false;
+        self.polls.clear();
+        self.requests.clear();
         self.actions.clear();
         self.fetching = None;
-        self.fetched = None;
         self.offered = None;
         self.calls = EtcdCalls::new(self.without);
     }
@@ -360,29 +351,10 @@ impl Server {
         self.crash();
     }
 
-    fn new_ledger(&self, epoch: Epoch, predecessor: Predecessor, now: Moment) -> Ledger {
-        let settings = Settings {
-            max_leases: 10_000,
-            unmatched: UnmatchedPolicy::Refuse,
-            predecessor,
-            epoch: self.sent_epoch(epoch),
-        };
-        let ledger = Ledger::new(Arc::clone(&self.document), settings, now);
-        match self.membership.parent {
-            Some(_) => ledger.of_parent(),
-            None => ledger,
-        }
-    }
-
     pub(super) fn reconfigure(&mut self, document: &Arc<Document>, time: Moment) {
         let now = self.clock.local(time);
         self.document = Arc::clone(document);
-        if self.longest < document.longest_lease() {
-            self.longest = document.longest_lease();
-        }
-        if let Some((ledger, _)) = self.serving(now) {
-            ledger.reconfigure(Arc::clone(document));
-        }
+        self.master.reconfigure(document, now);
     }
 
     /// Handles a lease request. The server reads its clock here, even if it stalls before it
@@ -397,16 +369,75 @@ impl Server {
         let mut request = self.ablated(request.clone());
         let now = self.clock.local(time);
         self.ablate_outstanding(&mut request, now);
-        let epoch = self.epoch();
-        let pending = PendingRequest::new(call, request, epoch, now.after_seconds(PATIENCE));
-        self.decide(pending, limits, now)
+        if let Some(ledger) = self.serving(now) {
+            ledger.sweep(now, SWEEP);
+        }
+        let progress = match self.without {
+            Some(Rule::AskParentFirst) => self.decide_unasked(&request, now),
+            _ => self.master.request(request.call(), now),
+        };
+        self.go_on(call, request, progress, limits, now)
+    }
+
+    /// Goes on with a request; `None` if it waits.
+    fn go_on(
+        &mut self,
+        call: Caller,
+        request: LeaseRequest,
+        mut progress: Progress,
+        limits: &[Limit],
+        now: Moment,
+    ) -> Option<Decided> {
+        let outcome = loop {
+            match progress {
+                Progress::Done(outcome) => break outcome,
+                Progress::Again(partial) => progress = self.master.proceed(partial, now),
+                Progress::Waits(id) => match self.unbounded(&request, id) {
+                    Some(granted) => break Ok(granted),
+                    None => {
+                        self.note_claims(&request);
+                        self.requests.insert(id, (call, request));
+                        return None;
+                    }
+                },
+            }
+        };
+        Some(match outcome {
+            Ok(granted) => self.response(granted, &request, limits, now),
+            Err(NotGranted::NotMaster) => Err(self.unavailable()),
+            Err(NotGranted::NotDurable | NotGranted::NoParent) => {
+                Err(Failure::Unavailable { retry_after: None })
+            }
+        })
+    }
+
+    /// The leases that a response has without waiting for the bound, without the rule.
+    fn unbounded(&self, request: &LeaseRequest, id: RequestId) -> Option<MasterGranted> {
+        match self.without {
+            Some(Rule::Bound) => self.master.granted(id),
+            Some(Rule::StatedWithinBound) if is_statement(request) => self.master.granted(id),
+            _ => None,
+        }
+    }
+
+    /// Responds to the requests that have waited.
+    fn resume(&mut self, limits: &[Limit], now: Moment) {
+        for effect in self.master.take_effects() {
+            if let Effect::Resume { id, progress } = effect
+                && let Some((call, request)) = self.requests.remove(&id)
+                && let Some(decided) = self.go_on(call, request, progress, limits, now)
+            {
+                let (to, message) = call.respond(decided);
+                self.actions.push(Action::Respond(to, message));
+            }
+        }
     }
 
     /// Lets a server that learns count `outstanding` as what a node has.
     fn ablate_outstanding(&mut self, request: &mut LeaseRequest, now: Moment) {
         if self.without == Some(Rule::OutstandingWhileLearning)
             && let LeaseRequest::Node(request) = request
-            && let Some((ledger, _)) = self.serving(now)
+            && let Some(ledger) = self.serving(now)
             && now < ledger.learning_until()
         {
             for resource in &mut request.resources {
@@ -462,7 +493,7 @@ impl Server {
             request.seq = None;
         }
         let now = self.clock.local(time);
-        if let Some((ledger, _)) = self.serving(now) {
+        if let Some(ledger) = self.serving(now) {
             ledger.release(&request.clone().into(), now);
         }
     }
@@ -473,7 +504,7 @@ impl Server {
             request.seq = None;
         }
         let now = self.clock.local(time);
-        if let Some((ledger, _)) = self.serving(now) {
+        if let Some(ledger) = self.serving(now) {
             ledger.release_part(&request.clone().into(), &|_| true, 0, now);
         }
     }
@@ -487,9 +518,8 @@ impl Server {
         time: Moment,
     ) -> Option<PollTicket> {
         let now = self.clock.local(time);
-        let (ledger, polls) = self.serving(now)?;
-        let ticket = ledger.open_poll(poller, after, now);
-        polls.insert(ticket, (from, call, after));
+        let ticket = self.serving(now)?.open_poll(poller, after, now);
+        self.polls.insert(ticket, (from, call, after));
         Some(ticket)
     }
 
@@ -502,10 +532,11 @@ impl Server {
     ) -> Option<(Process, HintsResponse)> {
         let now = self.clock.local(time);
         let (node, epoch) = self.identity()?;
-        let (ledger, polls) = self.serving(now)?;
-        let is_open = polls.get(&ticket).is_some_and(|(_, open, _)| *open == call);
-        let (to, _, after) = polls.remove(&ticket).filter(|_| is_open)?;
-        ledger.close_poll(ticket, now);
+        self.serving(now)?;
+        let open = self.polls.get(&ticket);
+        let is_open = open.is_some_and(|(_, open, _)| *open == call);
+        let (to, _, after) = self.polls.remove(&ticket).filter(|_| is_open)?;
+        self.serving(now)?.close_poll(ticket, now);
         let hints = HintsResponse {
             node,
             epoch,
@@ -526,13 +557,13 @@ impl Server {
         let now = self.clock.local(time);
         let clock = self.clock;
         let identity = self.identity();
-        let (Some((node, epoch)), Some((ledger, polls))) = (identity, self.serving(now)) else {
+        let (Some((node, epoch)), Some(ledger)) = (identity, self.master.ledger(now)) else {
             return (Vec::new(), None);
         };
         let swept = ledger.sweep(now, 64);
         let answers = ledger.take_hints(now).into_iter();
         let answers = answers.filter_map(|(ticket, batch)| {
-            let (to, call, _) = polls.remove(&ticket)?;
+            let (to, call, _) = self.polls.remove(&ticket)?;
             let hints = HintsResponse {
                 node: node.clone(),
                 epoch,
@@ -567,11 +598,9 @@ impl Server {
         Some(self.sent_epoch(self.epoch()?))
     }
 
-    /// The ledger before the deadline of the reign, and the polls.
-    fn serving(&mut self, now: Moment) -> Option<(&mut Ledger, &mut Polls)> {
-        let Mastership { reign, polls, .. } = self.mastership.as_mut()?;
-        reign.note_terms();
-        Some((reign.ledger(now)?, polls))
+    /// The ledger before the deadline of the reign.
+    fn serving(&mut self, now: Moment) -> Option<&mut Ledger> {
+        self.master.ledger(now)
     }
 
     /// The response of a server without a ledger: a redirect to the master, if it knows it.
@@ -592,22 +621,20 @@ impl Server {
         }
     }
 
-    fn grant(
+    /// The response with these leases, changed to those of a server without the rule.
+    fn response(
         &mut self,
-        call: Caller,
+        granted: MasterGranted,
         request: &LeaseRequest,
         limits: &[Limit],
         now: Moment,
-    ) -> Option<Decided> {
-        let without = self.without;
-        let Some((ledger, _)) = self.serving(now) else {
-            return Some(Err(self.unavailable()));
-        };
-        ledger.sweep(now, 64);
-        let lease_call = request.call();
-        let mut grants = ledger.refresh(&lease_call, now);
-        let holder = lease_call.holder().as_str();
-        if let Some(rule) = without {
+    ) -> Decided {
+        let mut grants = granted.grants;
+        if let Some(rule) = self.without
+            && let Some(ledger) = self.master.ledger(now)
+        {
+            let call = request.call();
+            let holder = call.holder().as_str();
             for grant in &mut grants {
                 let limit = &limits[resource_index(&grant.resource_id)];
                 ablate_grant(rule, grant, ledger, holder, limit, now);
@@ -624,59 +651,12 @@ impl Server {
                 }
             }
         }
-        let (node, epoch) = self.identity()?;
-        let level = self.membership.level;
-        let bound = self.mastership.as_ref()?.reign.bound();
-        let uncovered = match without {
-            Some(Rule::StatedWithinBound) if is_statement(request) => None,
-            _ => bound.require(&grants),
-        };
-        let has_terms = has_terms(bound, &grants);
-        let granted = Granted {
-            node,
-            epoch,
-            level,
+        Ok(Granted {
+            node: self.membership.name.clone(),
+            epoch: self.sent_epoch(granted.epoch),
+            level: self.membership.level,
             grants,
-        };
-        let needed = uncovered.filter(|_| without != Some(Rule::Bound));
-        if needed.is_some() || !has_terms {
-            self.waiting.push(Waiting {
-                call,
-                granted,
-                handled: now,
-                needed,
-                bound: Arc::clone(bound),
-                until: now.after_seconds(PATIENCE),
-            });
-            return None;
-        }
-        Some(Ok(granted))
-    }
-
-    /// Responds where the bound covers the leases or was waited for long enough.
-    fn respond_to_waiting(&mut self, now: Moment) {
-        let is_over = |it: &mut Waiting| {
-            let is_covered = it.needed.is_none_or(|needed| it.bound.covers(&needed));
-            it.until <= now || is_covered && has_terms(&it.bound, &it.granted.grants)
-        };
-        for waiting in self.waiting.extract_if(.., is_over) {
-            let Granted { grants, .. } = waiting.granted;
-            let terms = waiting.bound.terms().map(|it| it.known(&grants));
-            let grants = match waiting.needed {
-                _ if terms == Some(KnownTerms::Nothing) => None,
-                Some(_) => waiting.bound.shorten(grants, waiting.handled),
-                None => Some(grants),
-            };
-            let decided = match grants {
-                Some(grants) => Ok(Granted {
-                    grants,
-                    ..waiting.granted
-                }),
-                None => Err(Failure::Unavailable { retry_after: None }),
-            };
-            let (to, message) = waiting.call.respond(decided);
-            self.actions.push(Action::Respond(to, message));
-        }
+        })
     }
 }
 
@@ -686,9 +666,4 @@ fn is_statement(request: &LeaseRequest) -> bool {
         LeaseRequest::Client(_) => false,
         LeaseRequest::Node(request) => request.resources.iter().any(|it| it.has.is_none()),
     }
-}
-
-fn has_terms(bound: &DurableBound, granted: &[Grant]) -> bool {
-    let known = bound.terms().map(|terms| terms.known(granted));
-    known.is_none_or(|known| known == KnownTerms::All)
 }

@@ -8,7 +8,6 @@ use std::{
 use doorman_config::Document;
 
 use crate::{leasing::LedgerUnavailable, leasing::SharedLedger, util::clock};
-use doorman_core::reign::Reign;
 
 /// The most bytes of a stored error.
 const MAX_ERROR_BYTES: usize = 4096;
@@ -17,8 +16,8 @@ const MAX_ERROR_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct ActiveDocument {
     ledger: Arc<SharedLedger>,
-    /// Held while a document or a reign begins, so that each reign has the active document.
-    beginning: Mutex<()>,
+    /// Held while a document becomes active: one at a time.
+    activating: Mutex<()>,
     state: Mutex<Current>,
 }
 
@@ -46,7 +45,7 @@ impl ActiveDocument {
         };
         Self {
             ledger,
-            beginning: Mutex::new(()),
+            activating: Mutex::new(()),
             state: Mutex::new(Current {
                 document,
                 error: None,
@@ -73,17 +72,10 @@ impl ActiveDocument {
 
     /// Activates a document. Holders see it at their next refresh, or by a poll for hints.
     pub(crate) fn activate(&self, document: &Arc<Document>) -> Result<(), LedgerUnavailable> {
-        let _beginning = self.begin();
-        // Keeps the old document alive, so that it is not dropped under the ledger's lock.
+        let _activating = self.activating.lock();
+        // Keeps the old documents alive, so that they are not dropped under a lock.
         let old = self.get();
-        let applied = self
-            .ledger
-            .with(|ledger, _| ledger.reconfigure(Arc::clone(document)));
-        match applied {
-            // The next reign begins with it.
-            Ok(()) | Err(LedgerUnavailable::NotMaster) => {}
-            Err(LedgerUnavailable::Poisoned) => return Err(LedgerUnavailable::Poisoned),
-        }
+        drop(self.ledger.reconfigure(document)?);
         let mut state = self.state();
         state.document = Arc::clone(document);
         state.error = None;
@@ -94,18 +86,6 @@ impl ActiveDocument {
             self.ledger.polls().announce_rules();
         }
         Ok(())
-    }
-
-    /// Begins a reign with the active document. Returns the reign before.
-    pub(crate) fn begin_reign(&self, make: impl FnOnce(Arc<Document>) -> Reign) -> Option<Reign> {
-        let _beginning = self.begin();
-        self.ledger.begin(make(self.get()))
-    }
-
-    fn begin(&self) -> MutexGuard<'_, ()> {
-        self.beginning
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Clears the error: the source holds the active document again.

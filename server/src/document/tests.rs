@@ -27,9 +27,9 @@ fn active(document: Document) -> ActiveDocument {
         epoch: Epoch::ZERO,
     };
     let ledger = Ledger::new(Arc::clone(&document), settings, clock::now());
-    let bound = Arc::new(DurableBound::new(Moment::NEVER, u64::MAX));
+    let bound = DurableBound::new(Moment::NEVER, u64::MAX);
     let reign = Reign::new(Epoch::ZERO, Moment::NEVER, ledger, bound);
-    let ledger = Arc::new(SharedLedger::new(usize::MAX));
+    let ledger = Arc::new(SharedLedger::with_document(Arc::clone(&document)));
     ledger.begin(reign);
     ActiveDocument::new(ledger, document)
 }

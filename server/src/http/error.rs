@@ -8,12 +8,13 @@ use axum::{
     response::IntoResponse,
 };
 use doorman_config::{EditError, RevisionError, StoreErrorKind, ValidationErrors};
+use doorman_core::master::NotGranted;
 use doorman_openapi::{FieldError, Mastership, Problem, ProblemType, Scope, Scopes};
 
 use crate::{
     auth::Unauthenticated,
     document::{EditFailed, EtcdFailure},
-    leasing::{LedgerUnavailable, NotGranted},
+    leasing::LedgerUnavailable,
     quota::{LimitScope, RateLimited},
     upstream::ParentNode,
 };
@@ -290,7 +291,7 @@ impl From<LedgerUnavailable> for ApiError {
 impl From<NotGranted> for ApiError {
     fn from(cause: NotGranted) -> Self {
         match cause {
-            NotGranted::Unavailable(cause) => cause.into(),
+            NotGranted::NotMaster => LedgerUnavailable::NotMaster.into(),
             NotGranted::NotDurable => Self::new(
                 ProblemType::Unavailable,
                 "leases cannot be recorded for the next master; retry later",

@@ -1,38 +1,42 @@
-//! The reign of this server behind one lock, shared by requests, readers and the sweeper.
+//! The machine of this server ([`Master`]) behind one lock, shared by requests, readers, the
+//! election, the task that asks the parent, and the sweeper.
 //!
-//! Every use of the ledger passes [`SharedLedger::with`], which compares the time with the deadline
-//! of the reign under the lock. The lock is held for a bounded number of steps: long requests are
-//! decided in parts. Responses report a lease only as far as the
-//! [`DurableBound`](doorman_core::reign::DurableBound) covers it.
+//! Every use reads the clock under the lock, which is held for a bounded number of steps: long
+//! requests are decided in parts. What waits for an effect of the machine (requests, polls) waits
+//! here.
 
 mod polls;
 pub(crate) mod sweeper;
 
 use std::{
+    collections::HashMap,
     sync::{
-        Arc, Mutex, TryLockError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use doorman_openapi::{Epoch, Moment, ResourceId};
-use tokio::sync::{Notify, watch};
+use doorman_config::Document;
+use doorman_core::{
+    election,
+    ledger::{LeaseCall, Ledger, ReleaseCall, ReleaseProgress, RenewalCheck},
+    master::{Applied, Effect, Granted, Master, NotGranted, ParentLink, Progress, RequestId},
+    reign::{BoundWrites, DueBound, DueTerms, DurableTerms, Reign},
+    upstream::{self, Upstream},
+};
+use doorman_openapi::{Epoch, Moment, ResourceId, Seconds};
+use tokio::sync::{Notify, oneshot};
 
 use self::polls::Polls;
 pub(crate) use self::polls::{OpenPoll, PollEnd};
 use crate::util::clock;
-use doorman_core::{
-    ledger::Grant, ledger::LeaseCall, ledger::Ledger, ledger::ReleaseCall, ledger::ReleaseProgress,
-    ledger::RenewalCheck, reign::BoundWrites, reign::DurableBound, reign::DurableTerms,
-    reign::Reign,
-};
 
 /// How long a reader sleeps while others wait for the lock: long enough for one to wake up.
 const YIELD: Duration = Duration::from_millis(1);
 
-/// How long a request waits for the parent node.
-const PARENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The shortest sleep of a request that waits: the clock may be behind the timers.
+const MIN_SLEEP: Duration = Duration::from_millis(1);
 
 /// Why the ledger cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,30 +47,15 @@ pub(crate) enum LedgerUnavailable {
     Poisoned,
 }
 
-/// Why leases are not granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NotGranted {
-    /// There is no ledger.
-    Unavailable(LedgerUnavailable),
-    /// The next master would not know of them: no bound could be written.
-    NotDurable,
-    /// The parent node does not answer, and holders may have leases of a previous master.
-    NoParent,
-}
-
-impl From<LedgerUnavailable> for NotGranted {
-    fn from(cause: LedgerUnavailable) -> Self {
-        Self::Unavailable(cause)
-    }
-}
-
-/// The reign with its lock; without one while this server is not master.
+/// The machine of this server behind its lock.
 #[derive(Debug)]
 pub(crate) struct SharedLedger {
-    reign: Mutex<Option<Reign>>,
+    master: Mutex<Master>,
     /// Threads that wait for the lock.
     waiting: AtomicUsize,
     polls: Polls,
+    /// Requests that wait for the parent or the bound.
+    requests: Mutex<HashMap<RequestId, oneshot::Sender<Progress>>>,
     /// When the ledger is swept next, in nanoseconds on the clock. Changed under the lock.
     next_sweep: AtomicU64,
     /// When learning mode ends, in nanoseconds on the clock. At most a second old.
@@ -74,97 +63,135 @@ pub(crate) struct SharedLedger {
     /// When the reign ends, in nanoseconds on the clock; 0 without one.
     deadline: AtomicU64,
     sweep_sooner: Notify,
-    /// Present if a parent node leases the capacity.
-    parent: Option<ParentSignals>,
-}
-
-/// Signals between requests and the task that asks the parent node.
-#[derive(Debug)]
-pub(crate) struct ParentSignals {
+    bound_urgent: Notify,
     /// There are updates for the parent, or a reign has begun.
-    pub(crate) updates: Notify,
-    /// Counts responses of the parent.
-    pub(crate) answers: watch::Sender<u64>,
+    parent_updates: Notify,
 }
 
-/// Leases that were granted in one reign.
+/// What storage is to write.
 #[derive(Debug)]
-pub(crate) struct Granted {
-    pub(crate) epoch: Epoch,
-    pub(crate) grants: Vec<Grant>,
+pub(crate) struct Due {
+    pub(crate) bound: Option<DueBound>,
+    pub(crate) terms: Option<DueTerms>,
 }
 
 impl SharedLedger {
     /// Begins without a reign. Beyond `max_polls` open polls the oldest ends.
-    pub(crate) fn new(max_polls: usize) -> Self {
+    pub(crate) fn new(master: Master, max_polls: usize) -> Self {
         Self {
-            reign: Mutex::new(None),
+            master: Mutex::new(master),
             waiting: AtomicUsize::new(0),
             polls: Polls::new(max_polls),
+            requests: Mutex::default(),
             next_sweep: AtomicU64::new(u64::MAX),
             learning_until: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             sweep_sooner: Notify::new(),
-            parent: None,
+            bound_urgent: Notify::new(),
+            parent_updates: Notify::new(),
         }
     }
 
-    /// The ledger of a node that leases from a parent node.
-    pub(crate) fn of_parent(self) -> Self {
-        Self {
-            parent: Some(ParentSignals {
-                updates: Notify::new(),
-                answers: watch::Sender::new(0),
-            }),
-            ..self
-        }
+    /// A server with this document.
+    #[cfg(test)]
+    pub(crate) fn with_document(document: Arc<Document>) -> Self {
+        let settings = doorman_core::master::MasterSettings {
+            max_leases: 10,
+            unmatched: doorman_core::ledger::UnmatchedPolicy::Grant,
+            longest: Seconds::ZERO,
+        };
+        Self::new(Master::new(settings, document), usize::MAX)
     }
 
-    /// The signals of the task that asks the parent node.
-    pub(crate) fn parent(&self) -> Option<&ParentSignals> {
-        self.parent.as_ref()
+    /// Leases the capacity from a parent node, from the next reign on.
+    pub(crate) fn lease_from(&self, parent: ParentLink) {
+        // After a panic there is no next reign.
+        self.locked(|master, _| master.lease_from(parent)).ok();
     }
 
-    /// Begins a reign, and returns the one before.
-    pub(crate) fn begin(&self, reign: Reign) -> Option<Reign> {
-        let mut reign = reign;
-        let deadline = reign.deadline();
-        let learning_until = reign.ledger(Moment::ORIGIN).map(|it| it.learning_until());
-        let mut current = self.reign.lock().ok()?;
-        self.set_deadline(deadline);
-        let learning_until = learning_until.unwrap_or(Moment::ORIGIN).as_nanos();
-        self.learning_until.store(learning_until, Ordering::Relaxed);
-        let before = current.replace(reign);
-        drop(current);
-        self.polls.set_leaving(false);
-        self.sweep_sooner.notify_one();
-        if let Some(parent) = &self.parent {
-            parent.updates.notify_one();
-        }
-        before
+    /// Waits until the parent should be told about updates.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(crate) async fn parent_updates(&self) {
+        self.parent_updates.notified().await;
     }
 
-    /// Extends the reign.
-    pub(crate) fn extend(&self, deadline: Moment) {
-        if let Ok(mut reign) = self.reign.lock()
-            && let Some(reign) = reign.as_mut()
-        {
-            reign.extend(deadline);
-            self.set_deadline(reign.deadline());
+    /// Waits until a response waits for the bound.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(crate) async fn bound_urgent(&self) {
+        self.bound_urgent.notified().await;
+    }
+
+    /// Applies an effect of the election. After a panic reigns end, but none begins.
+    pub(crate) fn apply<C>(&self, effect: election::Effect<C>) -> Applied<C> {
+        let reason = match &effect {
+            election::Effect::End(reason) => Some(*reason),
+            _ => None,
+        };
+        let applied = self.locked(|master, now| {
+            let applied = master.apply(effect, now);
+            let deadline = master.reign().map_or(Moment::ORIGIN, |it| it.deadline());
+            self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+            if let Applied::Began(_) = applied {
+                self.on_begin(master, now);
+            }
+            applied
+        });
+        let applied = applied.unwrap_or_else(|_| match reason {
+            Some(reason) => Applied::Ended {
+                reason,
+                reign: None,
+            },
+            None => Applied::Done,
+        });
+        match applied {
+            Applied::Began(_) => {
+                self.polls.set_leaving(false);
+                self.sweep_sooner.notify_one();
+                self.parent_updates.notify_one();
+            }
+            Applied::Ended { .. } => self.on_end(),
+            _ => {}
         }
+        applied
     }
 
     /// Ends the reign, and all polls. `None` without one, or after a panic.
-    pub(crate) fn end(&self) -> Option<Reign> {
-        let mut reign = self.reign.lock();
-        self.set_deadline(Moment::ORIGIN);
-        self.learning_until.store(0, Ordering::Relaxed);
-        self.polls.set_leaving(true);
-        reign.as_mut().ok()?.take()
+    pub(crate) fn end(&self) -> Option<Box<Reign>> {
+        let reign = self.locked(|master, _| master.end());
+        self.on_end();
+        reign.ok()?
     }
 
-    fn set_deadline(&self, deadline: Moment) {
-        self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+    fn on_end(&self) {
+        self.deadline.store(0, Ordering::Relaxed);
+        self.learning_until.store(0, Ordering::Relaxed);
+        self.polls.set_leaving(true);
+    }
+
+    fn on_begin(&self, master: &mut Master, now: Moment) {
+        let ledger = master.ledger(now);
+        let learning_until = ledger.map_or(Moment::ORIGIN, |it| it.learning_until());
+        self.learning_until
+            .store(learning_until.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Begins a reign.
+    #[cfg(test)]
+    pub(crate) fn begin(&self, reign: Reign) {
+        let begun = self.locked(|master, now| {
+            self.deadline
+                .store(reign.deadline().as_nanos(), Ordering::Relaxed);
+            drop(master.install(reign));
+            self.on_begin(master, now);
+        });
+        begun.unwrap();
+        self.polls.set_leaving(false);
+        self.sweep_sooner.notify_one();
+        self.parent_updates.notify_one();
     }
 
     /// Whether this server is master now. A decision compares the time again.
@@ -174,22 +201,13 @@ impl SharedLedger {
         deadline == Moment::NEVER.as_nanos() || clock::now().as_nanos() < deadline
     }
 
-    /// Runs `operation` under the lock, and answers the polls that it has hints for. The clock is
-    /// read under the lock too, so time never goes back, and a server that was stopped finds that
-    /// its reign is over.
+    /// Runs `operation` on the ledger under the lock, and answers the polls that it has hints for.
     pub(crate) fn with<T>(
         &self,
         operation: impl FnOnce(&mut Ledger, Moment) -> T,
     ) -> Result<T, LedgerUnavailable> {
-        self.with_reign(|ledger, _, now| operation(ledger, now))
-    }
-
-    /// As [`with`](Self::with), with the epoch of the reign.
-    pub(crate) fn with_epoch<T>(
-        &self,
-        operation: impl FnOnce(&mut Ledger, Epoch, Moment) -> T,
-    ) -> Result<T, LedgerUnavailable> {
-        self.with_reign(|ledger, reign, now| operation(ledger, reign.epoch, now))
+        let done = self.locked(|master, now| Some(operation(master.ledger(now)?, now)))?;
+        done.ok_or(LedgerUnavailable::NotMaster)
     }
 
     /// As [`with`](Self::with), for a reader that needs the bound, too.
@@ -197,119 +215,200 @@ impl SharedLedger {
         &self,
         operation: impl FnOnce(&Ledger, Moment, Moment) -> T,
     ) -> Result<T, LedgerUnavailable> {
-        self.with_reign(|ledger, reign, now| operation(ledger, reign.bound.get(), now))
+        let done = self.locked(|master, now| {
+            let bound = master.reign()?.bound().get();
+            Some(operation(master.ledger(now)?, bound, now))
+        })?;
+        done.ok_or(LedgerUnavailable::NotMaster)
     }
 
-    fn with_reign<T>(
+    /// Runs `operation` under the lock, and executes the effects. The clock is read under the lock,
+    /// too, so time never goes back, and a server that was stopped finds that its reign is over.
+    fn locked<T>(
         &self,
-        operation: impl FnOnce(&mut Ledger, ReignInfo<'_>, Moment) -> T,
+        operation: impl FnOnce(&mut Master, Moment) -> T,
     ) -> Result<T, LedgerUnavailable> {
-        let mut reign = match self.reign.try_lock() {
-            Ok(reign) => reign,
+        let mut master = match self.master.try_lock() {
+            Ok(master) => master,
             Err(TryLockError::Poisoned(_)) => return Err(LedgerUnavailable::Poisoned),
             Err(TryLockError::WouldBlock) => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                let reign = self.reign.lock();
+                let master = self.master.lock();
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                reign.map_err(|_| LedgerUnavailable::Poisoned)?
+                master.map_err(|_| LedgerUnavailable::Poisoned)?
             }
         };
         let now = clock::now();
-        let current = reign.as_mut().ok_or(LedgerUnavailable::NotMaster)?;
-        let (epoch, ledger, bound) = current.parts(now).ok_or(LedgerUnavailable::NotMaster)?;
-        let result = operation(ledger, ReignInfo { epoch, bound }, now);
-        if let Some(terms) = ledger.take_granting_terms() {
-            bound.note_terms(terms);
+        let result = operation(&mut master, now);
+        if master.wake_at() <= now {
+            master.tick(now);
         }
-        let hints = if ledger.has_hints(now) {
-            ledger.take_hints(now)
-        } else {
-            Vec::new()
-        };
-        let due = ledger.hints_due().unwrap_or(Moment::NEVER).as_nanos();
-        if due < self.next_sweep.load(Ordering::Relaxed) {
-            self.next_sweep.store(due, Ordering::Relaxed);
-            self.sweep_sooner.notify_one();
+        let effects = master.settle(now);
+        let mut has_updates = false;
+        if let Some(ledger) = master.ledger(now) {
+            let due = ledger.hints_due().unwrap_or(Moment::NEVER).as_nanos();
+            if due < self.next_sweep.load(Ordering::Relaxed) {
+                self.next_sweep.store(due, Ordering::Relaxed);
+                self.sweep_sooner.notify_one();
+            }
+            has_updates = ledger.has_parent_updates();
         }
-        let has_updates = ledger.has_parent_updates();
-        drop(reign);
-        self.polls.answer(hints);
-        if let Some(parent) = self.parent.as_ref().filter(|_| has_updates) {
-            parent.updates.notify_one();
+        drop(master);
+        if !effects.is_empty() {
+            self.execute(effects);
+        }
+        if has_updates {
+            self.parent_updates.notify_one();
         }
         Ok(result)
     }
 
-    /// Waits until the parent node has answered for all resources of a call, at most a second.
-    ///
-    /// # Errors
-    /// [`NotGranted::NoParent`] if holders may have leases of a previous master: they keep them as
-    /// long as they get no answer.
-    pub(crate) async fn ask_parent(&self, call: &LeaseCall) -> Result<(), NotGranted> {
-        let Some(parent) = &self.parent else {
-            return Ok(());
-        };
-        let timeout = tokio::time::sleep(PARENT_TIMEOUT);
-        tokio::pin!(timeout);
-        loop {
-            let mut answers = parent.answers.subscribe();
-            let (mut is_awaited, mut from) = (false, Some(0));
-            while let Some(next) = from {
-                let registered = self.with(|ledger, now| ledger.register_part(call, next, now))?;
-                is_awaited |= registered.0;
-                from = registered.1;
-            }
-            if !is_awaited {
-                return Ok(());
-            }
-            tokio::select! {
-                // The sender lives as long as this.
-                _ = answers.changed() => {}
-                () = &mut timeout => {
-                    let may_have_lost =
-                        self.with(|ledger, now| ledger.may_have_lost_leases(now))?;
-                    return if may_have_lost { Err(NotGranted::NoParent) } else { Ok(()) };
+    fn execute(&self, effects: Vec<Effect>) {
+        let mut hints = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Resume { id, progress } => {
+                    let waiting = self.requests().remove(&id);
+                    // Its caller may have gone.
+                    waiting.map(|it| it.send(progress));
                 }
+                Effect::Hints { poll, batch } => hints.push((poll, batch)),
+                Effect::BoundUrgent => self.bound_urgent.notify_one(),
+            }
+        }
+        self.polls.answer(hints);
+    }
+
+    fn requests(&self) -> MutexGuard<'_, HashMap<RequestId, oneshot::Sender<Progress>>> {
+        // Every statement leaves it usable.
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What storage is to write now; `None` without a reign.
+    pub(crate) fn due(&self) -> Option<Due> {
+        let due = self.locked(|master, now| {
+            master.reign()?;
+            Some(Due {
+                bound: master.due_bound(),
+                terms: master.due_terms(now),
+            })
+        });
+        due.ok()?
+    }
+
+    /// The longest lease that earlier masters may have granted, as far as this server knows; zero
+    /// after a panic.
+    pub(crate) fn longest_lease(&self) -> Seconds {
+        let longest = self.locked(|master, _| master.longest_lease());
+        longest.unwrap_or(Seconds::ZERO)
+    }
+
+    /// An empty ledger, to restore that of the last master into. `None` after a panic.
+    pub(crate) fn new_ledger(&self, epoch: Epoch) -> Option<Ledger> {
+        let ledger = self.locked(|master, now| master.new_ledger(epoch, now));
+        ledger.ok()
+    }
+
+    /// Gives the ledger of the last master, with the end of its latest lease, to the reign that
+    /// begins next. Returns one that was not used.
+    pub(crate) fn inherit(
+        &self,
+        ledger: Option<(Ledger, Moment)>,
+    ) -> Option<(Box<Ledger>, Moment)> {
+        self.locked(|master, _| master.inherit(ledger)).ok()?
+    }
+
+    /// Puts a document in force. Returns the one before.
+    pub(crate) fn reconfigure(
+        &self,
+        document: &Arc<Document>,
+    ) -> Result<Arc<Document>, LedgerUnavailable> {
+        self.locked(|master, now| master.reconfigure(document, now))
+    }
+
+    /// Decides on the leases of a call, after the parent node has been asked, and returns them
+    /// shortened to what the bound covers.
+    ///
+    /// # Cancel safety
+    /// Decided leases stay booked until they expire, as if the response had been lost.
+    pub(crate) async fn lease(
+        &self,
+        call: LeaseCall,
+    ) -> Result<Result<Granted, NotGranted>, LedgerUnavailable> {
+        let (mut progress, mut resumed) = self.go_on(|master, now| master.request(call, now))?;
+        loop {
+            match (progress, resumed.take()) {
+                (Progress::Done(outcome), _) => return Ok(outcome),
+                (Progress::Again(request), _) => {
+                    tokio::task::yield_now().await;
+                    let proceed = |master: &mut Master, now| master.proceed(request, now);
+                    (progress, resumed) = self.go_on(proceed)?;
+                }
+                (Progress::Waits(_), Some(waits)) => progress = self.resumed(waits).await?,
+                // What resumes does not wait.
+                (Progress::Waits(_), None) => return Err(LedgerUnavailable::NotMaster),
             }
         }
     }
 
-    /// Decides on the leases of a call, and returns them shortened to what the bound covers.
-    ///
-    /// # Cancel safety
-    /// Decided leases stay booked until they expire, as if the response had been lost.
-    pub(crate) async fn grant(&self, call: &LeaseCall) -> Result<Granted, NotGranted> {
-        let count = call.len();
-        let (mut wait_for, mut new_terms) = (None, None);
-        let (mut grants, epoch, handled) = self.with_reign(|ledger, reign, now| {
-            let grants = ledger.refresh_part(call, 0, now);
-            wait_for = reign.bound_to_wait_for(count, &grants);
-            new_terms = reign.bound_without_terms();
-            (grants, reign.epoch, now)
+    /// Goes on with a request. If it waits, the receiver gets how it goes on.
+    fn go_on(
+        &self,
+        step: impl FnOnce(&mut Master, Moment) -> Progress,
+    ) -> Result<(Progress, Option<oneshot::Receiver<Progress>>), LedgerUnavailable> {
+        self.locked(|master, now| {
+            let progress = step(master, now);
+            let Progress::Waits(id) = &progress else {
+                return (progress, None);
+            };
+            let (sender, resumed) = oneshot::channel();
+            // Under the lock, so that it does not go on before.
+            self.requests().insert(*id, sender);
+            (progress, Some(resumed))
+        })
+    }
+
+    /// Waits until a request goes on, and lets the machine see the time at which it must.
+    async fn resumed(
+        &self,
+        mut resumed: oneshot::Receiver<Progress>,
+    ) -> Result<Progress, LedgerUnavailable> {
+        loop {
+            let pause = self.locked(|master, now| master.wake_at().since(now))?;
+            tokio::select! {
+                progress = &mut resumed => {
+                    // The sender is dropped by an answer only.
+                    return progress.map_err(|_| LedgerUnavailable::NotMaster);
+                }
+                () = tokio::time::sleep(pause.max(MIN_SLEEP)) => {}
+            }
+        }
+    }
+
+    /// Tells the state machine around the parent an event of the reign `known`, or that another
+    /// reign has begun. Returns the epoch of the reign.
+    pub(crate) fn tell_upstream(
+        &self,
+        known: Option<Epoch>,
+        event: upstream::Event,
+    ) -> Result<(Epoch, Vec<upstream::Effect>), LedgerUnavailable> {
+        let told = self.locked(|master, now| {
+            let epoch = master.current(now)?.epoch();
+            // An event of an earlier reign has no request in this one.
+            let event = if known == Some(epoch) {
+                event
+            } else {
+                upstream::Event::Wake
+            };
+            Some((epoch, master.tell_upstream(epoch, event, now)?))
         })?;
-        while grants.len() < count {
-            tokio::task::yield_now().await;
-            let mut part = self.with_reign(|ledger, reign, now| {
-                // The parts of a response come from one reign.
-                (reign.epoch == epoch).then(|| {
-                    new_terms = reign.bound_without_terms().or(new_terms.take());
-                    let part = ledger.refresh_part(call, grants.len(), now);
-                    reign.bound.require(&part);
-                    part
-                })
-            })?;
-            grants.append(part.as_mut().ok_or(LedgerUnavailable::NotMaster)?);
-        }
-        if let Some(bound) = new_terms {
-            let covered = bound.cover_terms(grants).await;
-            grants = covered.ok_or(NotGranted::NotDurable)?;
-        }
-        // The time of the first part: no booking may seem shorter than it is.
-        if let Some(bound) = wait_for {
-            let covered = bound.cover(grants, handled).await;
-            grants = covered.ok_or(NotGranted::NotDurable)?;
-        }
-        Ok(Granted { epoch, grants })
+        told.ok_or(LedgerUnavailable::NotMaster)
+    }
+
+    /// Reads the state machine around the parent; `None` without one.
+    pub(crate) fn upstream<T>(&self, read: impl FnOnce(&Upstream, Moment) -> T) -> Option<T> {
+        let read = self.locked(|master, now| Some(read(master.upstream()?, now)));
+        read.ok()?
     }
 
     /// Releases leases. Returns the numbers of visited resources and released leases.
@@ -369,44 +468,21 @@ impl SharedLedger {
     }
 
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.reign.is_poisoned()
-    }
-
-    /// The bound of the reign; `None` without one.
-    pub(crate) fn bound(&self) -> Option<Arc<DurableBound>> {
-        let reign = self.reign.lock().ok()?;
-        reign.as_ref().map(|reign| Arc::clone(reign.bound()))
+        self.master.is_poisoned()
     }
 
     /// The writes of the bound in this reign.
     pub(crate) fn bound_writes(&self) -> BoundWrites {
-        self.bound().map(|bound| bound.writes()).unwrap_or_default()
+        self.writes(|master| Some(master.reign()?.bound().writes()))
     }
 
     /// The writes of the terms of leases in this reign.
     pub(crate) fn terms_writes(&self) -> BoundWrites {
-        let bound = self.bound();
-        let terms = bound.as_ref().and_then(|bound| bound.terms());
-        terms.map(DurableTerms::writes).unwrap_or_default()
-    }
-}
-
-/// The facts of a reign beside its ledger.
-struct ReignInfo<'a> {
-    epoch: Epoch,
-    bound: &'a Arc<DurableBound>,
-}
-
-impl ReignInfo<'_> {
-    /// The bound, if it does not cover these leases, or others of the response may need it.
-    fn bound_to_wait_for(&self, count: usize, grants: &[Grant]) -> Option<Arc<DurableBound>> {
-        let waits = self.bound.require(grants).is_some() || grants.len() < count;
-        waits.then(|| Arc::clone(self.bound))
+        self.writes(|master| master.reign()?.bound().terms().map(DurableTerms::writes))
     }
 
-    /// The bound, if it does not have all terms.
-    fn bound_without_terms(&self) -> Option<Arc<DurableBound>> {
-        let has_new = self.bound.has_new_terms();
-        has_new.then(|| Arc::clone(self.bound))
+    fn writes(&self, read: impl FnOnce(&Master) -> Option<BoundWrites>) -> BoundWrites {
+        let writes = self.locked(|master, _| read(master));
+        writes.ok().flatten().unwrap_or_default()
     }
 }

@@ -207,8 +207,10 @@ impl Drop for OpenPoll {
         if !self.has_hints {
             // Without a ledger there are no hints any more, and a later one has other tickets.
             self.ledger
-                .with_reign(|ledger, reign, now| {
-                    if reign.epoch == self.epoch {
+                .locked(|master, now| {
+                    let reign = master.current(now);
+                    let reign = reign.filter(|it| it.epoch() == self.epoch);
+                    if let Some(ledger) = reign.and_then(|it| it.ledger(now)) {
                         ledger.close_poll(ticket, now);
                     }
                 })
@@ -230,11 +232,14 @@ impl SharedLedger {
         after: u64,
         owns_connection: bool,
     ) -> Result<OpenPoll, LedgerUnavailable> {
-        let (epoch, ticket, (age, ended)) = self.with_reign(|ledger, reign, now| {
-            let ticket = ledger.open_poll(holder, after, now);
+        let opened = self.locked(|master, now| {
+            let reign = master.current(now)?;
+            let epoch = reign.epoch();
+            let ticket = reign.ledger(now)?.open_poll(holder, after, now);
             // Under the lock, so that no hint comes before.
-            (reign.epoch, ticket, self.polls.add(ticket, owns_connection))
+            Some((epoch, ticket, self.polls.add(ticket, owns_connection)))
         })?;
+        let (epoch, ticket, (age, ended)) = opened.ok_or(LedgerUnavailable::NotMaster)?;
         Ok(OpenPoll {
             ledger: Arc::clone(self),
             epoch,

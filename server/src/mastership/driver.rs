@@ -9,8 +9,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::Document;
-use doorman_openapi::{Epoch, Moment, NodeId, Seconds};
+use doorman_openapi::{Epoch, Moment, NodeId};
 use futures_util::{
     StreamExt,
     future::{BoxFuture, OptionFuture},
@@ -32,10 +31,10 @@ use crate::{
     util::clock,
 };
 use doorman_core::{
-    election::CallId, election::Effect, election::Election, election::EndReason, election::Event,
-    election::Learn, election::LedgerSource, election::Term, election::Time, election::View,
-    ledger, ledger::Ledger, ledger::Predecessor, ledger::UnmatchedPolicy, reign::DurableBound,
-    reign::Reign, reign::TermsGeneration,
+    election::{CallId, Effect, Election, EndReason, Event, Learn, LedgerSource, Time, View},
+    ledger::Predecessor,
+    master::{Applied, Began},
+    reign::{Reign, TermsGeneration},
 };
 
 /// The longest sleep of a master: it looks whether the bound is due.
@@ -59,10 +58,6 @@ pub(crate) trait Executor: Send + Sync {
 pub(crate) struct Parts {
     pub(crate) ledger: Arc<SharedLedger>,
     pub(crate) document: Arc<ActiveDocument>,
-    pub(crate) max_leases: usize,
-    pub(crate) unmatched: UnmatchedPolicy,
-    /// Whether a parent node leases the capacity.
-    pub(crate) has_parent: bool,
     pub(crate) earlier_leases: Arc<EarlierLeaseLength>,
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) offer: Arc<HandoverOffer>,
@@ -71,43 +66,19 @@ pub(crate) struct Parts {
     pub(crate) view: watch::Sender<View>,
 }
 
-impl Parts {
-    /// An empty ledger for a reign.
-    pub(crate) fn new_ledger(
-        &self,
-        document: Arc<Document>,
-        epoch: Epoch,
-        predecessor: Predecessor,
-        now: Moment,
-    ) -> Ledger {
-        let settings = ledger::Settings {
-            max_leases: self.max_leases,
-            unmatched: self.unmatched,
-            predecessor,
-            epoch,
-        };
-        let ledger = Ledger::new(document, settings, now);
-        if self.has_parent {
-            ledger.of_parent()
-        } else {
-            ledger
-        }
-    }
-}
-
 /// The length of earlier leases where nothing is stored about it.
 #[derive(Debug, Default)]
 pub(crate) struct EarlierLeaseLength {
-    /// The operator's word: no earlier lease was longer.
-    longest: Option<Seconds>,
+    /// Whether the operator has said that no earlier lease was longer than some length.
+    is_known: bool,
     /// How often the longest lease of the document was assumed.
     assumed: AtomicU64,
 }
 
 impl EarlierLeaseLength {
-    pub(crate) fn new(longest: Option<Seconds>) -> Self {
+    pub(crate) fn new(is_known: bool) -> Self {
         Self {
-            longest,
+            is_known,
             assumed: AtomicU64::new(0),
         }
     }
@@ -117,17 +88,9 @@ impl EarlierLeaseLength {
         self.assumed.load(Relaxed)
     }
 
-    /// The longest lease to assume: that of the document, or the operator's.
-    pub(super) fn at_least(&self, document: Seconds) -> Seconds {
-        match self.longest {
-            Some(longest) if document < longest => longest,
-            _ => document,
-        }
-    }
-
     /// Counts a reign that begins without knowing the length, unless the operator has said it.
     pub(super) fn note_unknown(&self) {
-        if self.longest.is_none() {
+        if !self.is_known {
             self.assumed.fetch_add(1, Relaxed);
             tracing::warn!(
                 "nothing says how long earlier leases are, so none is assumed to be longer than \
@@ -170,11 +133,6 @@ pub(crate) struct Driver<E: Election, X> {
     parts: Arc<Parts>,
     calls: FuturesUnordered<BoxFuture<'static, (CallId, Option<E::Reply>)>>,
     fetching: OptionFuture<BoxFuture<'static, (Epoch, Option<InheritedLedger>)>>,
-    /// For the next reign.
-    fetched: Option<InheritedLedger>,
-    bound: Option<Arc<DurableBound>>,
-    /// The longest lease of any document so far, or the operator's.
-    longest: Seconds,
     resigned: Option<oneshot::Sender<Option<Epoch>>>,
     record: Option<EpochRecord>,
     recording: Option<JoinHandle<Result<(), NotRecorded>>>,
@@ -210,22 +168,13 @@ where
     E::Reply: Send + 'static,
     X: Executor<Call = E::Call, Reply = E::Reply>,
 {
-    /// `fetched`: a ledger that the first reign begins with.
-    pub(crate) fn new(
-        election: E,
-        executor: X,
-        parts: Arc<Parts>,
-        fetched: Option<InheritedLedger>,
-    ) -> Self {
+    pub(crate) fn new(election: E, executor: X, parts: Arc<Parts>) -> Self {
         Self {
             election,
             executor,
             parts,
             calls: FuturesUnordered::new(),
             fetching: None.into(),
-            fetched,
-            bound: None,
-            longest: Seconds::ZERO,
             resigned: None,
             record: None,
             recording: None,
@@ -253,35 +202,11 @@ where
         let mut resign = Some(resign);
         loop {
             let now = clock::now();
-            self.note_longest_lease();
             self.give_up_if_poisoned();
-            let due = self.bound.as_ref().and_then(|bound| bound.due());
-            let longest = due.map(|due| due.longest);
-            self.record(longest, now);
-            // The data directory comes first: etcd may be lost, or given up.
-            if let Some(due) = due.filter(|due| self.has_tried_to_record(due.longest)) {
-                self.handle(Event::BoundDue(due));
-            }
-            let terms = self
-                .bound
-                .as_ref()
-                .and_then(|bound| bound.terms()?.due(now));
-            if let Some(due) = terms {
-                self.handle(Event::TermsDue(due));
-            }
-            let longest = if self.bound.is_some() {
-                BOUND_PERIOD
-            } else {
-                MAX_SLEEP
-            };
+            let is_master = self.write_what_is_due(now);
+            let longest = if is_master { BOUND_PERIOD } else { MAX_SLEEP };
             let pause = self.election.wake_at().since(now).min(longest);
-            let bound = self.bound.clone();
-            let bound_is_urgent = async {
-                match &bound {
-                    Some(bound) => bound.urgent().await,
-                    None => std::future::pending().await,
-                }
-            };
+            let shared = Arc::clone(&self.parts.ledger);
             let resigned = async {
                 match &mut resign {
                     Some(resign) => resign.await.ok(),
@@ -295,10 +220,10 @@ where
                 Some((epoch, fetched)) = &mut self.fetching => {
                     self.fetching = None.into();
                     let is_fetched = fetched.is_some();
-                    self.fetched = fetched;
+                    drop_elsewhere(shared.inherit(fetched));
                     self.handle(Event::LedgerFetched { epoch, is_fetched });
                     // It came too late, unless the reign has begun with it.
-                    drop_elsewhere(self.fetched.take());
+                    drop_elsewhere(shared.inherit(None));
                 }
                 Some(written) = OptionFuture::from(self.recording.as_mut()) => {
                     self.recording = None;
@@ -315,13 +240,30 @@ where
                         self.handle(Event::Resign { secret });
                     }
                 }
-                () = bound_is_urgent => {}
+                () = shared.bound_urgent() => {}
                 () = sleep(pause) => {}
             }
             if self.election.wake_at() <= clock::now() {
                 self.handle(Event::Wake);
             }
         }
+    }
+
+    /// Lets the election write the bound and the terms that are due. Returns whether this server is
+    /// master.
+    fn write_what_is_due(&mut self, now: Moment) -> bool {
+        let due = self.parts.ledger.due();
+        let is_master = due.is_some();
+        let (bound, terms) = due.map_or((None, None), |due| (due.bound, due.terms));
+        self.record(bound.map(|due| due.longest), now);
+        // The data directory comes first: etcd may be lost, or given up.
+        if let Some(due) = bound.filter(|due| self.has_tried_to_record(due.longest)) {
+            self.handle(Event::BoundDue(due));
+        }
+        if let Some(due) = terms {
+            self.handle(Event::TermsDue(due));
+        }
+        is_master
     }
 
     /// Without a usable ledger another server must become master.
@@ -384,7 +326,7 @@ where
         };
         let effects = self.election.handle(event, time);
         for effect in effects {
-            self.apply(effect, time.now);
+            self.apply(effect);
         }
         let view = self.election.view();
         self.parts.view.send_if_modified(|current| {
@@ -394,42 +336,22 @@ where
         });
     }
 
-    fn apply(&mut self, effect: Effect<E::Call>, now: Moment) {
-        match effect {
-            Effect::Call { id, call } => {
+    fn apply(&mut self, effect: Effect<E::Call>) {
+        match self.parts.ledger.apply(effect) {
+            Applied::Done => {}
+            Applied::Call { id, call } => {
                 let reply = self.executor.execute(call);
                 self.calls.push(Box::pin(async move { (id, reply.await) }));
             }
-            Effect::FetchLedger { source, epoch } => {
+            Applied::FetchLedger { source, epoch } => {
                 let parts = Arc::clone(&self.parts);
                 let fetch = async move { (epoch, fetch_ledger(parts, source, epoch).await) };
                 self.fetching = Some(Box::pin(fetch) as BoxFuture<'_, _>).into();
             }
-            Effect::Begin(term) => self.begin(&term, now),
-            Effect::Extend(deadline) => self.parts.ledger.extend(deadline),
-            Effect::BoundWritten(written) => {
-                if let Some(bound) = &self.bound {
-                    bound.record_written(written);
-                }
-            }
-            Effect::BoundFailed => {
-                if let Some(bound) = &self.bound {
-                    bound.record_failure();
-                }
-            }
-            Effect::TermsWritten(written) => {
-                if let Some(terms) = self.bound.as_ref().and_then(|bound| bound.terms()) {
-                    terms.record_written(&written);
-                }
-            }
-            Effect::TermsFailed => {
-                if let Some(terms) = self.bound.as_ref().and_then(|bound| bound.terms()) {
-                    terms.record_failure();
-                }
-            }
-            Effect::TermsHeard(terms) => self.heard_terms = Some(terms),
-            Effect::End(reason) => self.end(reason),
-            Effect::Resigned { offered } => {
+            Applied::Began(began) => self.on_begin(began),
+            Applied::TermsHeard(terms) => self.heard_terms = Some(terms),
+            Applied::Ended { reason, reign } => self.on_end(reason, reign),
+            Applied::Resigned { offered } => {
                 if let Some(done) = self.resigned.take() {
                     done.send(offered).ok();
                 }
@@ -437,35 +359,15 @@ where
         }
     }
 
-    fn begin(&mut self, term: &Term, now: Moment) {
-        let &Term {
-            epoch,
-            deadline,
+    fn on_begin(&self, began: Began) {
+        let Began {
+            term,
+            predecessor,
             inherits,
-            learn,
-            ..
-        } = term;
-        self.note_longest_lease();
-        let predecessor = term.predecessor(self.longest, now);
-        let inherited = self.fetched.take().filter(|_| inherits);
-        let inherited_until = inherited.as_ref().map(|(_, until)| *until);
-        let bound = Arc::new(term.new_bound(self.longest, inherited_until, now));
-        let earlier_terms = term.earlier_terms(self.longest, inherited_until, now);
-        self.bound = Some(Arc::clone(&bound));
-        let has_ledger = inherited.is_some();
-        let before = self.parts.document.begin_reign(|document| {
-            let ledger = match inherited {
-                Some((mut ledger, _)) => {
-                    ledger.reconfigure(document);
-                    ledger
-                }
-                None => self.parts.new_ledger(document, epoch, predecessor, now),
-            };
-            let ledger = ledger.with_earlier_terms(earlier_terms);
-            Reign::new(epoch, deadline, ledger, bound)
-        });
+            before,
+        } = began;
         drop_elsewhere(before);
-        if matches!(learn, Learn::LongestLease(_)) {
+        if matches!(term.learn, Learn::LongestLease(_)) {
             tracing::warn!(
                 "etcd has no trace of earlier leases, which may exist, so new clients wait; pass \
                  --first-start for a new deployment"
@@ -474,43 +376,35 @@ where
         if term.is_longest_unknown() {
             self.parts.earlier_leases.note_unknown();
         }
-        if deadline < Moment::NEVER {
+        if term.deadline < Moment::NEVER {
             let learns = match predecessor {
-                Predecessor::Until(until) => until.since(now).as_secs(),
+                Predecessor::Until(until) => until.since(clock::now()).as_secs(),
                 Predecessor::None => 0,
             };
             tracing::info!(
-                %epoch,
+                epoch = %term.epoch,
                 learning_seconds = learns,
-                inherited_ledger = has_ledger,
+                inherited_ledger = inherits,
                 "this server is now master"
             );
         }
     }
 
-    fn end(&mut self, reason: EndReason) {
-        let reign = self.parts.ledger.end();
-        self.bound = None;
-        match reason {
-            EndReason::Deadline => tracing::warn!(
-                "mastership not renewed in time; no leases are granted until a master is elected"
-            ),
-            EndReason::Deposed => tracing::warn!("this server is no longer master"),
-            EndReason::Resigned => {
-                if let Some(reign) = reign {
-                    self.parts.offer.set(reign);
-                }
-                return;
+    fn on_end(&self, reason: EndReason, reign: Option<Box<Reign>>) {
+        match (reason, reign) {
+            (EndReason::Resigned, Some(reign)) => return self.parts.offer.set(*reign),
+            (EndReason::Resigned, None) => {}
+            (EndReason::Deadline, reign) => {
+                tracing::warn!(
+                    "mastership not renewed in time; no leases are granted until a master is \
+                     elected"
+                );
+                drop_elsewhere(reign);
             }
-        }
-        drop_elsewhere(reign);
-    }
-
-    fn note_longest_lease(&mut self) {
-        let longest = self.parts.document.get().longest_lease();
-        let longest = self.parts.earlier_leases.at_least(longest);
-        if self.longest < longest {
-            self.longest = longest;
+            (EndReason::Deposed, reign) => {
+                tracing::warn!("this server is no longer master");
+                drop_elsewhere(reign);
+            }
         }
     }
 }
@@ -526,16 +420,15 @@ async fn fetch_ledger(
         LedgerSource::DataDir { epoch: last } => {
             let restored = spawn_blocking(move || {
                 let now = clock::now();
-                let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
+                let mut ledger = parts.ledger.new_ledger(epoch)?;
                 let until = parts.data_dir.restore(&mut ledger, Some(last), now)?;
                 Some((ledger, until))
             });
             restored.await.ok().flatten()
         }
         LedgerSource::Peer(handover) => {
-            let now = clock::now();
             let limit = (document.shortest_lease().duration() / 2).max(STALL);
-            let ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
+            let ledger = parts.ledger.new_ledger(epoch)?;
             fetch::fetch(&parts.peers, &handover, ledger, &parts.handovers, limit).await
         }
     }

@@ -246,7 +246,7 @@ mod tests {
             let request: CapacityRequest = serde_json::from_str(&request).unwrap();
             ledger.refresh(&request.clone().into(), clock::now());
         }
-        let bound = Arc::new(DurableBound::new(Moment::NEVER, 0));
+        let bound = DurableBound::new(Moment::NEVER, 0);
         let epoch = Epoch::new(EPOCH).unwrap();
         let offer = Arc::<HandoverOffer>::default();
         offer.set(Reign::new(epoch, Moment::NEVER, ledger, bound));

@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use doorman_config::Document;
 use doorman_openapi::{Epoch, Moment, NodeId, ServerId};
 use tokio::{sync::oneshot, time::sleep};
 
 use super::{
     Disk, Driver, Etcd, Parts, Resignation,
     driver::{EpochRecord, MAX_SLEEP},
+    fetch::drop_elsewhere,
 };
 use crate::{
     durability::DataDir, durability::DataDirError, durability::log_outstanding,
@@ -17,7 +17,7 @@ use crate::{
 use doorman_core::{
     election::Alone, election::EtcdElection, election::EtcdOptions, election::FoundState,
     election::Reason, election::call_time, etcd::Compare, etcd::EtcdCall, etcd::EtcdReply,
-    etcd::Op, etcd::Txn, ledger::Predecessor,
+    etcd::Op, etcd::Txn,
 };
 
 /// The longest wait for the name of the node.
@@ -35,7 +35,6 @@ pub(crate) struct Candidate {
     pub(crate) address: String,
     /// Whether an empty data directory means that there was no server before.
     pub(crate) is_first: bool,
-    pub(crate) document: Arc<Document>,
 }
 
 /// Mastership that has not begun yet, or has just begun.
@@ -60,17 +59,14 @@ impl Mastership {
         epoch: Epoch,
         parts: Parts,
     ) -> Result<(Self, Reason, Option<Moment>), DataDirError> {
-        let Candidate {
-            address, document, ..
-        } = candidate;
+        let address = candidate.address;
         let now = clock::now();
-        let assumed = parts.earlier_leases.at_least(document.longest_lease());
+        let assumed = parts.ledger.longest_lease();
         let outstanding = found.outstanding(assumed, now);
         let data_dir = Arc::clone(&parts.data_dir);
-        let mut ledger = parts.new_ledger(document, epoch, Predecessor::None, now);
-        let restored = (!found.had_election)
-            .then(|| data_dir.restore(&mut ledger, found.last_epoch, now))
-            .flatten();
+        let mut ledger = parts.ledger.new_ledger(epoch);
+        let restored = ledger.as_mut().filter(|_| !found.had_election);
+        let restored = restored.and_then(|it| data_dir.restore(it, found.last_epoch, now));
         if restored.is_none() {
             log_outstanding(outstanding, now);
             if outstanding.is_assumed {
@@ -85,8 +81,8 @@ impl Mastership {
         data_dir.write_first_bound(bound, longest)?;
         data_dir.record_epoch(node, epoch, None, Some(longest))?;
         data_dir.remove_ledger();
-        let ledger = restored.map(|until| (ledger, until));
-        let mut driver = Driver::new(election, Disk::new(data_dir), Arc::new(parts), ledger);
+        drop_elsewhere(parts.ledger.inherit(ledger.zip(restored)));
+        let mut driver = Driver::new(election, Disk::new(data_dir), Arc::new(parts));
         driver.start();
         Ok((
             Self::Alone(Box::new(driver)),
@@ -107,7 +103,6 @@ impl Mastership {
             server_id,
             address,
             is_first,
-            document,
         } = candidate;
         let ElectionSettings { prefix, ttl } = election;
         let data_dir = Arc::clone(&parts.data_dir);
@@ -117,7 +112,7 @@ impl Mastership {
         // Of an election by another prefix nothing is known but that there were servers.
         let had_other_election = found.had_election && !had_election;
         let had_others = was_alone || had_other_election;
-        let earlier_leases = leases_of_others(&found, had_others, &document, &parts);
+        let earlier_leases = leases_of_others(&found, had_others, &parts);
         // An epoch of 0 is that of a server which heard of none.
         let last_epoch = found.last_epoch.filter(|it| it.get() > 0);
         let record = EpochRecord {
@@ -144,8 +139,8 @@ impl Mastership {
             prefix,
         };
         let executor = Etcd::new(client, call_time(ttl));
-        let driver = Driver::new(EtcdElection::new(options), executor, Arc::new(parts), None)
-            .with_record(record);
+        let driver =
+            Driver::new(EtcdElection::new(options), executor, Arc::new(parts)).with_record(record);
         Ok(Self::Elected {
             driver: Box::new(driver),
             data_dir,
@@ -182,19 +177,14 @@ impl Mastership {
 }
 
 /// Until when leases of the time without this election may be outstanding.
-fn leases_of_others(
-    found: &FoundState,
-    had_others: bool,
-    document: &Document,
-    parts: &Parts,
-) -> Option<Moment> {
+fn leases_of_others(found: &FoundState, had_others: bool, parts: &Parts) -> Option<Moment> {
     let now = clock::now();
     // The bound stays that of the time without an election.
     let bound = FoundState {
         had_election: false,
         ..*found
     };
-    let assumed = parts.earlier_leases.at_least(document.longest_lease());
+    let assumed = parts.ledger.longest_lease();
     let outstanding = bound.outstanding(assumed, now);
     let has_bound = parts.data_dir.has_bound();
     let until = outstanding.until.filter(|until| now < *until);

@@ -13,10 +13,9 @@ use tokio::{
 use super::*;
 use crate::{
     document::ActiveDocument, durability::DataDir, durability::DataDirLock,
-    durability::FoundOnDisk, leasing::NotGranted, leasing::SharedLedger, util::clock,
-    util::testing::Log,
+    durability::FoundOnDisk, leasing::SharedLedger, util::clock, util::testing::Log,
 };
-use doorman_core::{election::View, ledger::Grant, ledger::UnmatchedPolicy, reign::BoundWrites};
+use doorman_core::{election::View, ledger::Grant, master::NotGranted, reign::BoundWrites};
 
 const DOCUMENT: &str = "
 resources:
@@ -43,16 +42,13 @@ fn start_with(home: &Path, document: &str) -> Running {
     let (data_dir, lock) = DataDir::open(home.join("data")).unwrap();
     let data_dir = Arc::new(data_dir);
     let document = Arc::new(Document::parse(document).unwrap());
-    let ledger = Arc::new(SharedLedger::new(usize::MAX));
+    let ledger = Arc::new(SharedLedger::with_document(Arc::clone(&document)));
     let active = ActiveDocument::new(Arc::clone(&ledger), Arc::clone(&document));
     let earlier_leases = Arc::new(EarlierLeaseLength::default());
     let parts = Parts {
-        has_parent: false,
         earlier_leases: Arc::clone(&earlier_leases),
         ledger: Arc::clone(&ledger),
         document: Arc::new(active),
-        max_leases: 10,
-        unmatched: UnmatchedPolicy::Grant,
         data_dir: Arc::clone(&data_dir),
         offer: Arc::default(),
         peers: Peers::new(None, None),
@@ -63,7 +59,6 @@ fn start_with(home: &Path, document: &str) -> Running {
         server_id: ServerId::new("a").unwrap(),
         address: "http://127.0.0.1:1".to_owned(),
         is_first: true,
-        document,
     };
     let found = data_dir.found(true);
     let (node, epoch) = data_dir.next_epoch(None, clock::unix_seconds()).unwrap();
@@ -81,12 +76,17 @@ fn start_with(home: &Path, document: &str) -> Running {
     }
 }
 
-/// Books a lease, without waiting for the bound to cover it.
-fn book(server: &Running, resource: &str, now: Moment) -> Vec<Grant> {
+/// The request of a client that has a lease.
+fn renewal(resource: &str) -> CapacityRequest {
     let request = format!(
         r#"{{"client_id":"c","resources":[{{"resource_id":"{resource}","wants":5,"has":{{"capacity":5}}}}]}}"#
     );
-    let request: CapacityRequest = serde_json::from_str(&request).unwrap();
+    serde_json::from_str(&request).unwrap()
+}
+
+/// Books a lease, without waiting for the bound to cover it.
+fn book(server: &Running, resource: &str, now: Moment) -> Vec<Grant> {
+    let request = renewal(resource);
     let booked = server
         .ledger
         .with(|ledger, _| ledger.refresh(&request.clone().into(), now));
@@ -95,16 +95,8 @@ fn book(server: &Running, resource: &str, now: Moment) -> Vec<Grant> {
 
 /// Leases a resource, as a response would report it.
 async fn lease(server: &Running, resource: &str) -> Grant {
-    let now = clock::now();
-    let booked = book(server, resource, now);
-    server
-        .ledger
-        .bound()
-        .unwrap()
-        .cover(booked, now)
-        .await
-        .unwrap()
-        .remove(0)
+    let granted = server.ledger.lease(renewal(resource).into()).await;
+    granted.unwrap().unwrap().grants.remove(0)
 }
 
 fn is_learning(server: &Running, at: Moment) -> bool {
@@ -228,7 +220,7 @@ async fn grant(server: &Running, resource: &str) -> Result<f64, NotGranted> {
     let request =
         format!(r#"{{"client_id":"c","resources":[{{"resource_id":"{resource}","wants":5}}]}}"#);
     let request: CapacityRequest = serde_json::from_str(&request).unwrap();
-    let granted = server.ledger.grant(&request.into()).await?;
+    let granted = server.ledger.lease(request.into()).await.unwrap()?;
     Ok(granted.grants[0].lease_length.get())
 }
 
@@ -334,10 +326,7 @@ resources:
     let block = home.path().join("data/terms.new");
     std::fs::create_dir(&block).unwrap();
     let document = Arc::new(Document::parse(PER_MINUTE).unwrap());
-    server
-        .ledger
-        .with(|ledger, _| ledger.reconfigure(document))
-        .unwrap();
+    server.ledger.reconfigure(&document).unwrap();
     assert_eq!(grant(&server, "db").await, Err(NotGranted::NotDurable));
     assert_eq!(grant(&server, "other").await.unwrap(), 60.0);
     assert_eq!(terms(home.path()), first);

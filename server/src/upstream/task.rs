@@ -2,7 +2,7 @@
 
 use std::{future::Future, net::IpAddr, path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
-use doorman_core::upstream::{Effect, Event, Upstream, UpstreamSettings};
+use doorman_core::upstream::{Effect, Event};
 use doorman_openapi::{
     Epoch, Moment, NodeId, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerUrl,
 };
@@ -78,12 +78,12 @@ struct Sent {
 pub(crate) struct UpstreamTask {
     ledger: Arc<SharedLedger>,
     node: NodeId,
-    servers: usize,
     client: ParentClient<HttpTransport>,
     parent: Arc<ParentNode>,
     /// The address of this server, which the parent shows to operators.
     address: Option<ServerUrl>,
-    reign: Option<(Epoch, Upstream)>,
+    /// The epoch of the reign that its requests belong to.
+    epoch: Option<Epoch>,
     requests: Pending<(Sent, Answer<ServerCapacityResponse>)>,
     releases: Pending<Answer<()>>,
     polls: Pending<(usize, Answer<Hints>)>,
@@ -105,11 +105,10 @@ impl UpstreamTask {
         Ok(Self {
             ledger,
             node,
-            servers: settings.servers.len(),
             client: settings.client()?,
             parent,
             address,
-            reign: None,
+            epoch: None,
             requests: FuturesUnordered::new(),
             releases: FuturesUnordered::new(),
             polls: FuturesUnordered::new(),
@@ -121,30 +120,22 @@ impl UpstreamTask {
     /// Runs until it is dropped.
     pub(crate) async fn run(mut self) {
         let shared = Arc::clone(&self.ledger);
-        let Some(signals) = shared.parent() else {
-            return;
-        };
         loop {
             self.handle(Event::Wake);
             self.poll();
-            let wake = self
-                .reign
-                .as_ref()
-                .map_or(Moment::NEVER, |(_, it)| it.wake_at());
+            let wake = shared.upstream(|upstream, _| upstream.wake_at());
+            let wake = wake.unwrap_or(Moment::NEVER);
             let wake = wake.min(self.poller.wake_at(self.source()));
             let pause = wake.since(clock::now()).min(MAX_SLEEP);
             tokio::select! {
-                Some((sent, answer)) = self.requests.next() => {
-                    self.on_answer(sent, answer);
-                    signals.answers.send_modify(|count| *count = count.wrapping_add(1));
-                }
+                Some((sent, answer)) = self.requests.next() => self.on_answer(sent, answer),
                 Some(answer) = self.releases.next() => {
                     if let Err((_, reason)) = answer {
                         tracing::info!(reason, "cannot release leases from the parent; they will expire");
                     }
                 }
                 Some((endpoint, answer)) = self.polls.next() => self.on_hints(endpoint, answer),
-                () = signals.updates.notified() => {}
+                () = shared.parent_updates() => {}
                 () = sleep(pause) => {}
             }
         }
@@ -152,31 +143,9 @@ impl UpstreamTask {
 
     /// Passes an event to the state machine of this reign, which begins with it.
     fn handle(&mut self, event: Event) {
-        let Self {
-            ledger,
-            node,
-            servers,
-            reign,
-            ..
-        } = self;
-        let mut is_same = true;
-        let effects = ledger.with_epoch(|ledger, epoch, now| {
-            is_same = reign.as_ref().is_some_and(|(known, _)| *known == epoch);
-            if !is_same {
-                let settings = UpstreamSettings {
-                    node: node.clone(),
-                    epoch,
-                    endpoints: *servers,
-                    seed: fastrand::u64(..),
-                };
-                *reign = Some((epoch, Upstream::new(settings)));
-            }
-            let (_, upstream) = reign.as_mut()?;
-            // An event of an earlier reign has no request in this one.
-            let event = if is_same { event } else { Event::Wake };
-            Some(upstream.handle(event, ledger, now))
-        });
-        if effects.is_err() || !is_same {
+        let told = self.ledger.tell_upstream(self.epoch, event);
+        let epoch = told.as_ref().ok().map(|(epoch, _)| *epoch);
+        if epoch.is_none() || epoch != self.epoch {
             // Safety rule: sequence numbers begin anew, so a late response would count for a
             // request of this reign.
             self.parent.forget_leases();
@@ -184,9 +153,9 @@ impl UpstreamTask {
             self.polls.clear();
             self.poller = HintPoller::new(true);
         }
-        match effects {
-            Ok(effects) => self.execute(effects.unwrap_or_default()),
-            Err(_) => self.reign = None,
+        self.epoch = epoch;
+        if let Ok((_, effects)) = told {
+            self.execute(effects);
         }
     }
 
@@ -246,18 +215,22 @@ impl UpstreamTask {
         let is_answer = matches!(event, Event::Answered { .. });
         self.handle(event);
         // Not if the answer was ignored, as that of an earlier master.
-        if is_answer
-            && let Some((_, upstream)) = &self.reign
-            && upstream.holder().server() == endpoint
-        {
+        if is_answer && self.is_asked(endpoint) {
             self.poller.on_answer(endpoint, clock::now());
         }
     }
 
+    /// Whether this server of the parent gets the requests.
+    fn is_asked(&self, endpoint: usize) -> bool {
+        let server = self.ledger.upstream(|it, _| it.holder().server());
+        server == Some(endpoint)
+    }
+
     /// The server of the parent to poll.
     fn source(&self) -> Option<usize> {
-        let holder = self.reign.as_ref()?.1.holder();
-        holder.hint_source(self.parent.rules_source())
+        let rules = self.parent.rules_source();
+        self.ledger
+            .upstream(|it, _| it.holder().hint_source(rules))?
     }
 
     fn poll(&mut self) {
@@ -278,19 +251,19 @@ impl UpstreamTask {
 
     fn on_hints(&mut self, endpoint: usize, answer: Answer<Hints>) {
         let now = clock::now();
-        let Some((_, upstream)) = &self.reign else {
+        let interval = self.ledger.upstream(|it, _| it.holder().refresh_interval());
+        let Some(interval) = interval.map(|it| it.max(MIN_POLL_PAUSE)) else {
             return;
         };
-        let interval = upstream.holder().refresh_interval().max(MIN_POLL_PAUSE);
         match answer {
             Ok(Hints::Received(hints)) => {
                 if hints.rules {
                     self.parent.announce_rules(endpoint);
                 }
-                if upstream
-                    .holder()
-                    .is_from_master(&hints.node, hints.epoch, now)
-                {
+                let is_from_master = self
+                    .ledger
+                    .upstream(|it, now| it.holder().is_from_master(&hints.node, hints.epoch, now));
+                if is_from_master == Some(true) {
                     self.poller.on_hints(&hints, interval, now);
                 } else {
                     self.poller.on_failure(interval, now);

@@ -217,7 +217,7 @@ impl Term {
         let earlier_end = self.earlier_end(assumed, inherited, now);
         let ends = earlier_end.unwrap_or(Moment::ORIGIN);
         let terms = DurableTerms::new(&self.terms, &self.other_terms, ends);
-        let bound = DurableBound::new(written, longest).with_terms(terms);
+        let mut bound = DurableBound::new(written, longest).with_terms(terms);
         let earlier = longest_booking(self.longest, assumed);
         if let Predecessor::Until(ends) = self.uncovered.predecessor(earlier, now)
             && now < ends

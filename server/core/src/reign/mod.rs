@@ -9,6 +9,7 @@ mod writes;
 
 use std::sync::Arc;
 
+use doorman_config::Document;
 use doorman_openapi::{Epoch, Moment};
 
 pub use self::{
@@ -25,13 +26,13 @@ pub struct Reign {
     epoch: Epoch,
     deadline: Moment,
     ledger: Ledger,
-    bound: Arc<DurableBound>,
+    bound: DurableBound,
 }
 
 impl Reign {
     /// Begins a reign that ends at `deadline`, unless it is extended.
     #[must_use]
-    pub fn new(epoch: Epoch, deadline: Moment, ledger: Ledger, bound: Arc<DurableBound>) -> Self {
+    pub fn new(epoch: Epoch, deadline: Moment, ledger: Ledger, bound: DurableBound) -> Self {
         let mut reign = Self {
             epoch,
             deadline,
@@ -48,6 +49,12 @@ impl Reign {
         if let Some(terms) = self.ledger.take_granting_terms() {
             self.bound.note_terms(terms);
         }
+    }
+
+    /// Puts a document in force.
+    pub fn reconfigure(&mut self, document: &Arc<Document>) {
+        self.ledger.reconfigure(Arc::clone(document));
+        self.note_terms();
     }
 
     /// The epoch that responses carry.
@@ -69,18 +76,18 @@ impl Reign {
 
     /// The bound of all leases of this reign.
     #[must_use]
-    pub fn bound(&self) -> &Arc<DurableBound> {
+    pub fn bound(&self) -> &DurableBound {
         &self.bound
+    }
+
+    /// The bound, to record what is durable.
+    pub fn bound_mut(&mut self) -> &mut DurableBound {
+        &mut self.bound
     }
 
     /// The ledger, to decide or to read at `now`; `None` from the deadline on.
     pub fn ledger(&mut self, now: Moment) -> Option<&mut Ledger> {
         (now < self.deadline).then_some(&mut self.ledger)
-    }
-
-    /// The epoch, the ledger and the bound, as [`ledger`](Self::ledger) does.
-    pub fn parts(&mut self, now: Moment) -> Option<(Epoch, &mut Ledger, &Arc<DurableBound>)> {
-        (now < self.deadline).then_some((self.epoch, &mut self.ledger, &self.bound))
     }
 
     /// Ends the reign, and returns the ledger for the next master.

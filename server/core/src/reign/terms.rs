@@ -4,16 +4,9 @@
 //! know the units of all leases that may last, whatever its own document says. No lease is reported
 //! in a unit that is not stored.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
 use doorman_openapi::Moment;
-use tokio::{
-    sync::watch,
-    time::{Duration, timeout},
-};
 
 use super::writes::BoundWrites;
 use crate::ledger::{
@@ -39,36 +32,34 @@ pub struct DueTerms {
     pub generations: Vec<TermsGeneration>,
 }
 
-/// The terms of a reign and of the leases before it. The ledger changes them, the election writes
-/// them.
-#[derive(Debug)]
-pub struct DurableTerms {
-    state: Mutex<Generations>,
-    /// Whether storage has all terms in force.
-    is_stored: AtomicBool,
-    durable: watch::Sender<EarlierTerms>,
-    succeeded: AtomicU64,
-    failed: AtomicU64,
+impl DueTerms {
+    fn has(&self, terms: &TermsGeneration) -> bool {
+        let mut generations = self.generations.iter();
+        generations.any(|it| Arc::ptr_eq(it, terms) || it == terms)
+    }
 }
 
-#[derive(Debug)]
+/// The terms of a reign and of the leases before it. The ledger changes them, the election writes
+/// them.
+#[derive(Debug, Clone)]
+pub struct DurableTerms {
+    generations: Vec<Lasting>,
+    /// The end of the leases of earlier reigns.
+    earlier_end: Moment,
+    /// Of `generations`, and of those that are stored.
+    version: u64,
+    written: u64,
+    /// What storage has and keeps.
+    durable: EarlierTerms,
+    writes: BoundWrites,
+}
+
+#[derive(Debug, Clone)]
 struct Lasting {
     terms: TermsGeneration,
     /// When the last lease under them ends; [`Moment::NEVER`] while they are in force.
     until: Moment,
     is_stored: bool,
-}
-
-#[derive(Debug)]
-struct Generations {
-    generations: Vec<Lasting>,
-    /// The end of the leases of earlier reigns.
-    earlier_end: Moment,
-    /// New terms in force, with the end of all leases before.
-    noted: Vec<(GrantingTerms, Moment)>,
-    /// Of `generations`, and of those that are stored.
-    version: u64,
-    written: u64,
 }
 
 impl DurableTerms {
@@ -92,113 +83,71 @@ impl DurableTerms {
         let version = others.len() as u64;
         let generations = stored.iter().map(lasting(true)).chain(others);
         Self {
-            state: Mutex::new(Generations {
-                generations: generations.collect(),
-                earlier_end,
-                noted: Vec::new(),
-                version,
-                written: 0,
-            }),
-            is_stored: AtomicBool::new(false),
-            durable: watch::Sender::new(earlier_terms(stored)),
-            succeeded: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
+            generations: generations.collect(),
+            earlier_end,
+            version,
+            written: 0,
+            durable: earlier_terms(stored),
+            writes: BoundWrites::default(),
         }
     }
 
-    /// Records new terms in force. All leases before end by `ends`. Cheap: it is called under the
-    /// lock of the ledger.
-    pub fn note(&self, terms: GrantingTerms, ends: Moment) {
-        self.state().noted.push((terms, ends));
-        self.is_stored.store(false, Relaxed);
+    /// Records new terms in force. All leases before end by `ends`.
+    pub fn note(&mut self, terms: GrantingTerms, ends: Moment) {
+        self.replace(terms.generations(), ends);
     }
 
     /// The terms to write now; `None` while the stored ones are right.
     #[must_use]
-    pub fn due(&self, now: Moment) -> Option<DueTerms> {
-        let mut state = self.state();
-        self.adopt(&mut state);
-        if state.drop_ended(now) {
+    pub fn due(&mut self, now: Moment) -> Option<DueTerms> {
+        if self.drop_ended(now) {
             // The next write removes them.
-            self.durable.send_replace(state.stored());
+            self.durable = self.stored();
         }
-        (state.version != state.written).then(|| DueTerms {
-            version: state.version,
-            generations: (state.generations.iter())
+        (!self.is_stored()).then(|| DueTerms {
+            version: self.version,
+            generations: (self.generations.iter())
                 .map(|it| Arc::clone(&it.terms))
                 .collect(),
         })
     }
 
-    /// Records terms that are durable, and wakes the responses that wait for them.
-    pub fn record_written(&self, written: &DueTerms) {
-        self.succeeded.fetch_add(1, Relaxed);
-        let mut state = self.state();
-        state.written = written.version;
-        for generation in &mut state.generations {
-            generation.is_stored = written.generations.contains(&generation.terms);
+    /// Records terms that are durable.
+    pub fn record_written(&mut self, written: &DueTerms) {
+        self.writes.written += 1;
+        self.written = written.version;
+        for generation in &mut self.generations {
+            generation.is_stored = written.has(&generation.terms);
         }
-        self.durable.send_replace(state.stored());
-        self.adopt(&mut state);
+        self.durable = self.stored();
     }
 
     /// Records that terms could not be written.
-    pub fn record_failure(&self) {
-        self.failed.fetch_add(1, Relaxed);
+    pub fn record_failure(&mut self) {
+        self.writes.failed += 1;
     }
 
     /// How often they were written.
     #[must_use]
     pub fn writes(&self) -> BoundWrites {
-        BoundWrites {
-            written: self.succeeded.load(Relaxed),
-            failed: self.failed.load(Relaxed),
-        }
+        self.writes
     }
 
     /// Whether all terms in force are stored, so that no lease needs to wait.
     #[must_use]
     pub fn is_stored(&self) -> bool {
-        self.is_stored.load(Relaxed)
+        self.version == self.written
     }
 
     /// How much of the terms of these leases is stored.
     #[must_use]
     pub fn known(&self, granted: &[Grant]) -> KnownTerms {
-        if !self.is_stored() {
-            self.adopt(&mut self.state());
-        }
         if self.is_stored() {
             return KnownTerms::All;
         }
-        self.durable.borrow().known(granted)
+        self.durable.known(granted)
     }
 
-    /// Waits until the terms of these leases are stored, at most for so long. Returns whether they
-    /// may be reported: whether their units are stored.
-    pub(super) async fn wait(&self, granted: &[Grant], patience: Duration) -> bool {
-        let mut durable = self.durable.subscribe();
-        let are_all = |durable: &EarlierTerms| durable.known(granted) == KnownTerms::All;
-        drop(timeout(patience, durable.wait_for(are_all)).await);
-        self.known(granted) > KnownTerms::Nothing
-    }
-
-    /// Takes the noted terms into the generations.
-    fn adopt(&self, state: &mut Generations) {
-        for (terms, ends) in std::mem::take(&mut state.noted) {
-            state.replace(terms.generations(), ends);
-        }
-        self.is_stored
-            .store(state.version == state.written, Relaxed);
-    }
-
-    fn state(&self) -> MutexGuard<'_, Generations> {
-        // Every statement leaves it usable.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Generations {
     /// Puts terms in force. Those before are kept until all leases under them have ended.
     fn replace(&mut self, terms: Vec<Vec<EarlierTemplate>>, ends: Moment) {
         let ends = ends.max(self.earlier_end);
@@ -336,11 +285,11 @@ mod tests {
         let ledger = Ledger::new(Arc::clone(document), settings, NOW);
         let terms = DurableTerms::new(stored, &[], NOW.after_seconds(30.0));
         let bound = DurableBound::new(Moment::NEVER, u64::MAX).with_terms(terms);
-        Reign::new(Epoch::ZERO, Moment::NEVER, ledger, Arc::new(bound))
+        Reign::new(Epoch::ZERO, Moment::NEVER, ledger, bound)
     }
 
-    fn terms(reign: &Reign) -> &DurableTerms {
-        reign.bound().terms().unwrap()
+    fn terms(reign: &mut Reign) -> &mut DurableTerms {
+        reign.bound_mut().terms_mut().unwrap()
     }
 
     fn reconfigure(reign: &mut Reign, document: &Arc<Document>) {
@@ -359,11 +308,11 @@ mod tests {
             .ledger(NOW)
             .unwrap()
             .refresh(&request.clone().into(), NOW);
-        reign.bound().require(&granted);
+        reign.bound_mut().require(&granted);
         granted
     }
 
-    fn write(reign: &Reign, now: Moment) -> Option<Vec<TermsGeneration>> {
+    fn write(reign: &mut Reign, now: Moment) -> Option<Vec<TermsGeneration>> {
         let due = terms(reign).due(now)?;
         terms(reign).record_written(&due);
         Some(due.generations)
@@ -384,40 +333,40 @@ mod tests {
     fn replaced_terms_are_stored_until_their_leases_have_ended() {
         let [second, minute] = [1.0, 60.0].map(|per| document(&[("db", 10.0 * per, per)]));
         let mut reign = reign(&second, &[]);
-        assert_eq!(globs(&write(&reign, NOW).unwrap()), [[("db", 1.0)]]);
-        assert_eq!(write(&reign, NOW), None);
+        assert_eq!(globs(&write(&mut reign, NOW).unwrap()), [[("db", 1.0)]]);
+        assert_eq!(write(&mut reign, NOW), None);
         lease(&mut reign, "db");
 
         reconfigure(&mut reign, &minute);
         let both = [[("db", 1.0)], [("db", 60.0)]];
-        assert_eq!(globs(&write(&reign, NOW).unwrap()), both);
-        assert_eq!(write(&reign, NOW.after_seconds(62.9)), None);
-        let left = write(&reign, NOW.after_seconds(63.1)).unwrap();
+        assert_eq!(globs(&write(&mut reign, NOW).unwrap()), both);
+        assert_eq!(write(&mut reign, NOW.after_seconds(62.9)), None);
+        let left = write(&mut reign, NOW.after_seconds(63.1)).unwrap();
         assert_eq!(globs(&left), [[("db", 60.0)]]);
     }
 
     #[test]
     fn unchanged_terms_are_not_written_again() {
         let second = document(&[("db", 10.0, 1.0)]);
-        let stored = write(&reign(&second, &[]), NOW).unwrap();
+        let stored = write(&mut reign(&second, &[]), NOW).unwrap();
         let mut next = reign(&second, &stored);
-        assert_eq!(write(&next, NOW), None);
+        assert_eq!(write(&mut next, NOW), None);
         reconfigure(&mut next, &document(&[("db", 10.0, 1.0)]));
-        assert_eq!(write(&next, NOW.after_seconds(100.0)), None);
+        assert_eq!(write(&mut next, NOW.after_seconds(100.0)), None);
     }
 
     #[test]
     fn terms_of_the_predecessor_stay_as_long_as_its_leases() {
         let [second, minute] = [1.0, 60.0].map(|per| document(&[("db", 10.0 * per, per)]));
-        let stored = write(&reign(&second, &[]), NOW).unwrap();
+        let stored = write(&mut reign(&second, &[]), NOW).unwrap();
         let mut next = reign(&minute, &stored);
         let both = [[("db", 1.0)], [("db", 60.0)]];
-        assert_eq!(globs(&write(&next, NOW).unwrap()), both);
+        assert_eq!(globs(&write(&mut next, NOW).unwrap()), both);
         // They are in force for a while, without a lease.
         reconfigure(&mut next, &second);
         reconfigure(&mut next, &minute);
-        assert_eq!(write(&next, NOW.after_seconds(29.9)), None);
-        let left = write(&next, NOW.after_seconds(30.1)).unwrap();
+        assert_eq!(write(&mut next, NOW.after_seconds(29.9)), None);
+        let left = write(&mut next, NOW.after_seconds(30.1)).unwrap();
         assert_eq!(globs(&left), [[("db", 60.0)]]);
     }
 
@@ -427,76 +376,48 @@ mod tests {
         let mut reign = reign(&second, &[]);
         lease(&mut reign, "db");
         reconfigure(&mut reign, &minute);
-        write(&reign, NOW).unwrap();
-        let removing = terms(&reign).due(NOW.after_seconds(64.0)).unwrap();
+        write(&mut reign, NOW).unwrap();
+        let removing = terms(&mut reign).due(NOW.after_seconds(64.0)).unwrap();
         assert_eq!(globs(&removing.generations), [[("db", 60.0)]]);
 
         reconfigure(&mut reign, &second);
         let db = lease(&mut reign, "db");
-        assert_eq!(terms(&reign).known(&db), KnownTerms::Nothing);
-        terms(&reign).record_written(&removing);
-        assert_eq!(terms(&reign).known(&db), KnownTerms::Nothing);
-        write(&reign, NOW).unwrap();
-        assert_eq!(terms(&reign).known(&db), KnownTerms::All);
+        assert_eq!(terms(&mut reign).known(&db), KnownTerms::Nothing);
+        terms(&mut reign).record_written(&removing);
+        assert_eq!(terms(&mut reign).known(&db), KnownTerms::Nothing);
+        write(&mut reign, NOW).unwrap();
+        assert_eq!(terms(&mut reign).known(&db), KnownTerms::All);
     }
 
     #[test]
     fn terms_that_only_this_server_has_are_written() {
         let [second, minute] = [1.0, 60.0].map(|per| document(&[("db", 10.0 * per, per)]));
         let [second, minute] =
-            [second, minute].map(|it| write(&reign(&it, &[]), NOW).unwrap().remove(0));
+            [second, minute].map(|it| write(&mut reign(&it, &[]), NOW).unwrap().remove(0));
         let stored = [Arc::clone(&second)];
-        let terms = DurableTerms::new(&stored, &[second, minute], NOW.after_seconds(30.0));
+        let mut terms = DurableTerms::new(&stored, &[second, minute], NOW.after_seconds(30.0));
         let due = terms.due(NOW).unwrap();
         let both = [[("db", 1.0)], [("db", 60.0)]];
         assert_eq!(globs(&due.generations), both);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn lease_in_a_new_unit_waits_until_that_is_stored() {
-        let [second, minute] =
-            [1.0, 60.0].map(|per| document(&[("db", 10.0 * per, per), ("*", 10.0, 1.0)]));
-        let mut reign = reign(&second, &[]);
-        write(&reign, NOW).unwrap();
-        reconfigure(&mut reign, &minute);
-        let bound = Arc::clone(reign.bound());
-        let db = lease(&mut reign, "db");
-        // It is not stored within a second. Other leases do not need it.
-        assert!(bound.cover_terms(db.clone()).await.is_none());
-        let other = lease(&mut reign, "other");
-        assert!(bound.cover_terms(other).await.is_some());
-
-        let waits = tokio::spawn({
-            let bound = Arc::clone(&bound);
-            async move { bound.cover_terms(db).await }
-        });
-        bound.urgent().await;
-        assert!(!waits.is_finished());
-        write(&reign, NOW).unwrap();
-        assert_eq!(waits.await.unwrap().unwrap()[0].capacity.get(), 5.0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn larger_capacity_waits_but_is_not_withheld() {
+    #[test]
+    fn larger_capacity_needs_no_other_unit() {
         let [small, large] = [10.0, 20.0].map(|capacity| document(&[("db", capacity, 1.0)]));
         let mut reign = reign(&small, &[]);
-        write(&reign, NOW).unwrap();
+        write(&mut reign, NOW).unwrap();
         reconfigure(&mut reign, &large);
-        #[expect(clippy::disallowed_methods, reason = "the time is paused")]
-        let before = tokio::time::Instant::now();
         let db = lease(&mut reign, "db");
-        assert_eq!(terms(&reign).known(&db), KnownTerms::Units);
-        assert!(reign.bound().cover_terms(db).await.is_some());
-        assert_eq!(before.elapsed().as_secs(), 1);
+        assert_eq!(terms(&mut reign).known(&db), KnownTerms::Units);
     }
 
     #[test]
     fn template_that_another_one_hid_is_not_known() {
         let mut reign = reign(&document(&[("d*", 600.0, 60.0), ("*", 10.0, 1.0)]), &[]);
-        write(&reign, NOW).unwrap();
+        write(&mut reign, NOW).unwrap();
         reconfigure(&mut reign, &document(&[("*", 10.0, 1.0)]));
         let db = lease(&mut reign, "db");
-        assert_eq!(terms(&reign).known(&db), KnownTerms::Nothing);
+        assert_eq!(terms(&mut reign).known(&db), KnownTerms::Nothing);
     }
 
     #[test]
@@ -507,14 +428,14 @@ mod tests {
             let per = f64::from(edit % 20 + 1);
             reconfigure(&mut reign, &document(&[("db", 10.0 * per, per)]));
             leases.extend(lease(&mut reign, "db"));
-            let stored = write(&reign, NOW).unwrap_or_default();
+            let stored = write(&mut reign, NOW).unwrap_or_default();
             assert!(stored.len() <= MAX_REPLACED + 22, "{}", stored.len());
         }
-        let durable = terms(&reign).durable.borrow().clone();
+        let durable = terms(&mut reign).durable.clone();
         for lease in leases {
             assert!(durable.known(&[lease]) > KnownTerms::Nothing);
         }
-        let left = write(&reign, NOW.after_seconds(64.0)).unwrap();
+        let left = write(&mut reign, NOW.after_seconds(64.0)).unwrap();
         assert_eq!(left.len(), 1);
     }
 
@@ -525,7 +446,7 @@ mod tests {
         let mut stored = Vec::new();
         for edit in 2..=40_u32 {
             reconfigure(&mut reign, &edited(f64::from(edit)));
-            stored = write(&reign, NOW).unwrap();
+            stored = write(&mut reign, NOW).unwrap();
         }
         let rest = |it: &&EarlierTemplate| it.identifier_glob == "*";
         let templates = stored.iter().flat_map(|it| it.iter());

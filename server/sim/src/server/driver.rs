@@ -1,19 +1,21 @@
 //! The election of a server: what the product's driver does with events and effects.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use doorman_config::Document;
 use doorman_core::{
-    election::Alone, election::CallId, election::DiskCall, election::DiskReply, election::Effect,
-    election::Election, election::EndReason, election::EtcdElection, election::EtcdOptions,
-    election::Event, election::FoundBound, election::FoundState, election::Handover,
-    election::Learn, election::LedgerSource, election::Term, election::Time, election::next_epoch,
-    etcd::EtcdAnswer, etcd::EtcdCall, etcd::ReplyHeader, ledger::Predecessor, reign::DueBound,
-    reign::DueTerms, reign::Reign, reign::WrittenBound,
+    election::{
+        Alone, CallId, DiskCall, DiskReply, Effect, Election, EndReason, EtcdElection, EtcdOptions,
+        Event, FoundBound, FoundState, Handover, Learn, LedgerSource, Term, Time, next_epoch,
+    },
+    etcd::{EtcdAnswer, EtcdCall, ReplyHeader},
+    ledger::Ledger,
+    master::{Applied, Began, Master, ParentLink},
+    reign::{DueBound, DueTerms, Reign, WrittenBound},
 };
-use doorman_openapi::{Epoch, Moment};
+use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
 
-use super::{Mastership, Server, node::NodeState};
+use super::{SETTINGS, Server, node::Ablated};
 use crate::{
     ablation::Extended, ablation::Rule, data_dir::Snapshot, limits::Limit, network::Message,
     network::Process, tree::Participation,
@@ -93,8 +95,15 @@ impl Server {
         }
         let now = self.clock.local(time);
         self.is_up = true;
-        self.longest = document.longest_lease();
-        self.document = document;
+        self.document = Arc::clone(&document);
+        self.master = Master::new(SETTINGS, document);
+        if let Some(servers) = &self.membership.parent {
+            self.master.lease_from(ParentLink {
+                node: self.membership.name.clone(),
+                endpoints: servers.len(),
+                seed: self.index as u64,
+            });
+        }
         self.secret = format!("{random}");
         let address = self.index.to_string();
         let found = FoundState {
@@ -112,14 +121,14 @@ impl Server {
             // Others may have been master since an election.
             let is_last = |it: &Snapshot| !found.had_election && Some(it.epoch) == found.last_epoch;
             let left = left.filter(is_last);
-            let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
+            let mut ledger = self.new_ledger(epoch, now);
             let restored = left.map(|it| it.restore(&mut ledger, now, now));
-            let (longest, terms) = (self.longest, self.data_dir.terms.clone());
+            let (longest, terms) = (self.master.longest_lease(), self.data_dir.terms.clone());
             let election = Alone::new(&found, restored, epoch, address, longest, terms, now);
             let (ends, longest) = election.term().bound;
             self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
             self.data_dir.longest = Some(longest);
-            self.fetched = restored.map(|until| (ledger, until));
+            self.master.inherit(restored.map(|until| (ledger, until)));
             self.candidacy = Some(Candidacy::Alone(Box::new(election)));
             return true;
         };
@@ -166,7 +175,7 @@ impl Server {
             ..*found
         };
         let has_bound = found.bound != FoundBound::Missing;
-        let outstanding = bound.outstanding(self.longest, now).until;
+        let outstanding = bound.outstanding(self.master.longest_lease(), now).until;
         let until = outstanding.filter(|until| now < *until && (was_alone || has_bound));
         if until.is_none() {
             self.data_dir.bound = FoundBound::Missing;
@@ -209,23 +218,18 @@ impl Server {
                     CallReply::Disk(_) => unreachable!("a candidate writes nothing to the disk"),
                 });
                 let extended = self.calls.on_reply(&event, now);
-                if let Some(Extended::Deadline(deadline)) = extended
-                    && let Some(mastership) = &mut self.mastership
-                {
-                    mastership.reign.extend(deadline);
+                if let Some(Extended::Deadline(deadline)) = extended {
+                    self.master.apply(Effect::<()>::Extend(deadline), now);
                 }
                 let effects = election.handle(event, at);
                 self.apply(effects, Action::Call, now);
-                if let Some(Extended::Bound(until)) = extended
-                    && let Some(mastership) = &self.mastership
-                {
-                    let longest = 0;
-                    let written = WrittenBound { until, longest };
-                    mastership.reign.bound().record_written(written);
+                if let Some(Extended::Bound(until)) = extended {
+                    let written = WrittenBound { until, longest: 0 };
+                    self.master.apply(Effect::<()>::BoundWritten(written), now);
                 }
                 let (epoch, longest) = (election.last_epoch(), election.view().longest);
                 if self.without == Some(Rule::SelfFencing) && self.epoch() < epoch {
-                    self.mastership = None;
+                    self.end();
                 }
                 if self.disk_full_until <= time {
                     self.data_dir.last_epoch = epoch.max(self.data_dir.last_epoch);
@@ -236,73 +240,52 @@ impl Server {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     fn apply<C>(
         &mut self,
         effects: Vec<Effect<C>>,
         action: impl Fn(CallId, C) -> Action,
         now: Moment,
     ) {
-        for effect in effects {
-            match effect {
-                Effect::Call { id, call } => {
+        for mut effect in effects {
+            let mut begun = None;
+            match &mut effect {
+                Effect::Begin(term) => {
+                    begun = Some(term.epoch);
+                    self.ablate_term(term, now);
+                }
+                // Without the rules its deadline is a later one, or none.
+                Effect::End(EndReason::Deadline) if self.serves_on(now) => continue,
+                _ => {}
+            }
+            match self.master.apply(effect, now) {
+                Applied::Done => {}
+                Applied::Call { id, call } => {
                     let mut action = action(id, call);
                     if let Action::Call(id, call) = &mut action {
                         self.calls.on_call(*id, call, now);
                     }
                     self.actions.push(action);
                 }
-                Effect::FetchLedger { source, epoch } => {
-                    self.fetching = Some(Fetching {
-                        epoch,
-                        requested: now,
-                        received: None,
-                        until: match source {
-                            LedgerSource::DataDir { .. } => Moment::NEVER,
-                            LedgerSource::Peer(_) => now.after_seconds(STALL),
-                        },
-                    });
-                    self.actions.push(Action::FetchLedger { source, epoch });
+                Applied::FetchLedger { source, epoch } => self.fetch(source, epoch, now),
+                Applied::Began(Began { inherits, .. }) => {
+                    self.forget_reign();
+                    self.epoch = begun;
+                    self.has_inherited = inherits;
+                    self.actions.push(Action::Began { inherits });
                 }
-                Effect::Begin(term) => self.begin(term, now),
-                Effect::Extend(deadline) => {
-                    if let Some(mastership) = &mut self.mastership {
-                        mastership.reign.extend(deadline);
-                    }
-                }
-                Effect::BoundWritten(written) => {
-                    if let Some(mastership) = &self.mastership {
-                        mastership.reign.bound().record_written(written);
-                    }
-                }
-                Effect::BoundFailed => {
-                    if let Some(mastership) = &self.mastership {
-                        mastership.reign.bound().record_failure();
-                    }
-                }
-                Effect::TermsWritten(written) => {
-                    let mastership = self.mastership.as_ref();
-                    if let Some(terms) = mastership.and_then(|it| it.reign.bound().terms()) {
-                        terms.record_written(&written);
-                    }
-                }
-                Effect::TermsFailed => {}
-                Effect::TermsHeard(terms) => {
+                Applied::TermsHeard(terms) => {
                     if self.disk_full_until <= self.clock.time(now) {
                         self.data_dir.terms = terms;
                     }
                 }
-                Effect::End(EndReason::Deadline) if self.without == Some(Rule::SelfFencing) => {}
-                // Without the rule its deadline is a later one.
-                Effect::End(EndReason::Deadline) if self.serves_on(now) => {}
-                Effect::End(reason) => {
-                    let ended = self.mastership.take();
+                Applied::Ended { reason, reign } => {
+                    self.forget_reign();
                     self.actions.push(Action::Ended(reason));
                     if reason == EndReason::Resigned {
-                        self.offered = ended.map(|it| it.reign);
+                        self.offered = reign.map(|it| *it);
                     }
                 }
-                Effect::Resigned { offered } => {
+                Applied::Resigned { offered } => {
                     let offered = offered.is_some();
                     self.actions.push(Action::Resigned { offered });
                 }
@@ -310,74 +293,66 @@ impl Server {
         }
     }
 
-    fn serves_on(&self, now: Moment) -> bool {
-        let deadline = self.mastership.as_ref().map(|it| it.reign.deadline());
-        self.without == Some(Rule::DeadlineFromSend) && deadline.is_some_and(|it| now < it)
-    }
-
-    fn begin(&mut self, term: Term, now: Moment) {
-        let term = match self.without {
-            Some(Rule::LongestLease) => Term {
-                longest: None,
-                ..term
-            },
-            _ => term,
-        };
-        let &Term {
+    fn fetch(&mut self, source: LedgerSource, epoch: Epoch, now: Moment) {
+        self.fetching = Some(Fetching {
             epoch,
-            deadline,
-            inherits,
-            ..
-        } = &term;
-        let predecessor = self.predecessor(&term, now);
-        let deadline = match self.without {
-            Some(Rule::SelfFencing) => Moment::NEVER,
-            _ => deadline,
-        };
-        let inherited = self.fetched.take().filter(|_| inherits);
-        self.actions.push(Action::Began {
-            inherits: inherited.is_some(),
+            requested: now,
+            received: None,
+            until: match source {
+                LedgerSource::DataDir { .. } => Moment::NEVER,
+                LedgerSource::Peer(_) => now.after_seconds(STALL),
+            },
         });
-        let inherited_until = inherited.as_ref().map(|(_, until)| *until);
-        let ledger = match inherited {
-            Some((mut ledger, _)) => {
-                ledger.reconfigure(Arc::clone(&self.document));
-                ledger
-            }
-            None => self.new_ledger(epoch, predecessor, now),
-        };
-        let ledger = match self.without {
-            Some(Rule::EarlierTerms) => ledger,
-            _ => {
-                let terms = term.earlier_terms(self.longest, inherited_until, now);
-                ledger.with_earlier_terms(terms)
-            }
-        };
-        let bound = Arc::new(term.new_bound(self.longest, inherited_until, now));
-        self.mastership = Some(Mastership {
-            reign: Reign::new(epoch, deadline, ledger, bound),
-            polls: HashMap::new(),
-            has_inherited: inherited_until.is_some(),
-            node: self.membership.parent.clone().map(|servers| {
-                let (node, seed) = (self.membership.name.clone(), self.index as u64);
-                NodeState::new(node, self.sent_epoch(epoch), servers, seed)
-            }),
-        });
+        self.actions.push(Action::FetchLedger { source, epoch });
     }
 
-    fn predecessor(&self, term: &Term, now: Moment) -> Predecessor {
-        match (self.without, term.learn) {
-            (Some(Rule::LearningMode), _) => Predecessor::None,
-            (Some(Rule::LearningDuration), Learn::Until(_)) => {
-                let term = Term {
-                    learn: Learn::LongestLease(Moment::ORIGIN),
-                    longest: None,
-                    ..term.clone()
-                };
-                term.predecessor(self.document.longest_lease(), now)
+    fn forget_reign(&mut self) {
+        self.epoch = None;
+        self.has_inherited = false;
+        self.polls.clear();
+        self.sweeps_at = Moment::ORIGIN;
+        self.ablated = Ablated::default();
+    }
+
+    fn end(&mut self) {
+        self.master.end();
+        self.forget_reign();
+    }
+
+    /// Whether the reign goes on at its deadline, without a rule.
+    fn serves_on(&self, now: Moment) -> bool {
+        match self.without {
+            Some(Rule::SelfFencing) => true,
+            Some(Rule::DeadlineFromSend) => {
+                let deadline = self.master.reign().map(Reign::deadline);
+                deadline.is_some_and(|it| now < it)
             }
-            _ => term.predecessor(self.longest, now),
+            _ => false,
         }
+    }
+
+    /// Changes a term to that of a server without the rule.
+    fn ablate_term(&self, term: &mut Term, now: Moment) {
+        match self.without {
+            Some(Rule::LongestLease) => term.longest = None,
+            Some(Rule::SelfFencing) => term.deadline = Moment::NEVER,
+            Some(Rule::Epoch) => term.epoch = self.sent_epoch(term.epoch),
+            Some(Rule::LearningMode) => term.learn = Learn::Nothing,
+            Some(Rule::LearningDuration) if matches!(term.learn, Learn::Until(_)) => {
+                let longest = self.document.longest_lease().get() * CLOCK_DRIFT;
+                term.learn = Learn::Until(now.after_seconds(longest));
+            }
+            Some(Rule::EarlierTerms) => {
+                term.terms.clear();
+                term.other_terms.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// An empty ledger of an epoch, as holders see it.
+    fn new_ledger(&self, epoch: Epoch, now: Moment) -> Ledger {
+        self.master.new_ledger(self.sent_epoch(epoch), now)
     }
 
     /// The first byte of a ledger has arrived. Returns whether it was awaited.
@@ -401,13 +376,14 @@ impl Server {
             return;
         };
         let now = self.clock.local(time);
-        self.fetched = snapshot.map(|snapshot| {
-            let mut ledger = self.new_ledger(epoch, Predecessor::None, now);
+        let fetched = snapshot.map(|snapshot| {
+            let mut ledger = self.new_ledger(epoch, now);
             let received = fetching.received.unwrap_or(now);
             let until = snapshot.restore(&mut ledger, fetching.requested, received);
             (ledger, until)
         });
-        let is_fetched = self.fetched.is_some();
+        let is_fetched = fetched.is_some();
+        self.master.inherit(fetched);
         self.handle(Event::LedgerFetched { epoch, is_fetched }, time);
     }
 
@@ -457,35 +433,27 @@ impl Server {
         if self.election_wakes_at() <= now {
             self.handle(Event::Wake, time);
         }
-        if let Some(due) = self.due_bound() {
+        if let Some(due) = self.master.due_bound() {
             self.handle(Event::BoundDue(due), time);
         }
-        if let Some(due) = self.due_terms(now) {
+        if let Some(due) = self.master.due_terms(now) {
             self.handle(Event::TermsDue(due), time);
         }
-        self.drive_lower(limits, now);
-        self.respond_to_waiting(now);
+        self.master.tick(now);
+        self.resume(limits, now);
+        self.drive_upstream(now);
         std::mem::take(&mut self.actions)
     }
 
     /// The simulated time at which it needs to be driven.
-    pub(crate) fn wake_at(&self, time: Moment) -> Moment {
+    pub(crate) fn wake_at(&mut self, time: Moment) -> Moment {
         let now = self.clock.local(time);
-        let is_due = self.due_bound().is_some() || self.due_terms(now).is_some();
+        let is_due = self.master.due_bound().is_some() || self.master.due_terms(now).is_some();
         let bound = is_due.then(|| now.after_seconds(BOUND_PERIOD));
-        let waiting = self.waiting.iter().map(|it| it.until);
         let fetch = self.fetching.as_ref().map_or(Moment::NEVER, |it| it.until);
-        let others = [self.election_wakes_at(), self.lower_wakes_at(now), fetch];
-        let wake = waiting.chain(bound).chain(others).min();
-        self.clock.time(wake.unwrap_or(Moment::NEVER))
-    }
-
-    fn due_bound(&self) -> Option<DueBound> {
-        self.mastership.as_ref()?.reign.bound().due()
-    }
-
-    fn due_terms(&self, now: Moment) -> Option<DueTerms> {
-        self.mastership.as_ref()?.reign.bound().terms()?.due(now)
+        let wake = self.master.wake_at().min(self.election_wakes_at());
+        let wake = wake.min(self.upstream_wakes_at(now)).min(fetch);
+        self.clock.time(bound.map_or(wake, |bound| wake.min(bound)))
     }
 
     fn election_wakes_at(&self) -> Moment {

@@ -1,85 +1,31 @@
-//! Server of a node below the root. Requests wait until the parent has answered, as in
-//! [`SharedLedger::ask_parent`](crate::leasing), and the real [`Upstream`] asks it.
+//! A server of a node below the root: its messages to the parent, and what a node does without a
+//! safety rule.
 
-use std::{collections::HashMap, ops::Range};
+use std::collections::HashMap;
 
-use doorman_openapi::{
-    CLOCK_DRIFT, Capacity, Epoch, HeldLease, HintsResponse, Moment, NodeId, Reason, ResourceId,
-    Seconds, Seq, ServerCapacityRequest, ServerCapacityResponse,
-};
-use tower_doorman::lease::Failure;
-
-use super::{Caller, Decided, LeaseRequest, Mastership, Server, driver::Action};
-use crate::{
-    ablation::Rule, limits::Limit, network::Message, network::NodeCall, network::NodeOutcome,
-    network::PollCall, network::Process,
-};
 use doorman_core::{
-    ledger::HolderId, ledger::Ledger, upstream::Effect, upstream::Event, upstream::Upstream,
-    upstream::UpstreamSettings,
+    ledger::{HolderId, Ledger},
+    master::{Granted, NotGranted, Progress},
+    reign::Reign,
+    upstream::{Effect, Event, Upstream},
+};
+use doorman_openapi::{
+    CLOCK_DRIFT, Capacity, Epoch, HeldLease, HintsResponse, Moment, Reason, ResourceId, Seconds,
+    Seq, ServerCapacityRequest, ServerCapacityResponse,
 };
 
-/// The number of steps of one sweep.
-const SWEEP: usize = 64;
+use super::{LeaseRequest, SWEEP, Server, driver::Action};
+use crate::{
+    ablation::Rule,
+    network::{Message, NodeCall, NodeOutcome, PollCall, Process},
+};
+
 /// The shortest time between two sweeps, in seconds.
 const SWEEP_PAUSE: f64 = 0.001;
 
-/// A request that waits for the parent.
-#[derive(Debug)]
-pub(super) struct PendingRequest {
-    call: Caller,
-    request: LeaseRequest,
-    epoch: Option<Epoch>,
-    /// When it is decided even if the parent has not answered.
-    pub(super) until: Moment,
-}
-
-impl PendingRequest {
-    pub(super) fn new(
-        call: Caller,
-        request: LeaseRequest,
-        epoch: Option<Epoch>,
-        until: Moment,
-    ) -> Self {
-        Self {
-            call,
-            request,
-            epoch,
-            until,
-        }
-    }
-
-    /// Registers the demand, and returns whether the parent must be asked first.
-    fn register(&self, ledger: &mut Ledger, now: Moment) -> bool {
-        let call = self.request.call();
-        let (mut awaits, mut from) = (false, Some(0));
-        while let Some(position) = from {
-            let (part_awaits, next) = ledger.register_part(&call, position, now);
-            awaits |= part_awaits;
-            from = next;
-        }
-        awaits
-    }
-}
-
-/// The state of a master below the root, in addition to its reign.
-#[derive(Debug)]
-pub(super) struct NodeState {
-    upstream: Upstream,
-    /// The servers of the parent.
-    servers: Range<usize>,
-    epoch: Epoch,
-    /// When the ledger is swept next.
-    sweeps_at: Moment,
-    /// Whether the parent has answered since waiting requests were last decided.
-    is_answered: bool,
-    /// For runs without a rule.
-    ablated: Ablated,
-}
-
 /// State of a node without a safety rule, by resource.
 #[derive(Debug, Default)]
-struct Ablated {
+pub(super) struct Ablated {
     /// The capacity in the parent's last response.
     told: HashMap<ResourceId, Capacity>,
     /// The last request to the parent.
@@ -190,24 +136,7 @@ impl Ablated {
     }
 }
 
-impl NodeState {
-    pub(super) fn new(node: NodeId, epoch: Epoch, servers: Range<usize>, seed: u64) -> Self {
-        let settings = UpstreamSettings {
-            node,
-            epoch,
-            endpoints: servers.len(),
-            seed: seed.wrapping_add(epoch.get()),
-        };
-        Self {
-            upstream: Upstream::new(settings),
-            servers,
-            epoch,
-            sweeps_at: Moment::ORIGIN,
-            is_answered: true,
-            ablated: Ablated::default(),
-        }
-    }
-
+impl Ablated {
     /// Changes a request to that of a node without the rule.
     fn ablate_request(&self, without: Rule, request: &mut ServerCapacityRequest, ledger: &Ledger) {
         match without {
@@ -218,7 +147,7 @@ impl NodeState {
                     });
                 }
             }
-            Rule::OwnLeasesOnly => self.ablated.claim_for_holders(request),
+            Rule::OwnLeasesOnly => self.claim_for_holders(request),
             Rule::StatedOutstanding => {
                 for resource in &mut request.resources {
                     let booked = ledger.demand_of(&resource.resource_id);
@@ -241,7 +170,7 @@ impl NodeState {
         for resource in &mut response.resources {
             let id = resource.answer.resource_id.clone();
             let capacity = resource.answer.gets.capacity;
-            let told = self.ablated.told.insert(id, capacity);
+            let told = self.told.insert(id, capacity);
             let length = resource.answer.gets.lease_length.get();
             if length == 0.0 {
                 continue;
@@ -274,91 +203,77 @@ impl NodeState {
 }
 
 impl Server {
-    /// Decides a request; `None` if it waits for the parent.
-    pub(super) fn decide(
-        &mut self,
-        pending: PendingRequest,
-        limits: &[Limit],
-        now: Moment,
-    ) -> Option<Decided> {
-        let is_same = self.epoch() == pending.epoch;
-        let asks_first = self.without != Some(Rule::AskParentFirst);
-        let Some((ledger, _)) = self.serving(now).filter(|_| is_same) else {
-            return Some(Err(self.unavailable()));
+    /// Decides a request of a node that begins with nothing, without asking its parent.
+    pub(super) fn decide_unasked(&mut self, request: &LeaseRequest, now: Moment) -> Progress {
+        let Some(reign) = self.master.current(now) else {
+            return Progress::Done(Err(NotGranted::NotMaster));
         };
-        if pending.register(ledger, now) && asks_first {
-            let may_have_lost = ledger.may_have_lost_leases(now);
-            if self.without == Some(Rule::OwnLeasesOnly)
-                && let Some((node, _)) = self.node(now)
-            {
-                node.ablated.note_claims(&pending.request);
-            }
-            if now < pending.until {
-                self.pending.push(pending);
-                return None;
-            }
-            if may_have_lost {
-                return Some(Err(Failure::Unavailable { retry_after: None }));
-            }
-        }
-        self.grant(pending.call, &pending.request, limits, now)
+        let (epoch, call) = (reign.epoch(), request.call());
+        let Some(ledger) = reign.ledger(now) else {
+            return Progress::Done(Err(NotGranted::NotMaster));
+        };
+        ledger.register_part(&call, 0, now);
+        let grants = ledger.refresh(&call, now);
+        reign.bound_mut().require(&grants);
+        Progress::Done(Ok(Granted { epoch, grants }))
     }
 
-    /// Decides the requests that have waited for the parent, and sends it the requests that are
-    /// due.
-    pub(super) fn drive_lower(&mut self, limits: &[Limit], now: Moment) {
-        let node = self.mastership.as_mut().and_then(|it| it.node.as_mut());
-        let is_answered = node.is_none_or(|it| std::mem::take(&mut it.is_answered));
-        let is_over = |it: &mut PendingRequest| is_answered || it.until <= now;
-        let decidable: Vec<_> = self.pending.extract_if(.., is_over).collect();
-        for pending in decidable {
-            let call = pending.call;
-            if let Some(decided) = self.decide(pending, limits, now) {
-                let (to, message) = call.respond(decided);
-                self.actions.push(Action::Respond(to, message));
-            }
-        }
-        if let Some((node, ledger)) = self.node(now) {
-            let next = ledger.sweep(now, SWEEP).unwrap_or(Moment::NEVER);
-            node.sweeps_at = next.max(now.after_seconds(SWEEP_PAUSE));
-            if node.upstream.wake_at() <= now || ledger.has_parent_updates() {
-                self.tell_upstream(Event::Wake, now);
-            }
+    /// Remembers what the holder of a request claims, for a node without the rule.
+    pub(super) fn note_claims(&mut self, request: &LeaseRequest) {
+        if self.without == Some(Rule::OwnLeasesOnly) {
+            self.ablated.note_claims(request);
         }
     }
 
-    /// When [`drive_lower`](Self::drive_lower) is due next.
-    pub(super) fn lower_wakes_at(&self, now: Moment) -> Moment {
-        let pending = self.pending.iter().map(|it| it.until);
-        let mastership = self.mastership.as_ref();
-        let mastership = mastership.filter(|it| now < it.reign.deadline());
-        let node = mastership.and_then(|it| it.node.as_ref());
-        let node = node.map(|it| it.upstream.wake_at().min(it.sweeps_at));
-        pending.chain(node).min().unwrap_or(Moment::NEVER)
+    /// Sweeps the ledger of a node, and sends the parent the requests that are due.
+    pub(super) fn drive_upstream(&mut self, now: Moment) {
+        let Some(wake) = self.master.upstream().map(Upstream::wake_at) else {
+            return;
+        };
+        let Some(ledger) = self.master.ledger(now) else {
+            return;
+        };
+        let next = ledger.sweep(now, SWEEP).unwrap_or(Moment::NEVER);
+        let is_due = wake <= now || ledger.has_parent_updates();
+        self.sweeps_at = next.max(now.after_seconds(SWEEP_PAUSE));
+        if is_due {
+            self.tell_upstream(Event::Wake, now);
+        }
+    }
+
+    /// When [`drive_upstream`](Self::drive_upstream) is due next.
+    pub(super) fn upstream_wakes_at(&self, now: Moment) -> Moment {
+        let is_over = |it: &Reign| it.deadline() <= now;
+        match self.master.upstream() {
+            Some(upstream) if !self.master.reign().is_none_or(is_over) => {
+                upstream.wake_at().min(self.sweeps_at)
+            }
+            _ => Moment::NEVER,
+        }
     }
 
     /// Handles a response of the parent.
     pub(crate) fn on_parent_answer(&mut self, call: NodeCall, outcome: NodeOutcome, time: Moment) {
         let now = self.clock.local(time);
         let without = self.without;
-        let incarnation = self.incarnation;
-        let Some((node, ledger)) = self.node(now) else {
+        let epoch = self.reign_epoch();
+        let Some(ledger) = self.master.ledger(now) else {
             return;
         };
-        if (call.incarnation, call.epoch) != (incarnation, node.epoch) {
+        if (call.incarnation, Some(call.epoch)) != (self.incarnation, epoch) {
             return;
         }
-        node.is_answered = true;
         let seq = call.seq;
         let mut response = match outcome {
             Ok(response) => response,
             Err(failure) => return self.tell_upstream(Event::Failed { seq, failure }, now),
         };
         if let Some(rule) = without {
-            node.ablate_response(rule, &mut response, call.sent, ledger, now);
+            self.ablated
+                .ablate_response(rule, &mut response, call.sent, ledger, now);
         }
         if without == Some(Rule::LateClaim) {
-            node.ablated
+            self.ablated
                 .take_late_answers(&call, &response, ledger, now);
         }
         let keeps_booked = without == Some(Rule::UnheardCover);
@@ -371,16 +286,15 @@ impl Server {
             taken
         });
         self.tell_upstream(Event::Answered { seq, response }, now);
-        if let (Some(response), Some((node, ledger))) = (answered, self.node(now)) {
-            let ablated = &mut node.ablated;
-            ablated.keep_booked_leases(&response, call.sent, ledger, now);
+        if let (Some(response), Some(ledger)) = (answered, self.master.ledger(now)) {
+            self.ablated
+                .keep_booked_leases(&response, call.sent, ledger, now);
         }
     }
 
     /// The next poll of the parent and the server to poll, if this server is master.
     pub(crate) fn poll_parent(&mut self) -> Option<(Process, Message)> {
-        let node = self.mastership.as_ref()?.node.as_ref()?;
-        let source = node.upstream.holder().hint_source(None)?;
+        let source = self.master.upstream()?.holder().hint_source(None)?;
         let message = Message::Poll {
             call: PollCall {
                 incarnation: self.incarnation,
@@ -389,7 +303,7 @@ impl Server {
             poller: HolderId::Node(self.membership.name.clone()),
             after: self.heard_batch,
         };
-        Some((Process::Server(node.servers.start + source), message))
+        Some((self.parent_server(source), message))
     }
 
     /// Handles hints of a server of the parent.
@@ -400,22 +314,29 @@ impl Server {
         self.tell_upstream(Event::Hinted { endpoint, hints }, self.clock.local(time));
     }
 
-    /// The state and the ledger of the current reign; `None` after its deadline.
-    fn node(&mut self, now: Moment) -> Option<(&mut NodeState, &mut Ledger)> {
-        let Mastership { reign, node, .. } = self.mastership.as_mut()?;
-        Some((node.as_mut()?, reign.ledger(now)?))
+    fn parent_server(&self, endpoint: usize) -> Process {
+        let servers = self.membership.parent.as_ref();
+        Process::Server(servers.map_or(0, |it| it.start) + endpoint)
+    }
+
+    /// The epoch of the reign, as the machine has it.
+    fn reign_epoch(&self) -> Option<Epoch> {
+        self.master.reign().map(Reign::epoch)
     }
 
     fn tell_upstream(&mut self, event: Event, now: Moment) {
-        let (without, incarnation) = (self.without, self.incarnation);
-        let Some((node, ledger)) = self.node(now) else {
+        let Some(epoch) = self.reign_epoch() else {
             return;
         };
-        let mut effects = node.upstream.handle(event, ledger, now);
-        while node.upstream.wake_at() <= now {
-            effects.append(&mut node.upstream.handle(Event::Wake, ledger, now));
+        let Some(mut effects) = self.master.tell_upstream(epoch, event, now) else {
+            return;
+        };
+        while let Some(upstream) = self.master.upstream()
+            && upstream.wake_at() <= now
+            && let Some(mut more) = self.master.tell_upstream(epoch, Event::Wake, now)
+        {
+            effects.append(&mut more);
         }
-        let mut messages = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Send {
@@ -424,29 +345,28 @@ impl Server {
                     mut request,
                     timeout: _,
                 } => {
-                    if let Some(rule) = without {
-                        node.ablate_request(rule, &mut request, ledger);
+                    if let (Some(rule), Some(ledger)) = (self.without, self.master.ledger(now)) {
+                        self.ablated.ablate_request(rule, &mut request, ledger);
                         let ids = request.resources.iter().map(|it| it.resource_id.clone());
-                        node.ablated.asked.extend(ids.map(|id| (id, seq)));
+                        self.ablated.asked.extend(ids.map(|id| (id, seq)));
                     }
                     let call = NodeCall {
-                        incarnation,
-                        epoch: node.epoch,
+                        incarnation: self.incarnation,
+                        epoch,
                         seq,
                         sent: now,
                     };
-                    let to = Process::Server(node.servers.start + endpoint);
-                    messages.push((to, Message::NodeRequest { call, request }));
+                    let message = Message::NodeRequest { call, request };
+                    let action = Action::Ask(self.parent_server(endpoint), message);
+                    self.actions.push(action);
                 }
                 Effect::Release { endpoint, request } => {
-                    let to = Process::Server(node.servers.start + endpoint);
-                    messages.push((to, Message::NodeRelease(request)));
+                    let message = Message::NodeRelease(request);
+                    let action = Action::Ask(self.parent_server(endpoint), message);
+                    self.actions.push(action);
                 }
                 Effect::Warn(_) => {}
             }
         }
-        let messages = messages.into_iter();
-        self.actions
-            .extend(messages.map(|(to, message)| Action::Ask(to, message)));
     }
 }

@@ -43,7 +43,7 @@ impl LeaseCalls {
     /// if this server cannot lease.
     ///
     /// # Cancel safety
-    /// As [`SharedLedger::grant`].
+    /// As [`SharedLedger::lease`].
     pub(super) async fn lease(self, call: LeaseCall) -> Result<JsonText, ApiError> {
         let Self {
             ledger,
@@ -56,12 +56,12 @@ impl LeaseCalls {
         }
         let call = call.of_tenant(self.caller.tenant());
         let _decisions = self.charge.leases(quotas, ledger, &call).await?;
-        ledger.ask_parent(&call).await?;
-        let granted = ledger.grant(&call).await?;
+        let kind = call.holder().kind();
+        let granted = ledger.lease(call).await??;
         Ok(JsonText(response::write(
             &server.node,
             &granted,
-            call.holder().kind(),
+            kind,
             server.level(),
             clock::unix_seconds(),
         )))

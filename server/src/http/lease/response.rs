@@ -9,8 +9,9 @@ use doorman_config::Template;
 use doorman_openapi::{Algorithm, HolderKind, NodeId, ResourceId, Seconds, ServerAlgorithm};
 use serde::Serialize;
 
-use crate::{http::response::json::append, leasing::Granted};
+use crate::http::response::json::append;
 use doorman_core::ledger::Grant;
+use doorman_core::master::Granted;
 
 /// Estimated size of a response without its resources, and of one resource.
 const FIXED_BYTES: usize = 512;

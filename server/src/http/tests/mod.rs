@@ -88,8 +88,8 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
         earlier_leases: Arc::default(),
         started: clock::now(),
     };
-    let bound = Arc::new(DurableBound::new(bound, u64::MAX));
-    let ledger = Arc::new(SharedLedger::new(usize::MAX));
+    let bound = DurableBound::new(bound, u64::MAX);
+    let ledger = Arc::new(SharedLedger::with_document(Arc::clone(&document)));
     ledger.begin(Reign::new(epoch, Moment::NEVER, core, bound));
     let view = View {
         address: Some(server.advertise.clone()),
@@ -130,7 +130,7 @@ fn node_app() -> (AppState, Arc<ParentNode>) {
         server.parent = Some(Arc::clone(&parent));
         let document = Arc::new(Document::built_in());
         let ledger = Ledger::new(document, SETTINGS, clock::now()).of_parent();
-        let bound = Arc::new(DurableBound::new(Moment::NEVER, u64::MAX));
+        let bound = DurableBound::new(Moment::NEVER, u64::MAX);
         let epoch = Epoch::new(7).unwrap();
         parts
             .ledger

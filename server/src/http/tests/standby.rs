@@ -1,5 +1,6 @@
 //! A server that is not master.
 
+use doorman_core::election::Effect;
 use std::time::Duration;
 
 use doorman_openapi::HintsResponse;
@@ -108,7 +109,7 @@ async fn no_request_is_granted_after_the_deadline() {
     let epoch = Epoch::new(8).unwrap();
     let deadline = clock::now().after_seconds(4.75);
     let ledger = app.ledger.end().unwrap().into_ledger();
-    let bound = Arc::new(DurableBound::new(Moment::NEVER, u64::MAX));
+    let bound = DurableBound::new(Moment::NEVER, u64::MAX);
     app.ledger.begin(Reign::new(epoch, deadline, ledger, bound));
     let router = crate::http::router(app.clone());
     assert_eq!(post(&router, "/v1/capacity", LEASE).await.status, 200);
@@ -125,7 +126,8 @@ async fn no_request_is_granted_after_the_deadline() {
         assert!(matches!(reply.status.as_u16(), 307 | 503), "{reply:?}");
     }
     // A renewal that was sent in time extends the same reign.
-    app.ledger.extend(clock::now().after_seconds(1.0));
+    let extended = Effect::<()>::Extend(clock::now().after_seconds(1.0));
+    app.ledger.apply(extended);
     assert_eq!(post(&router, "/v1/capacity", LEASE).await.status, 200);
 }
 
@@ -143,7 +145,7 @@ async fn ledger_is_handed_over_once_to_the_bearer_of_the_secret() {
     let secret = app.offer.secret().to_owned();
     // Nothing is offered yet.
     send(&router, ask("7", &secret)).await.problem(403);
-    app.offer.set(app.ledger.end().unwrap());
+    app.offer.set(*app.ledger.end().unwrap());
     send(&router, ask("7", "guess")).await.problem(403);
     send(&router, ask("7", "")).await.problem(403);
     send(&router, ask("8", &secret)).await.problem(403);

@@ -700,7 +700,7 @@ fn longest_lease_of_earlier_reigns_goes_with_the_first_of_this_one() {
     assert_eq!(term.longest, Some(630_000_000_000));
     // What is left of the earlier leases is all that counts from now on, or their length.
     let due = |term: &Term| {
-        let bound = term.new_bound(Seconds::saturating(10.0), None, script.now);
+        let mut bound = term.new_bound(Seconds::saturating(10.0), None, script.now);
         bound.require_until(script.now.after_seconds(10.5));
         bound.due().unwrap()
     };
@@ -918,8 +918,8 @@ fn standby_remembers_the_terms_when_etcd_loses_them() {
     script.outwait_forgotten_master();
     let term = script.begun().unwrap();
     assert_eq!((&term.terms, &term.other_terms), (&Vec::new(), &heard));
-    let bound = term.new_bound(Seconds::saturating(60.0), None, script.now);
-    let due = bound.terms().unwrap().due(script.now).unwrap();
+    let mut bound = term.new_bound(Seconds::saturating(60.0), None, script.now);
+    let due = bound.terms_mut().unwrap().due(script.now).unwrap();
     assert_eq!(due.generations, heard);
 }
 

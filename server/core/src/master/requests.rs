@@ -1,0 +1,326 @@
+//! Lease requests from their arrival to their outcome.
+
+use std::collections::BTreeMap;
+
+use doorman_openapi::{Epoch, Moment};
+
+use crate::{
+    ledger::{Grant, KnownTerms, LeaseCall},
+    reign::{DurableBound, NeededBound, Reign},
+};
+
+/// Seconds for which a request waits for the parent node, and a response for the bound.
+const PATIENCE: f64 = 1.0;
+
+/// Leases that were granted in one reign.
+#[derive(Debug, Clone)]
+pub struct Granted {
+    /// The epoch of the reign.
+    pub epoch: Epoch,
+    /// The leases, in the order of the request.
+    pub grants: Vec<Grant>,
+}
+
+/// Why leases are not granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotGranted {
+    /// The server is not master.
+    NotMaster,
+    /// The next master would not know of them: no bound could be written.
+    NotDurable,
+    /// The parent node does not answer, and holders may have leases of a previous master, which
+    /// they keep as long as they get no answer.
+    NoParent,
+}
+
+/// Identifies a request at its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(u64);
+
+/// How far a request is.
+#[derive(Debug)]
+pub enum Progress {
+    /// It has its outcome.
+    Done(Result<Granted, NotGranted>),
+    /// It is long, and is decided in parts: others may use the machine before
+    /// [`Master::proceed`](super::Master::proceed).
+    Again(Box<Request>),
+    /// It waits for the parent or for the bound, and goes on by an
+    /// [`Effect::Resume`](super::Effect::Resume).
+    Waits(RequestId),
+}
+
+/// A request without an outcome.
+#[derive(Debug, Clone)]
+pub struct Request {
+    call: LeaseCall,
+    epoch: Epoch,
+    stage: Stage,
+    /// When it has waited long enough.
+    until: Moment,
+}
+
+#[derive(Debug, Clone)]
+enum Stage {
+    /// Registers its demand at a node whose parent must be asked first, from a position on.
+    Registers { from: usize, awaits: bool },
+    /// Waits for the parent.
+    AwaitsParent,
+    /// Is decided in parts, the first at `handled`.
+    Decides { grants: Vec<Grant>, handled: Moment },
+    /// Waits until the bound and the terms are durable.
+    AwaitsBound {
+        grants: Vec<Grant>,
+        handled: Moment,
+        needed: Option<NeededBound>,
+    },
+}
+
+/// What a step leads to.
+pub(super) enum Next {
+    Step,
+    Pause,
+    Wait,
+    Done(Result<Granted, NotGranted>),
+}
+
+impl Request {
+    pub(super) fn new(call: LeaseCall, epoch: Epoch, now: Moment) -> Self {
+        Self {
+            call,
+            epoch,
+            stage: Stage::Registers {
+                from: 0,
+                awaits: false,
+            },
+            until: now.after_seconds(PATIENCE),
+        }
+    }
+
+    pub(super) fn waits_for_bound(&self) -> bool {
+        matches!(self.stage, Stage::AwaitsBound { .. })
+    }
+
+    /// The leases that it waits to be answered with.
+    pub(super) fn granted(&self) -> Option<Granted> {
+        let Stage::AwaitsBound { grants, .. } = &self.stage else {
+            return None;
+        };
+        let (epoch, grants) = (self.epoch, grants.clone());
+        Some(Granted { epoch, grants })
+    }
+
+    /// Goes on as far as it can. All parts of a response come from one reign.
+    pub(super) fn step(&mut self, reign: &mut Reign, now: Moment) -> Next {
+        if reign.epoch() != self.epoch {
+            return Next::Done(Err(NotGranted::NotMaster));
+        }
+        loop {
+            match self.advance(reign, now) {
+                Next::Step => {}
+                next => return next,
+            }
+        }
+    }
+
+    fn advance(&mut self, reign: &mut Reign, now: Moment) -> Next {
+        let epoch = self.epoch;
+        match &mut self.stage {
+            Stage::Registers { from, awaits } => {
+                let Some(ledger) = reign.ledger(now) else {
+                    return Next::Done(Err(NotGranted::NotMaster));
+                };
+                let (part_awaits, next) = ledger.register_part(&self.call, *from, now);
+                *awaits |= part_awaits;
+                if let Some(next) = next {
+                    *from = next;
+                    return Next::Pause;
+                }
+                if *awaits && now < self.until {
+                    self.stage = Stage::AwaitsParent;
+                    return Next::Wait;
+                }
+                if *awaits && ledger.may_have_lost_leases(now) {
+                    return Next::Done(Err(NotGranted::NoParent));
+                }
+                self.stage = Stage::Decides {
+                    grants: Vec::new(),
+                    handled: now,
+                };
+                Next::Step
+            }
+            Stage::AwaitsParent => {
+                self.stage = Stage::Registers {
+                    from: 0,
+                    awaits: false,
+                };
+                Next::Step
+            }
+            Stage::Decides { grants, handled } => {
+                let Some(ledger) = reign.ledger(now) else {
+                    return Next::Done(Err(NotGranted::NotMaster));
+                };
+                let mut part = ledger.refresh_part(&self.call, grants.len(), now);
+                reign.note_terms();
+                if grants.is_empty() {
+                    *grants = part;
+                } else {
+                    grants.append(&mut part);
+                }
+                if grants.len() < self.call.len() {
+                    // What is booked must be covered, even if the rest comes too late.
+                    reign.bound_mut().require(grants);
+                    return Next::Pause;
+                }
+                let (grants, handled) = (std::mem::take(grants), *handled);
+                self.cover(reign.bound_mut(), grants, handled, now)
+            }
+            Stage::AwaitsBound {
+                grants,
+                handled,
+                needed,
+            } => {
+                let bound = reign.bound_mut();
+                if now < self.until && !is_covered(bound, needed.as_ref(), grants) {
+                    return Next::Wait;
+                }
+                let grants = std::mem::take(grants);
+                let grants = report(bound, grants, needed.as_ref(), *handled);
+                Next::Done(grants.map(|grants| Granted { epoch, grants }))
+            }
+        }
+    }
+
+    /// The leases, if they are covered by what is durable.
+    fn cover(
+        &mut self,
+        bound: &mut DurableBound,
+        grants: Vec<Grant>,
+        handled: Moment,
+        now: Moment,
+    ) -> Next {
+        let needed = bound.require(&grants);
+        if is_covered(bound, needed.as_ref(), &grants) {
+            let epoch = self.epoch;
+            return Next::Done(Ok(Granted { epoch, grants }));
+        }
+        self.until = now.after_seconds(PATIENCE);
+        self.stage = Stage::AwaitsBound {
+            // The time of the first part: no booking may seem shorter than it is.
+            handled,
+            grants,
+            needed,
+        };
+        Next::Wait
+    }
+
+    /// The outcome when the reign ends with this bound.
+    pub(super) fn end(self, bound: Option<&DurableBound>) -> Result<Granted, NotGranted> {
+        let epoch = self.epoch;
+        let (
+            Some(bound),
+            Stage::AwaitsBound {
+                grants,
+                handled,
+                needed,
+            },
+        ) = (bound, self.stage)
+        else {
+            return Err(NotGranted::NotMaster);
+        };
+        let grants = report(bound, grants, needed.as_ref(), handled)?;
+        Ok(Granted { epoch, grants })
+    }
+}
+
+/// Whether leases may be reported as they are.
+fn is_covered(bound: &DurableBound, needed: Option<&NeededBound>, grants: &[Grant]) -> bool {
+    needed.is_none_or(|needed| bound.covers(needed)) && bound.known_terms(grants) == KnownTerms::All
+}
+
+/// The leases, shortened to what is durable.
+fn report(
+    bound: &DurableBound,
+    grants: Vec<Grant>,
+    needed: Option<&NeededBound>,
+    handled: Moment,
+) -> Result<Vec<Grant>, NotGranted> {
+    if bound.known_terms(&grants) == KnownTerms::Nothing {
+        return Err(NotGranted::NotDurable);
+    }
+    match needed {
+        Some(_) => (bound.shorten(grants, handled)).ok_or(NotGranted::NotDurable),
+        None => Ok(grants),
+    }
+}
+
+/// The requests that wait.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    waiting: BTreeMap<RequestId, Request>,
+    last: u64,
+    /// Whether the parent has answered since requests that wait for it were last looked at.
+    is_answered: bool,
+}
+
+impl Requests {
+    pub(super) fn next_id(&mut self) -> RequestId {
+        self.last = self.last.wrapping_add(1);
+        RequestId(self.last)
+    }
+
+    pub(super) fn insert(&mut self, id: RequestId, request: Request) {
+        self.waiting.insert(id, request);
+    }
+
+    pub(super) fn get(&self, id: RequestId) -> Option<&Request> {
+        self.waiting.get(&id)
+    }
+
+    pub(super) fn take(&mut self, id: RequestId) -> Option<Request> {
+        self.waiting.remove(&id)
+    }
+
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (RequestId, Request)> + use<> {
+        std::mem::take(&mut self.waiting).into_iter()
+    }
+
+    pub(super) fn note_parent_answer(&mut self) {
+        self.is_answered = true;
+    }
+
+    /// When the next request has waited long enough; now if the parent has answered.
+    pub(super) fn wake_at(&self) -> Moment {
+        if self.waiting.is_empty() {
+            return Moment::NEVER;
+        }
+        let waiting = self.waiting.values();
+        if self.is_answered && waiting.clone().any(|it| !it.waits_for_bound()) {
+            return Moment::ORIGIN;
+        }
+        let ends = waiting.map(|it| it.until);
+        ends.min().unwrap_or(Moment::NEVER)
+    }
+
+    /// The requests that have waited long enough, or may have what they waited for; those that wait
+    /// for the parent first.
+    pub(super) fn due(&mut self, reign: &Reign, now: Moment) -> Vec<RequestId> {
+        let is_answered = std::mem::take(&mut self.is_answered);
+        let mut due = Vec::new();
+        let mut covered = Vec::new();
+        for (id, request) in &self.waiting {
+            match &request.stage {
+                Stage::AwaitsParent if is_answered || request.until <= now => due.push(*id),
+                Stage::AwaitsBound { grants, needed, .. }
+                    if request.until <= now
+                        || is_covered(reign.bound(), needed.as_ref(), grants) =>
+                {
+                    covered.push(*id);
+                }
+                _ => {}
+            }
+        }
+        due.append(&mut covered);
+        due
+    }
+}
