@@ -9,14 +9,15 @@ use tokio::sync::mpsc;
 #[cfg(feature = "reqwest")]
 use crate::lease::{Certificates, HttpTransport, Pem};
 use crate::{
-    Callers, Credentials, Doorman, WorkerState,
-    handle::MAX_KEYS,
+    credentials::Credentials,
+    handle::{Doorman, MAX_KEYS},
+    key::Callers,
     lease::{
         ControlPlaneClient, Holder, HolderSettings, IDLE_AFTER, Transport, TransportError, Worker,
         WorkerParts,
     },
     limiter::{Registry, Source, WorkerWatchdog},
-    status::Status,
+    status::{Status, WorkerState},
 };
 
 /// Builds a [`Doorman`]. Building contacts no server. Fallbacks apply until one is reached.

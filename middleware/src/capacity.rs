@@ -6,8 +6,9 @@ use doorman_openapi::{Capacity, Moment, Unit};
 use tokio::time::sleep;
 
 use crate::{
-    Fallback, clock,
+    clock,
     direct::{DirectSettings, One},
+    fallback::Fallback,
     limiter::Registry,
 };
 

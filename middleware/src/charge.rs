@@ -9,7 +9,8 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode}
 use smallvec::SmallVec;
 
 use crate::{
-    Cost, clock,
+    clock,
+    cost::Cost,
     limiter::{OpenCharge, Registry},
     log_throttle::LogThrottle,
 };

@@ -7,9 +7,12 @@ use doorman_openapi::ResourceId;
 use http::{HeaderMap, Response};
 
 use crate::{
-    Permit, Refusal, RequestHead, ResourceUse,
     admission::{Admitted, NamedLimits, NotTaken, RateLimitHeaders},
+    key::RequestHead,
     limiter::Registry,
+    permit::Permit,
+    refusal::Refusal,
+    resource_use::ResourceUse,
 };
 
 /// Decides on resources that are named at run time, several at once, all or nothing: made by

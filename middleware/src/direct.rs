@@ -12,14 +12,18 @@ use doorman_openapi::{Capacity, ResourceId};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    Charge, Cost, Fallback, Permit, Refusal, RefusalReason, clock,
+    charge::Charge,
+    clock,
+    cost::Cost,
+    fallback::Fallback,
     key::{KeyPrefix, to_resource_id},
     limiter::{
         Limiter, LimiterSettings, PinnedLimiter, RegisteredSettings, Registry, Rejected,
         Reservation, WaitPolicy,
     },
     meter::{LimitMeter, UseGuard},
-    permit::PermitBuilder,
+    permit::{Permit, PermitBuilder},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// The shortest pause between two tries under suppression: the resolution of timers.

@@ -5,9 +5,12 @@ use std::{sync::Arc, time::Duration};
 use doorman_openapi::{Capacity, Unit};
 
 use crate::{
-    Cost, Fallback, Permit, Refusal,
+    cost::Cost,
     direct::{DirectSettings, Keyed, One},
+    fallback::Fallback,
     limiter::Registry,
+    permit::Permit,
+    refusal::Refusal,
 };
 
 /// Settings of a [`Gauge`] or [`KeyedGauge`]. A text is a resource with the default settings.

@@ -9,14 +9,20 @@ use tokio::{
 };
 
 use crate::{
-    Callers, Checks, Gauge, GaugeSettings, IntoLimits, InvalidLimit, KeyedGauge, KeyedRate, Lease,
-    LeaseSettings, Limit, LimitLayer, LimitSnapshot, OwnRules, Rate, RateSettings, Snapshot,
-    WorkerState, clock,
-    key::to_resource_id,
+    capacity::{Lease, LeaseSettings},
+    check::Checks,
+    clock,
+    gauge::{Gauge, GaugeSettings, KeyedGauge},
+    key::{Callers, to_resource_id},
+    layer::LimitLayer,
     lease::Command,
+    limit::{IntoLimits, InvalidLimit, Limit},
     limiter::{LeaseState, Registry, Source},
+    own_rules::OwnRules,
+    rate::{KeyedRate, Rate, RateSettings},
     rules::Rules,
-    status::Status,
+    snapshot::{LimitSnapshot, Snapshot},
+    status::{Status, WorkerState},
 };
 
 /// The default of [`Builder::max_keys`](crate::Builder::max_keys).

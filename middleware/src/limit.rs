@@ -5,9 +5,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use doorman_openapi::{Capacity, Unit};
 
 use crate::{
-    Cost, Fallback, InvalidKey, Key, MissingKey, Quota, RequestHead, ResponseHead,
-    charge::SettleFn,
+    charge::{ResponseHead, SettleFn},
+    cost::Cost,
+    fallback::Fallback,
+    key::{InvalidKey, Key, MissingKey, RequestHead},
     limiter::{Burst, LimiterSettings},
+    quota::Quota,
 };
 
 const QUEUE: u32 = 1_000;

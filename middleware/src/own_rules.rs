@@ -7,7 +7,13 @@ use std::sync::{
 
 use doorman_openapi::{Rule, RulesResponse};
 
-use crate::{Callers, InvalidRules, LimitLayer, NotApplied, limiter::Registry, rules::Rules};
+use crate::{
+    key::Callers,
+    layer::LimitLayer,
+    limiter::Registry,
+    rules::{InvalidRules, Rules},
+    snapshot::NotApplied,
+};
 
 /// Rules of this process, such as those of a file, and not the control plane's: made by
 /// [`Doorman::own_rules`](crate::Doorman::own_rules). A rule means the same as in

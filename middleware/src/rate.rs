@@ -5,9 +5,12 @@ use std::{sync::Arc, time::Duration};
 use doorman_openapi::Capacity;
 
 use crate::{
-    Charge, Cost, Fallback, Refusal,
+    charge::Charge,
+    cost::Cost,
     direct::{DirectSettings, Keyed, One},
+    fallback::Fallback,
     limiter::{Burst, Registry},
+    refusal::Refusal,
 };
 
 /// Settings of a [`Rate`] or [`KeyedRate`]. A text is a resource with the default settings.

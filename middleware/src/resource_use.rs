@@ -2,7 +2,7 @@
 
 use doorman_openapi::{ResourceId, Unit};
 
-use crate::{Cost, key::to_resource_id};
+use crate::{cost::Cost, key::to_resource_id};
 
 /// The amount that a [check](crate::Checks) takes of one resource: by default one token of a rate,
 /// or one unit of a gauge.

@@ -3,7 +3,7 @@
 use doorman_openapi::{Moment, ResourceId, Unit};
 use serde::Serialize;
 
-use crate::{WorkerState, limiter::Limiter};
+use crate::{limiter::Limiter, status::WorkerState};
 
 /// The state of every limit of the process, by [`Doorman::snapshot`](crate::Doorman::snapshot).
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 use super::compiled::{CompiledLimit, TokenRequest};
 use crate::{
-    Cost, RequestHead,
+    cost::Cost,
+    key::RequestHead,
     limit::SettleRule,
     limiter::{Acquired, FirstLease, Limiter, Reading, Registry},
 };

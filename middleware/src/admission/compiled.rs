@@ -13,14 +13,15 @@ use doorman_openapi::{Moment, ResourceId};
 
 use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
-    Callers, Cost, Limit, MissingKey, OnLimit, Refusal, RefusalReason, RequestHead,
-    key::Placeholder,
-    limit::SettleRule,
+    cost::Cost,
+    key::{Callers, MissingKey, Placeholder, RequestHead},
+    limit::{Limit, OnLimit, SettleRule},
     limiter::{
         Limiter, LimiterHandle, LimiterSettings, NamePrefix, PinnedLimiter, RegisteredSettings,
         Registry, Rejected, WaitPolicy,
     },
     meter::{LimitMeter, Outcome},
+    refusal::{Refusal, RefusalReason},
 };
 
 #[derive(Debug)]

@@ -27,12 +27,13 @@ pub(crate) use self::{
     scope::{RequestPattern, RequestScope},
 };
 use crate::{
-    Callers, Charge, Limit, Refusal, RequestHead,
-    charge::ResponseCharges,
+    charge::{Charge, ResponseCharges},
     clock,
-    limit::SettleRule,
+    key::{Callers, RequestHead},
+    limit::{Limit, SettleRule},
     limiter::{Acquired, Limiter, Registry, WaitPolicy},
     permit::Permit,
+    refusal::Refusal,
 };
 
 /// The compiled limits of a layer, shared by its clones and connections.

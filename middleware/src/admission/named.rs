@@ -10,7 +10,14 @@ use super::{
     check::{LimitCheck, LimitChecks, add_check},
     compiled::CheckTemplate,
 };
-use crate::{Callers, Key, Limit, Refusal, ResourceUse, clock, limiter::Registry};
+use crate::{
+    clock,
+    key::{Callers, Key},
+    limit::Limit,
+    limiter::Registry,
+    refusal::Refusal,
+    resource_use::ResourceUse,
+};
 
 /// The name of these limits in metrics and logs.
 const NAME: &str = "check";

@@ -10,11 +10,14 @@ use super::{
     Admitted, CompiledLimit, RateLimitHeaders, Refused, check::LimitCheck, compiled::TokenRequest,
 };
 use crate::{
-    Charge, Cost, Refusal, clock,
+    charge::Charge,
+    clock,
+    cost::Cost,
     limit::SettleRule,
     limiter::{Limiter, LimiterHandle, Reading, Registry, Rejected, Reservation, WaitPolicy},
     meter::Outcome,
     permit::PermitBuilder,
+    refusal::Refusal,
 };
 
 /// The limits of one request. If it is dropped while the request waits, the caller is gone: its

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 use matchit::Router;
 
-use crate::RequestHead;
+use crate::key::RequestHead;
 
 /// Methods and a path template. A path is matched by axum's matcher, on its own and still
 /// percent-encoded, so it means what an axum route means. GET includes HEAD (RFC 9110 section

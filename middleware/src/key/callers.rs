@@ -9,7 +9,7 @@ use sha2::Sha256;
 #[cfg(feature = "jwt")]
 use super::{JwtVerifier, jwt::FailedCheck};
 use super::{TrustedProxies, VerifiedClaims};
-use crate::RefusalReason;
+use crate::refusal::RefusalReason;
 
 /// The HMAC key of API keys without a secret. It separates these hashes from all others.
 const NO_SECRET: &[u8] = b"doorman api key";

@@ -9,7 +9,7 @@ use std::{
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 
 use super::{Callers, VerifiedClaims};
-use crate::RefusalReason;
+use crate::refusal::RefusalReason;
 
 /// The longest host name, RFC 1035 section 2.3.4.
 pub(super) const MAX_HOST_BYTES: usize = 255;

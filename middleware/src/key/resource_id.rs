@@ -19,7 +19,7 @@ use super::{
     head::{self, MAX_HOST_BYTES},
     template::{Part, Placeholder, push_literal},
 };
-use crate::RefusalReason;
+use crate::refusal::RefusalReason;
 
 pub(super) const MAX_BYTES: usize = 256;
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::Permit;
+use crate::permit::Permit;
 
 pin_project! {
     #[project = LimitBodyProjection]

@@ -16,8 +16,9 @@ use tower_service::Service;
 
 use super::{LimitBody, response::ResponsePolicy};
 use crate::{
-    RequestHead, ResponseHead,
     admission::{Admitted, PendingDecision, RateLimitHeaders},
+    charge::ResponseHead,
+    key::RequestHead,
 };
 
 pin_project! {

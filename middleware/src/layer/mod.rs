@@ -15,9 +15,12 @@ use tower_layer::Layer;
 use self::response::ResponsePolicy;
 pub use self::{body::LimitBody, future::ResponseFuture, service::LimitService};
 use crate::{
-    Callers, Limit, Permit, Refusal, RequestHead,
     admission::{Admission, AdmissionSource, DynamicAdmission, HeaderPolicy},
+    key::{Callers, RequestHead},
+    limit::Limit,
     limiter::Registry,
+    permit::Permit,
+    refusal::Refusal,
     rules::Rules,
 };
 

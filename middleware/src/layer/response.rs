@@ -11,8 +11,9 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use super::grpc::{self, Code};
 use crate::{
-    Callers, Refusal, RefusalReason, RequestHead,
     admission::{HeaderPolicy, RateLimitHeaders},
+    key::{Callers, RequestHead},
+    refusal::{Refusal, RefusalReason},
 };
 
 type RefusalHandler = dyn for<'a> Fn(&Refusal, &RequestHead<'a>) -> Response<Bytes> + Send + Sync;

@@ -11,8 +11,8 @@ use tower_service::Service;
 
 use super::{LimitBody, ResponseFuture, response::ResponsePolicy};
 use crate::{
-    RequestHead,
     admission::{AdmissionSource, Decision},
+    key::RequestHead,
 };
 
 /// A service behind limits. Refusals are responses; the error type is the inner service's. So is

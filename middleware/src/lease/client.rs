@@ -22,7 +22,7 @@ use tower_service::Service;
 use tracing::Instrument;
 
 use super::Failure;
-use crate::{Credentials, error::error_chain};
+use crate::{credentials::Credentials, error::error_chain};
 
 /// The longest request id that is logged, in bytes.
 const MAX_REQUEST_ID: usize = 128;

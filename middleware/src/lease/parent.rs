@@ -13,7 +13,7 @@ use super::{
     client::{ControlPlaneClient, FetchedHints, Outcome, Poller},
     hint_poller::{GRACE, WAIT},
 };
-use crate::Credentials;
+use crate::credentials::Credentials;
 
 /// The servers of a parent node, by their position in the list.
 pub struct ParentClient<T> {

@@ -9,7 +9,7 @@ use super::{
     Limiter, LimiterHandle, Shortage, bands::RequestBand, bucket::BucketView, store::QueueGuard,
     wait_queue::unlock_and_wake,
 };
-use crate::{Cost, clock};
+use crate::{clock, cost::Cost};
 
 /// A charge that may be corrected until this is dropped. Its limiter is not forgotten meanwhile.
 #[derive(Debug)]

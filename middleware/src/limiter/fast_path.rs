@@ -9,7 +9,7 @@ use super::{
     bucket::{TokenRange, runs_low},
     record::{Lease, is_banded},
 };
-use crate::{Cost, clock::COARSE_SLACK_NANOS};
+use crate::{clock::COARSE_SLACK_NANOS, cost::Cost};
 
 /// Tokens taken on the fast path, until [committed](Limiter::commit) or [undone](Limiter::undo).
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use doorman_openapi::{Balance, Capacity, Moment, Probability, Unit};
 
 use super::bucket::{Refill, Supply};
-use crate::{Fallback, Quota};
+use crate::{fallback::Fallback, quota::Quota};
 
 /// The lease on a resource, as the worker knows it.
 #[derive(Debug, Clone, Copy, PartialEq)]

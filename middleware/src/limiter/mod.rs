@@ -54,7 +54,7 @@ use self::{
     sync::Notify,
     wait_queue::unlock_and_wake,
 };
-use crate::{Fallback, key::to_resource_id};
+use crate::{fallback::Fallback, key::to_resource_id};
 
 /// A limiter in its store.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use super::{
     bucket::{BucketView, Refill, RefillSchedule},
     lease_state::{ALWAYS, Policy, lapsed_refill},
 };
-use crate::Fallback;
+use crate::fallback::Fallback;
 
 /// Everything that a decision, a rejection and the response headers need.
 #[derive(Debug, Clone, Copy, PartialEq)]

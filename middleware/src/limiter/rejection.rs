@@ -9,7 +9,7 @@ use super::{
     bucket::{Refill, TokenRange},
     published::OVERDUE,
 };
-use crate::RefusalReason;
+use crate::refusal::RefusalReason;
 
 /// How long it takes until a larger lease can have come: the limiter has signaled, and the answer
 /// takes a round trip.

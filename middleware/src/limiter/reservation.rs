@@ -21,7 +21,7 @@ use super::{
     units::TakenUnits,
     wait_queue::{HeldBackTicket, Ticket, unlock_and_wake},
 };
-use crate::{Cost, RefusalReason, clock};
+use crate::{clock, cost::Cost, refusal::RefusalReason};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitPolicy {

@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use doorman_openapi::{Capacity, Unit};
 use smallvec::SmallVec;
 
-use crate::Fallback;
+use crate::fallback::Fallback;
 
 const MAX_BURST: Duration = Duration::from_secs(86_400);
 

@@ -8,7 +8,7 @@ use std::{
 use metrics::{Counter, Gauge, SharedString, counter, describe_counter, describe_gauge, gauge};
 
 use super::Outcome;
-use crate::{Fallback, RefusalReason};
+use crate::{fallback::Fallback, refusal::RefusalReason};
 
 /// The most names with series of their own, because a program may derive names from data.
 pub(super) const MAX_NAMES: usize = 100;

@@ -20,7 +20,10 @@ pub(crate) use self::{
     leases::LeaseMeter,
     limits::{LimitMeter, Meters},
 };
-use crate::{Fallback, Refusal, RefusalReason};
+use crate::{
+    fallback::Fallback,
+    refusal::{Refusal, RefusalReason},
+};
 
 /// Outcome of a request at a limit that did not admit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use doorman_openapi::ResourceId;
 
 use super::{LeasePhase, Outcome, RequestOutcome};
-use crate::Fallback;
+use crate::fallback::Fallback;
 
 #[derive(Debug, Default)]
 pub(crate) struct Meters {}

@@ -15,7 +15,10 @@ use tower_service::Service;
 
 #[cfg(feature = "retry")]
 use super::RetryPolicy;
-use crate::{LimitLayer, LimitService, Refusal};
+use crate::{
+    layer::{LimitLayer, LimitService},
+    refusal::Refusal,
+};
 
 type Responding<T> = Pin<Box<dyn Future<Output = Result<T, reqwest::Error>> + Send>>;
 

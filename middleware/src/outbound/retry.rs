@@ -9,7 +9,7 @@ use tower::retry::{
     budget::{Budget as _, TpsBudget},
 };
 
-use crate::Refusal;
+use crate::refusal::Refusal;
 
 const TRIES: u32 = 3;
 const BASE_PAUSE: Duration = Duration::from_millis(100);

@@ -7,8 +7,11 @@ use doorman_openapi::{
 };
 
 use crate::{
-    Cost, Fallback, Key, Limit, MissingKey, OnLimit,
     admission::{RequestPattern, RequestScope},
+    cost::Cost,
+    fallback::Fallback,
+    key::{Key, MissingKey},
+    limit::{Limit, OnLimit},
 };
 
 /// A list of rules with an invalid one. It is invalid as a whole: an invalid rule may change the

@@ -16,7 +16,11 @@ use tokio::sync::Notify;
 
 pub use self::compile::InvalidRules;
 use self::{compile::compile, set::RuleSet};
-use crate::{NotApplied, RulesSnapshot, admission::DynamicAdmission, limiter::Registry};
+use crate::{
+    admission::DynamicAdmission,
+    limiter::Registry,
+    snapshot::{NotApplied, RulesSnapshot},
+};
 
 /// The rules of a process, shared by the worker and the layers.
 #[derive(Debug, Default)]

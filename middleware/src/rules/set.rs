@@ -6,9 +6,10 @@ use doorman_openapi::Unit;
 
 use super::compile::RuleLimit;
 use crate::{
-    Limit, NotApplied,
     admission::CompiledLimit,
+    limit::Limit,
     limiter::{LimiterHandle, LimiterSettings, Registry},
+    snapshot::NotApplied,
 };
 
 #[derive(Debug)]

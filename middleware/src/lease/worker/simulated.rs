@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{IDLE_AFTER, limiters::Limiters};
 use crate::{
-    Cost,
+    cost::Cost,
     lease::{Demand, Effect, Event, Holder, HolderSettings, index::ResourceIndex},
     limiter::{
         FirstLease, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings, Registry,

@@ -8,7 +8,7 @@ use std::{
 use doorman_openapi::Moment;
 
 use super::{Limiter, LimiterHandle, Registry, Source};
-use crate::Quota;
+use crate::quota::Quota;
 
 /// Keys checked for each new key. More than one, so that idle keys get fewer.
 const CHECKS: usize = 2;

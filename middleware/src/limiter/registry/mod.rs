@@ -21,8 +21,9 @@ use super::{
     store::{LimiterTable, Store},
 };
 use crate::{
-    Quota, clock,
+    clock,
     meter::{LimitMeter, Meters},
+    quota::Quota,
 };
 
 /// Where limiters get their [`LeaseState`] from.

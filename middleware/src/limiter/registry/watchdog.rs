@@ -10,7 +10,7 @@ use std::{
 
 use doorman_openapi::Moment;
 
-use crate::{WorkerState, status::Status};
+use crate::status::{Status, WorkerState};
 
 /// A service may receive requests shortly before it spawns its worker.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
