@@ -18,6 +18,7 @@ use crate::{
     },
     limiter::{Registry, Source, WorkerWatchdog},
     status::{Status, WorkerState},
+    tuning::tuning,
 };
 
 /// Builds a [`Doorman`]. Building contacts no server. Fallbacks apply until one is reached.
@@ -211,7 +212,7 @@ impl Builder {
         let limiters = registry.table();
         let rules = Arc::default();
         let worker = Worker::new(WorkerParts {
-            holder: Holder::for_limiters(settings, limiters.clone()),
+            holder: Holder::with_names(settings, limiters.clone()).with_tuning(tuning().holder),
             client: ControlPlaneClient {
                 transport,
                 servers,

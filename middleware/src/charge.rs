@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use doorman_holder::LogThrottle;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use smallvec::SmallVec;
 
@@ -12,7 +13,6 @@ use crate::{
     clock,
     cost::Cost,
     limiter::{OpenCharge, Registry},
-    log_throttle::LogThrottle,
 };
 
 /// The charge of a request or an operation, so that it can be corrected: by

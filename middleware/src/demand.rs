@@ -9,11 +9,11 @@
 
 mod in_use;
 
-use std::time::Duration;
-
 pub(crate) use self::in_use::{GaugeSample, InUseDemand};
-use crate::tuning::tuning;
+use doorman_holder::FOLLOW_UP_INTERVAL;
 use doorman_openapi::{Capacity, Moment};
+
+use crate::tuning::tuning;
 
 const SUB_INTERVALS: f64 = 4.0;
 /// Slots for sub-intervals. Samples come at any time, so a window may be cut into a few more.
@@ -46,10 +46,6 @@ const SHORT_STRETCH: f64 = 0.4;
 const DISPERSION_MEMORY: f64 = 3.0;
 /// A burst is remembered for one to two times as many seconds.
 const BURST_MEMORY: f64 = 40.0;
-
-/// How soon a jump of demand is noticed, and then reported again, under SUPPRESSION. The control
-/// plane acts on demand that has lasted for about a second.
-pub(crate) const FOLLOW_UP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// In seconds.
 pub(crate) fn window_length(refresh_interval: f64) -> f64 {

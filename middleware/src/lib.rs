@@ -121,7 +121,6 @@ mod layer;
 pub mod lease;
 mod limit;
 mod limiter;
-mod log_throttle;
 mod meter;
 mod outbound;
 mod own_rules;

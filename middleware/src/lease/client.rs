@@ -3,6 +3,7 @@
 use std::{error::Error, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use doorman_holder::Failure;
 use doorman_openapi::{
     CapacityRequest, CapacityResponse, ClientId, Discovery, HintsResponse, NodeId, Problem,
     ReleaseRequest, RulesResponse, Seq, ServerCapacityRequest, ServerCapacityResponse,
@@ -21,7 +22,6 @@ use tokio::time::timeout;
 use tower_service::Service;
 use tracing::Instrument;
 
-use super::Failure;
 use crate::{credentials::Credentials, error::error_chain};
 
 /// The longest request id that is logged, in bytes.

@@ -1,18 +1,13 @@
 //! Leasing: requests capacity from the control plane and renews it.
 //!
-//! [`Holder`] is the protocol as a pure state machine without IO, which a simulator can run.
+//! [`Holder`] is the protocol as a pure state machine without IO, of the package `doorman-holder`.
 //! [`Worker`] is the task around it: it keeps the time, sends requests and publishes leases.
 //! [`SimulatedLayer`] stands for both in simulated time.
 
-mod backoff;
 mod client;
-mod event;
-mod hint_poller;
-mod holder;
-mod index;
 mod parent;
-mod servers;
 #[cfg(test)]
+#[path = "../../holder/src/testing.rs"]
 pub(crate) mod testing;
 #[cfg(feature = "reqwest")]
 mod transport;
@@ -22,16 +17,13 @@ mod worker;
 pub use self::transport::HttpTransport;
 pub use self::{
     client::{FetchedRules, Transport, TransportError},
-    event::{
-        ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, LeaseStatus,
-        ResourceTerms, Warning,
-    },
-    hint_poller::{HintPoller, WAIT},
-    holder::{Holder, HolderSettings},
     parent::{Hints, ParentClient},
     worker::{SimulatedLayer, Worker},
 };
-pub use crate::limiter::{SharedBalance, Sharing};
+pub use doorman_holder::{
+    ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, HintPoller, Holder,
+    HolderSettings, LeaseStatus, ResourceTerms, SharedBalance, Sharing, WAIT, Warning,
+};
 
 #[cfg(feature = "reqwest")]
 pub(crate) use self::transport::{Certificates, Pem};

@@ -2,17 +2,14 @@
 
 use std::{fmt, time::Duration};
 
+use doorman_holder::{Failure, GRACE, WAIT};
 use doorman_openapi::{
     Discovery, HintsResponse, NodeId, ServerCapacityRequest, ServerCapacityResponse,
     ServerReleaseRequest, ServerUrl,
 };
 use http::HeaderValue;
 
-use super::{
-    Failure, FetchedRules, Transport,
-    client::{ControlPlaneClient, FetchedHints, Outcome, Poller},
-    hint_poller::{GRACE, WAIT},
-};
+use super::client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome, Poller, Transport};
 use crate::credentials::Credentials;
 
 /// The servers of a parent node, by their position in the list.

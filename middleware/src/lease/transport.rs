@@ -16,6 +16,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use doorman_holder::LogThrottle;
 use doorman_openapi::Moment;
 use http::{Request, Response};
 use reqwest::{Certificate, Client, Identity, redirect};
@@ -25,7 +26,7 @@ use tower_service::Service;
 pub(crate) use self::certificates::{Certificates, Pem};
 use self::certificates::{Fingerprint, PemTexts};
 use super::TransportError;
-use crate::{clock, log_throttle::LogThrottle};
+use crate::clock;
 
 /// The longest response body in bytes. A thousand leases take a third of a megabyte.
 const MAX_BODY: usize = 16 * 1024 * 1024;

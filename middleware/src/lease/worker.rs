@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use doorman_holder::{Event, HintPoller, Holder, LogThrottle, ResourceIndex, TemplateTerms};
 use doorman_openapi::{CapacityResponse, Moment, ResourceId, Seq};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
@@ -35,17 +36,10 @@ use self::{
     limiters::{Limiters, TrackedLimiter},
     rules::RulesPoller,
 };
-use super::{
-    Event, Holder, Transport,
-    client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome},
-    hint_poller::HintPoller,
-    holder::TemplateTerms,
-    index::ResourceIndex,
-};
+use super::client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome, Transport};
 use crate::{
     clock,
     limiter::{Limiter, LimiterTable, Nudge, Registry},
-    log_throttle::LogThrottle,
     meter::LeaseMeter,
     rules::Rules,
     status::{Status, WorkerState},
@@ -75,7 +69,7 @@ pub(crate) enum Command {
 }
 
 pub(crate) struct WorkerParts<T> {
-    pub(crate) holder: Holder,
+    pub(crate) holder: Holder<LimiterTable>,
     pub(crate) client: ControlPlaneClient<T>,
     pub(crate) registry: Weak<Registry>,
     pub(crate) limiters: LimiterTable,

@@ -1,6 +1,7 @@
 //! State of a resource's lease as the worker publishes it, in tokens and tokens per second.
 
-use doorman_openapi::{Balance, Capacity, Moment, Probability, Unit};
+use doorman_holder::Sharing;
+use doorman_openapi::{Moment, Unit};
 
 use super::bucket::{Refill, Supply};
 use crate::{fallback::Fallback, quota::Quota};
@@ -63,29 +64,6 @@ pub(crate) enum SafeRate {
     PerSecond(f64),
 }
 
-/// How the holders of one resource share its capacity.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Sharing {
-    /// Each holder has its own part.
-    #[default]
-    Divided,
-    /// Each holder admits a request with this probability (SUPPRESSION).
-    Suppressed(Probability),
-    /// All holders spend from one bucket, of which each has a copy (SHARED_BUCKET).
-    Bucket(SharedBalance),
-}
-
-/// The balance of a shared bucket in one response of the control plane.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SharedBalance {
-    /// Tokens left.
-    pub tokens: Balance,
-    /// The usage that the holder had reported in its request. Later usage is not yet subtracted.
-    pub used: Capacity,
-    /// When the response arrived. The balance is valid at this moment only.
-    pub received_at: Moment,
-}
-
 /// The probability of a resource without suppression.
 pub(super) const ALWAYS: f64 = 1.0;
 
@@ -99,24 +77,22 @@ pub(super) struct LimiterUpdate {
     pub(super) may_grow: bool,
 }
 
-impl Sharing {
-    /// The tokens that a shared bucket has left, with a balance received at `now`: an older one was
-    /// applied before, and the bucket has changed since.
-    fn left(&self, admitted: f64, now: Moment) -> Option<f64> {
-        match self {
-            Self::Bucket(balance) if balance.received_at == now => {
-                let since = (admitted - balance.used.get()).max(0.0);
-                Some(balance.tokens.get() - since)
-            }
-            Self::Bucket(_) | Self::Suppressed(_) | Self::Divided => None,
+/// The tokens that a shared bucket has left, with a balance received at `now`: an older one was
+/// applied before, and the bucket has changed since.
+fn tokens_left(sharing: &Sharing, admitted: f64, now: Moment) -> Option<f64> {
+    match sharing {
+        Sharing::Bucket(balance) if balance.received_at == now => {
+            let since = (admitted - balance.used.get()).max(0.0);
+            Some(balance.tokens.get() - since)
         }
+        Sharing::Bucket(_) | Sharing::Suppressed(_) | Sharing::Divided => None,
     }
+}
 
-    fn admit_probability(&self) -> f64 {
-        match self {
-            Self::Suppressed(probability) => probability.get(),
-            Self::Bucket(_) | Self::Divided => ALWAYS,
-        }
+fn admit_probability(sharing: &Sharing) -> f64 {
+    match sharing {
+        Sharing::Suppressed(probability) => probability.get(),
+        Sharing::Bucket(_) | Sharing::Divided => ALWAYS,
     }
 }
 
@@ -161,11 +137,11 @@ impl LimiterUpdate {
                     refill: Refill::leased(rate, unit),
                     ends,
                     lapsed: lapsed_refill(fallback, safe, unit),
-                    left: sharing.left(admitted, now),
+                    left: tokens_left(&sharing, admitted, now),
                 },
                 refresh_at,
                 policy,
-                admit_probability: sharing.admit_probability(),
+                admit_probability: admit_probability(&sharing),
                 may_grow,
             },
             LeaseState::Unlimited => Self::permanent(Refill::Unlimited, None),

@@ -30,7 +30,6 @@ use std::{fmt, sync::Arc};
 
 use doorman_openapi::{Moment, ResourceId, Unit};
 
-pub use self::lease_state::{SharedBalance, Sharing};
 pub(crate) use self::{
     atomics::Shortage,
     bands::Bands,

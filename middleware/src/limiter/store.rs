@@ -16,6 +16,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
+use doorman_holder::{Names, ResourceIndex};
 use doorman_openapi::{Capacity, Moment, ResourceId, Unit};
 use foldhash::fast::RandomState;
 
@@ -639,18 +640,27 @@ impl LimiterTable {
         Self(Arc::clone(store))
     }
 
-    /// The number of the limiter of a resource.
-    pub(crate) fn find(&self, resource: &ResourceId) -> Option<u32> {
-        Some(self.0.find(resource.as_str().as_bytes())?.number)
-    }
-
     /// The limiter with a number and a generation. It may be forgotten.
     pub(crate) fn get(&self, number: u32, generation: u16) -> Limiter<'_> {
         self.0.limiter(number, generation)
     }
+}
 
-    /// The resource of the limiter with a number.
-    pub(crate) fn id(&self, number: u32) -> Option<ResourceId> {
+/// A resource has the number of its limiter, which exists as long as the resource is wanted.
+impl Names for LimiterTable {
+    fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
+        let limiter = self.0.find(id.as_str().as_bytes())?;
+        Some(ResourceIndex::new(limiter.number))
+    }
+
+    fn insert(&mut self, id: &ResourceId) -> Option<ResourceIndex> {
+        self.find(id)
+    }
+
+    fn remove(&mut self, _: ResourceIndex) {}
+
+    fn id(&self, index: ResourceIndex) -> Option<ResourceId> {
+        let number = index.number();
         let head = self.0.records.get(number)?.head.load();
         let name = self.0.name(self.0.limiter(number, generation_of(head)))?;
         ResourceId::new(str::from_utf8(&name).ok()?).ok()

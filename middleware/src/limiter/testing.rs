@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
+use doorman_holder::Sharing;
 use doorman_openapi::ResourceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{
-    LeaseState, Limiter, LimiterSettings, Nudge, Policy, Registry, SafeRate, Sharing, Source,
-    WorkerWatchdog,
+    LeaseState, Limiter, LimiterSettings, Nudge, Policy, Registry, SafeRate, Source, WorkerWatchdog,
 };
 use crate::{WorkerState, clock, status::Status};
 

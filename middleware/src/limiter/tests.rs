@@ -7,6 +7,8 @@ mod sharing;
 
 use std::{thread, time::Duration};
 
+use doorman_holder::Sharing;
+
 use super::{
     retention::Purpose,
     testing::{leased, leased_as_requested},

@@ -7,8 +7,9 @@ use super::*;
 use crate::{
     RefusalReason, clock,
     key::KeyPrefix,
+    lease::Sharing,
     limiter::{
-        LeaseState, Sharing,
+        LeaseState,
         testing::{leased, leased_registry, no_lease, static_registry},
     },
 };

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::*;
-use crate::{LimitService, limiter::Sharing};
+use crate::{LimitService, lease::Sharing};
 
 const RATES: RangeInclusive<u32> = 1..=2_000;
 

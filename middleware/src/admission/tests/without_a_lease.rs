@@ -1,9 +1,9 @@
 //! Fallbacks, and leases that are blocked, zero or small.
 
 use super::*;
-use crate::limiter::{
-    Sharing,
-    testing::{awaiting_answer, awaiting_answer_of, blocked},
+use crate::{
+    lease::Sharing,
+    limiter::testing::{awaiting_answer, awaiting_answer_of, blocked},
 };
 
 async fn admitted_of_10(fallback: Fallback, state: Option<LeaseState>) -> usize {

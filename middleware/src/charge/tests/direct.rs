@@ -8,7 +8,8 @@ use futures_util::FutureExt as _;
 use super::*;
 use crate::{
     KeyedRate,
-    limiter::{LimiterSettings, SharedBalance, Sharing},
+    lease::{SharedBalance, Sharing},
+    limiter::LimiterSettings,
     testing::{Logged, poll_and_drop},
 };
 

@@ -16,6 +16,7 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, Guard};
+use doorman_holder::LogThrottle;
 use tokio::{
     runtime::Handle,
     sync::Notify,
@@ -26,7 +27,7 @@ use tokio::{
 #[cfg(feature = "reqwest")]
 use self::client::JwksClient;
 use super::key_set::{self, InvalidSet, KeySet};
-use crate::{clock, log_throttle::LogThrottle};
+use crate::clock;
 
 /// The largest key set, in bytes.
 const MAX_BYTES: usize = 1024 * 1024;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use doorman_holder::DemandBands;
 use doorman_openapi::{Capacity, ClientBand, MAX_BANDS, Moment};
 
 use crate::{
     demand::{GaugeSample, InUseDemand, Window, in_unit},
-    lease::DemandBands,
     limiter::{Bands, Limiter},
 };
 

@@ -1,15 +1,12 @@
 //! Long poll for hints: opens it, and handles its response.
 
+use doorman_holder::{Event, Failure, GRACE, MIN_PAUSE, WAIT, hint_count};
 use doorman_openapi::Moment;
 
 use super::Worker;
 use crate::{
     clock,
-    lease::{
-        Event, Failure, Transport,
-        client::{FetchedHints, Outcome, Poller},
-        hint_poller::{GRACE, MIN_PAUSE, WAIT, count},
-    },
+    lease::client::{FetchedHints, Outcome, Poller, Transport},
 };
 
 impl<T: Transport> Worker<T> {
@@ -59,7 +56,7 @@ impl<T: Transport> Worker<T> {
             Ok(FetchedHints::Hints(hints)) => {
                 let holder = &self.parts.holder;
                 if holder.is_from_master(&hints.node, hints.epoch, now) {
-                    self.meter.on_hints(count(&hints));
+                    self.meter.on_hints(hint_count(&hints));
                     if hints.rules {
                         self.rules_poller.on_changed(now);
                     }

@@ -2,6 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use doorman_holder::{
+    Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus, ResourceIndex, Warning,
+};
 use doorman_openapi::{
     Capacity, CapacityResponse, MAX_RESOURCES, Moment, ReleaseRequest, ResourceId, Seconds, Seq,
     Unit,
@@ -15,9 +18,8 @@ use super::{
 use crate::{
     clock,
     lease::{
-        Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus, Transport, Warning,
+        Transport,
         client::{Outcome, Progress, RequestIds},
-        index::ResourceIndex,
     },
     limiter::{LeaseState, Limiter},
     meter::{LeasePhase, RequestOutcome},

@@ -2,19 +2,18 @@
 
 use std::{mem, time::Duration};
 
+use doorman_holder::{
+    Demand, Dense, FOLLOW_UP_INTERVAL, FirstAnswer, LeaseStatus, Names, ResourceIndex,
+    ResourceTerms, Sharing, TimerHeap,
+};
 use doorman_openapi::{Capacity, Moment, Reason, ResourceId, SafeCapacity, Seconds, Unit};
 
 use super::bands::TrackedBands;
 use crate::{
     demand::{
-        FOLLOW_UP_INTERVAL, GaugeSample, InUseDemand, ReportedDemand, Window, fading_demand,
-        in_unit, window_length,
+        GaugeSample, InUseDemand, ReportedDemand, Window, fading_demand, in_unit, window_length,
     },
-    lease::{
-        Demand, FirstAnswer, LeaseStatus, ResourceTerms,
-        index::{Dense, ResourceIndex, TimerHeap},
-    },
-    limiter::{LeaseLevel, LeaseState, Limiter, LimiterTable, Policy, SafeRate, Sharing, Shortage},
+    limiter::{LeaseLevel, LeaseState, Limiter, LimiterTable, Policy, SafeRate, Shortage},
     meter::LeasePhase,
     tuning::tuning,
 };
@@ -553,7 +552,7 @@ impl Limiters {
     }
 
     pub(super) fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
-        self.table.find(id).map(ResourceIndex::new)
+        self.table.find(id)
     }
 
     pub(super) fn get_mut(

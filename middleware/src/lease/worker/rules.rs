@@ -2,20 +2,19 @@
 
 use std::time::Duration;
 
+use doorman_holder::{
+    Backoff, DEFAULT_RETRY_AFTER, Endpoints, Failure, LogThrottle, LongestPause, MAX_RETRY_AFTER,
+    Retry,
+};
 use doorman_openapi::Moment;
 use http::HeaderValue;
 
 use super::{Worker, WorkerParts};
 use crate::{
     clock,
-    lease::{
-        Failure, Transport,
-        backoff::{Backoff, DEFAULT_RETRY_AFTER, Longest, MAX_RETRY_AFTER},
-        client::{FetchedRules, Outcome, RequestError, RequestIds},
-        servers::{Endpoints, Retry},
-    },
-    log_throttle::LogThrottle,
+    lease::client::{FetchedRules, Outcome, RequestError, RequestIds, Transport},
     rules::RulesChange,
+    tuning::tuning,
 };
 
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -147,13 +146,19 @@ impl RulesPoller {
             match self.endpoints.on_failure(endpoint) {
                 Retry::Now | Retry::Soon => now,
                 Retry::AfterPause => {
-                    let longest = Longest {
+                    let longest = LongestPause {
                         leased: None,
                         missing: INTERVAL,
                     };
                     let mut rng = fastrand::Rng::new();
-                    self.backoff
-                        .record_failure(None, longest, since, now, &mut rng);
+                    self.backoff.record_failure(
+                        None,
+                        longest,
+                        since,
+                        &tuning().holder,
+                        now,
+                        &mut rng,
+                    );
                     self.backoff.until(false)
                 }
             }

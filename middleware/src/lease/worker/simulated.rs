@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use doorman_holder::{Demand, Effect, Event, Holder, HolderSettings, ResourceIndex};
 use doorman_openapi::{Moment, ResourceId};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{IDLE_AFTER, limiters::Limiters};
 use crate::{
     cost::Cost,
-    lease::{Demand, Effect, Event, Holder, HolderSettings, index::ResourceIndex},
     limiter::{
-        FirstLease, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings, Registry,
-        Reservation, Source, WaitPolicy, WorkerWatchdog,
+        FirstLease, LimiterSettings, LimiterTable, Nudge, PinnedLimiter, RegisteredSettings,
+        Registry, Reservation, Source, WaitPolicy, WorkerWatchdog,
     },
     status::{Status, WorkerState},
 };
@@ -26,7 +26,7 @@ pub struct SimulatedLayer {
     registry: Arc<Registry>,
     nudges: UnboundedReceiver<Nudge>,
     limits: Vec<SimulatedLimit>,
-    holder: Holder,
+    holder: Holder<LimiterTable>,
     limiters: Limiters,
     measured_hints: Vec<(Moment, Event)>,
     /// For SUPPRESSION.
@@ -54,7 +54,7 @@ impl SimulatedLayer {
         Self {
             nudges,
             limits: Vec::new(),
-            holder: Holder::for_limiters(settings, registry.table()),
+            holder: Holder::with_names(settings, registry.table()),
             limiters: Limiters::new(registry.table()),
             registry,
             measured_hints: Vec::new(),

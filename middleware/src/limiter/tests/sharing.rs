@@ -1,5 +1,6 @@
 //! Capacity that is not divided: a shared bucket, and suppression.
 
+use doorman_holder::{SharedBalance, Sharing};
 use doorman_openapi::{Balance, Capacity, Probability};
 
 use super::*;

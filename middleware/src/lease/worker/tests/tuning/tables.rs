@@ -127,7 +127,7 @@ pub(super) fn all() -> Vec<Table> {
             &[1.0, 1.1, 1.2, 1.5, 2.0],
             "",
             |it, value| {
-                it.layer.early_growth = value;
+                it.layer.holder.early_growth = value;
             },
         ),
         Table::new(
@@ -136,7 +136,7 @@ pub(super) fn all() -> Vec<Table> {
             &[5, 10, 20, 50, 100, 250],
             "ms",
             |it, value| {
-                it.layer.min_early_pause = milliseconds(value);
+                it.layer.holder.min_early_pause = milliseconds(value);
             },
         ),
         Table::new(
@@ -145,7 +145,7 @@ pub(super) fn all() -> Vec<Table> {
             &[250, 500, 1000, 2000, 5000],
             "ms",
             |it, value| {
-                it.layer.confirm_rise_after = milliseconds(value);
+                it.layer.holder.confirm_rise_after = milliseconds(value);
             },
         ),
         Table::new(
@@ -154,7 +154,7 @@ pub(super) fn all() -> Vec<Table> {
             &[0.0, 0.02, 0.05, 0.1, 0.2],
             "",
             |it, value| {
-                it.layer.notable = value;
+                it.layer.holder.notable = value;
             },
         ),
         Table::new(
@@ -238,7 +238,7 @@ pub(super) fn all() -> Vec<Table> {
             &[0.0, 0.02, 0.05, 0.1, 0.2],
             "",
             |it, value| {
-                it.layer.jitter = value;
+                it.layer.holder.jitter = value;
             },
         ),
         Table::new(
@@ -247,7 +247,7 @@ pub(super) fn all() -> Vec<Table> {
             &[50, 100, 200, 500, 1000],
             "ms",
             |it, value| {
-                it.layer.first_pause = milliseconds(value);
+                it.layer.holder.first_pause = milliseconds(value);
             },
         ),
         Table::new(
@@ -256,7 +256,7 @@ pub(super) fn all() -> Vec<Table> {
             &[1, 2, 4, 8, 16],
             "s",
             |it, value| {
-                it.layer.max_pause_without_lease = Duration::from_secs(value);
+                it.layer.holder.max_pause_without_lease = Duration::from_secs(value);
             },
         ),
         Table::new(
@@ -265,7 +265,7 @@ pub(super) fn all() -> Vec<Table> {
             &[0.5, 1.0, 1.5, 2.0, 3.0],
             "intervals",
             |it, value| {
-                it.layer.calm_intervals = value;
+                it.layer.holder.calm_intervals = value;
             },
         ),
         Table::new(
@@ -274,7 +274,7 @@ pub(super) fn all() -> Vec<Table> {
             &[0.05, 0.25, 0.5, 0.75, 0.95],
             "",
             |it, value| {
-                it.layer.new_master_jitter = value;
+                it.layer.holder.new_master_jitter = value;
             },
         ),
     ]

@@ -7,11 +7,13 @@ use doorman_openapi::{
     Seq, Unit,
 };
 
+use super::FOLLOW_UP_INTERVAL;
 use crate::{
-    demand::FOLLOW_UP_INTERVAL,
-    lease::{ActiveLease, Demand, DemandBands, FirstAnswer, LeaseStatus, ResourceTerms},
-    limiter::{SharedBalance, Sharing},
-    tuning::tuning,
+    event::{
+        ActiveLease, Demand, DemandBands, FirstAnswer, LeaseStatus, ResourceTerms, SharedBalance,
+        Sharing,
+    },
+    tuning::Tuning,
 };
 
 /// A new resource waits this long for others, so that a burst of new keys shares one request.
@@ -32,7 +34,7 @@ const FOLLOW_UPS: u8 = 10;
 /// Capacities that differ by less than this part are equal: the server's sums are not exact.
 const TOLERANCE: f64 = 1e-9;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 pub(super) struct Resource {
     wants: Capacity,
@@ -203,11 +205,11 @@ impl Resource {
 
     /// The timeout of a request sent now: long enough for a slow server, but not past the end of
     /// the lease, and without a lease no longer than the longest pause between tries.
-    pub(super) fn timeout(&self, now: Moment) -> Duration {
+    pub(super) fn timeout(&self, tuning: &Tuning, now: Moment) -> Duration {
         let timeout = (self.interval() / 2).max(MIN_TIMEOUT);
         match self.lease_end() {
             Some(ends) if now < ends => timeout.min(ends.since(now)).max(MIN_INTERVAL),
-            Some(_) | None => timeout.min(tuning().max_pause_without_lease),
+            Some(_) | None => timeout.min(tuning.max_pause_without_lease),
         }
     }
 
@@ -273,19 +275,19 @@ impl Resource {
         factor
     }
 
-    pub(super) fn set_demand(&mut self, demand: &Demand, now: Moment) {
+    pub(super) fn set_demand(&mut self, demand: &Demand, tuning: &Tuning, now: Moment) {
         self.wants = demand.wants;
         self.outstanding = demand.outstanding;
         self.used = demand.used;
         self.priority = demand.priority;
         self.bands.clone_from(&demand.bands);
-        self.advance_due(now);
+        self.advance_due(tuning, now);
     }
 
     /// Requests early when the demand has outgrown both the lease and the last request. Under
     /// SUPPRESSION each lease is the whole capacity, so a part of it counts. Early requests that
     /// bring nothing become rarer.
-    fn advance_due(&mut self, now: Moment) {
+    fn advance_due(&mut self, tuning: &Tuning, now: Moment) {
         let (Some(due), Some(sent)) = (self.due(), self.sent()) else {
             return;
         };
@@ -294,19 +296,19 @@ impl Resource {
         let requested = self.requested.get();
         let grown = if self.is_suppressed() {
             let wants = self.without_noise(wants, now.seconds_since(sent));
-            wants > requested * tuning().early_growth && self.is_notable(wants - requested)
+            wants > requested * tuning.early_growth && self.is_notable(wants - requested, tuning)
         } else if self.is_gauge() {
             // It is counted, not measured.
             wants > held && wants > requested
         } else {
-            wants > held && wants > requested * tuning().early_growth
+            wants > held && wants > requested * tuning.early_growth
         };
         if self.rejected || !grown {
             return;
         }
         let longest = (self.interval() / 4).clamp(MIN_INTERVAL, MAX_EARLY_PAUSE);
         let pause = match self.pause_step {
-            0 => tuning().min_early_pause,
+            0 => tuning.min_early_pause,
             step => MIN_INTERVAL.saturating_mul(1 << (step - 1).min(4)),
         };
         let early = next_on_grid(sent.after(pause.min(longest)).max(now));
@@ -321,6 +323,7 @@ impl Resource {
         response: &ResourceResponse,
         terms: Arc<ResourceTerms>,
         is_spread: bool,
+        tuning: &Tuning,
         now: Moment,
         rng: &mut fastrand::Rng,
     ) {
@@ -349,9 +352,9 @@ impl Resource {
         // is the worse for it if that takes one interval as before, and no second brings all.
         let is_awaited = is_spread && interval < self.interval() && self.lease_end().is_some();
         let jitter = if is_awaited {
-            tuning().new_master_jitter
+            tuning.new_master_jitter
         } else {
-            tuning().jitter
+            tuning.jitter
         };
         if !is_awaited {
             self.interval = interval.into();
@@ -364,23 +367,23 @@ impl Resource {
             was_early: std::mem::take(&mut self.early),
         };
         self.pace(&change);
-        let due = match self.pause_after(response, &change) {
+        let due = match self.pause_after(response, &change, tuning) {
             Some(pause) => now.after(pause),
             None => {
                 // A rise is measured in a short time and may be too high, at the cost of others.
                 let is_confirmed_soon = change.was_early
                     && response.reason == Reason::Granted
                     && response.gets.capacity <= self.requested;
-                let due = self.next_refresh(sent, jitter, now, rng);
+                let due = self.next_refresh(sent, jitter, tuning, now, rng);
                 if is_confirmed_soon {
-                    due.min(sent.after(tuning().confirm_rise_after))
+                    due.min(sent.after(tuning.confirm_rise_after))
                 } else {
                     due
                 }
             }
         };
         self.retry_at(due);
-        self.advance_due(now);
+        self.advance_due(tuning, now);
     }
 
     /// Counts the follow-ups that are left, and the pauses between early requests.
@@ -404,12 +407,13 @@ impl Resource {
         &mut self,
         response: &ResourceResponse,
         change: &LeaseChange,
+        tuning: &Tuning,
     ) -> Option<Duration> {
         let &LeaseChange { before, after, .. } = change;
         let shrunk = after < before * (1.0 - TOLERANCE)
             && (response.reason != Reason::Granted
                 || self.lease_end().is_none()
-                || self.is_notable(before - after));
+                || self.is_notable(before - after, tuning));
         let reported_shrink = std::mem::replace(&mut self.reporting_shrink, shrunk);
         match (shrunk, reported_shrink) {
             (true, false) => Some(Duration::ZERO),
@@ -430,9 +434,9 @@ impl Resource {
 
     /// Reports that units of a gauge were given back, or that a node's holders have changed: the
     /// first time at once, later changes together.
-    pub(super) fn report_returned(&mut self, now: Moment) {
+    pub(super) fn report_returned(&mut self, tuning: &Tuning, now: Moment) {
         let due = if self.returned {
-            self.sent.after(tuning().min_early_pause).max(now)
+            self.sent.after(tuning.min_early_pause).max(now)
         } else {
             now
         };
@@ -451,22 +455,23 @@ impl Resource {
     }
 
     /// Whether others should soon have a capacity that this holder no longer wants.
-    fn is_notable(&self, freed: f64) -> bool {
+    fn is_notable(&self, freed: f64, tuning: &Tuning) -> bool {
         let limit = self.terms.as_ref().and_then(|terms| terms.limit);
-        limit.is_none_or(|limit| freed > limit.get() * tuning().notable)
+        limit.is_none_or(|limit| freed > limit.get() * tuning.notable)
     }
 
     fn next_refresh(
         &self,
         sent: Moment,
         jitter: f64,
+        tuning: &Tuning,
         now: Moment,
         rng: &mut fastrand::Rng,
     ) -> Moment {
         let refresh = sent.after(self.interval());
         let latest = match self.lease_end() {
             Some(ends) => refresh.min(now.after(ends.since(now) / 2)),
-            None => refresh.min(sent.after(tuning().max_pause_without_lease)),
+            None => refresh.min(sent.after(tuning.max_pause_without_lease)),
         };
         let wait = latest.since(now).mul_f64(1.0 - jitter * rng.f64());
         now.after(wait.max(MIN_INTERVAL))

@@ -6,10 +6,12 @@ use doorman_openapi::{Epoch, Moment, NodeId};
 
 /// When to send the next request after one that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Retry {
+pub enum Retry {
+    /// Without a pause.
     Now,
-    /// Within [`RECONNECT_SPREAD`].
+    /// Within 200 ms, at random.
     Soon,
+    /// After a [pause](crate::Backoff).
     AfterPause,
 }
 
@@ -17,13 +19,13 @@ pub(super) enum Retry {
 /// behind it, and one that is not master closes the connection.
 const MAX_RECONNECTS: u8 = 4;
 /// The longest pause before such a try.
-pub(super) const RECONNECT_SPREAD: Duration = Duration::from_millis(200);
+pub(crate) const RECONNECT_SPREAD: Duration = Duration::from_millis(200);
 
 /// Selection of the server to ask, by position. It stays with a server that answers, goes to the
 /// next when it fails, and follows a redirect once. It pauses after at most one try of each server
 /// and one redirect, so that servers that redirect to each other cause no loop.
-#[derive(Debug)]
-pub(super) struct Endpoints {
+#[derive(Debug, Clone)]
+pub struct Endpoints {
     count: usize,
     current: usize,
     failed: usize,
@@ -32,7 +34,9 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    pub(super) fn new(count: usize, first: usize) -> Self {
+    /// A list of `count` servers, at least one, of which the one at `first` is asked first.
+    #[must_use]
+    pub fn new(count: usize, first: usize) -> Self {
         let count = count.max(1);
         Self {
             count,
@@ -43,22 +47,26 @@ impl Endpoints {
         }
     }
 
-    pub(super) fn current(&self) -> usize {
+    /// The position of the server to ask now.
+    #[must_use]
+    pub fn current(&self) -> usize {
         self.current
     }
 
-    pub(super) fn advance(&mut self) {
+    /// Goes to the next server.
+    pub fn advance(&mut self) {
         self.current = (self.current + 1) % self.count;
     }
 
     /// Goes to the next server from one that is shutting down or not the master.
-    pub(super) fn leave(&mut self, endpoint: usize) {
+    pub fn leave(&mut self, endpoint: usize) {
         if endpoint == self.current {
             self.advance();
         }
     }
 
-    pub(super) fn on_success(&mut self, endpoint: usize) {
+    /// A server has answered, and is asked from now on.
+    pub fn on_success(&mut self, endpoint: usize) {
         self.current = endpoint;
         self.end_round();
     }
@@ -69,7 +77,8 @@ impl Endpoints {
         self.reconnects = 0;
     }
 
-    pub(super) fn on_failure(&mut self, endpoint: usize) -> Retry {
+    /// A request to a server failed. Returns when to send the next one.
+    pub fn on_failure(&mut self, endpoint: usize) -> Retry {
         if endpoint != self.current {
             // Another request in flight has failed before.
             return Retry::Now;
@@ -84,7 +93,7 @@ impl Endpoints {
     }
 
     /// A server is not the master and named `to`; `None` if that is no configured server.
-    pub(super) fn on_redirect(&mut self, endpoint: usize, to: Option<usize>) -> Retry {
+    pub fn on_redirect(&mut self, endpoint: usize, to: Option<usize>) -> Retry {
         let Some(to) = to.filter(|to| *to < self.count && *to != endpoint) else {
             if self.count == 1 && self.reconnects < MAX_RECONNECTS {
                 self.reconnects += 1;
@@ -106,7 +115,7 @@ impl Endpoints {
 
 /// Whether a response comes from the master that the current leases come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum MasterCheck {
+pub(crate) enum MasterCheck {
     Accepted,
     ForeignNode { known: NodeId },
     StaleEpoch { known: Epoch },
@@ -114,12 +123,12 @@ pub(super) enum MasterCheck {
 
 /// The node and epoch that leases come from. Another node or a lower epoch is accepted only when
 /// every lease of the known master has expired: two masters could hand out the same capacity.
-#[derive(Debug, Default)]
-pub(super) struct MasterTracker {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MasterTracker {
     master: Option<Master>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Master {
     node: NodeId,
     epoch: Epoch,
@@ -132,7 +141,7 @@ struct Master {
 }
 
 impl MasterTracker {
-    pub(super) fn check(&self, node: &NodeId, epoch: Epoch, now: Moment) -> MasterCheck {
+    pub(crate) fn check(&self, node: &NodeId, epoch: Epoch, now: Moment) -> MasterCheck {
         match self.master.as_ref().filter(|it| now < it.leases_end) {
             Some(master) if master.node != *node => MasterCheck::ForeignNode {
                 known: master.node.clone(),
@@ -145,12 +154,12 @@ impl MasterTracker {
     }
 
     /// The highest epoch that the node of the current master has answered with.
-    pub(super) fn heard_epoch(&self) -> Option<Epoch> {
+    pub(crate) fn heard_epoch(&self) -> Option<Epoch> {
         self.master.as_ref().map(|master| master.highest_epoch)
     }
 
     /// Records an accepted response of a server, before its leases are taken.
-    pub(super) fn record(&mut self, node: NodeId, epoch: Epoch) {
+    pub(crate) fn record(&mut self, node: NodeId, epoch: Epoch) {
         let known = self.master.take().filter(|master| master.node == node);
         let mut master = known.unwrap_or(Master {
             node,
@@ -170,7 +179,7 @@ impl MasterTracker {
     }
 
     /// Records that a lease of the master expires at `end`.
-    pub(super) fn record_leases(&mut self, end: Moment) {
+    pub(crate) fn record_leases(&mut self, end: Moment) {
         if let Some(master) = &mut self.master {
             master.leases_end = master.leases_end.max(end);
         }
@@ -178,7 +187,7 @@ impl MasterTracker {
 
     /// Whether leases of an earlier master may last: the master may still learn of them, and a
     /// whole fleet has just come to it.
-    pub(super) fn is_new(&self, now: Moment) -> bool {
+    pub(crate) fn is_new(&self, now: Moment) -> bool {
         let master = self.master.as_ref();
         master.is_some_and(|master| now < master.earlier_leases_end)
     }

@@ -19,18 +19,23 @@ use std::{
 
 use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, ResourceId, Seq};
 
-pub(super) use self::terms::TemplateTerms;
+pub use self::terms::TemplateTerms;
 use self::{
     resource::Resource,
     resources::{BatchLimits, NewLeases, Resources},
 };
-use super::{
-    Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus,
+use crate::{
     backoff::Backoff,
+    event::{Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus},
     index::{Names, OwnNames, ResourceIndex},
+    log_throttle::LogThrottle,
     servers::{Endpoints, MasterTracker},
+    tuning::Tuning,
 };
-use crate::{limiter::LimiterTable, log_throttle::LogThrottle, tuning::tuning};
+
+/// How soon a jump of demand is noticed, and then reported again, under SUPPRESSION. The control
+/// plane acts on demand that has lasted for about a second.
+pub const FOLLOW_UP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Until a response says how often to refresh.
 const DEFAULT_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
@@ -64,7 +69,7 @@ pub struct HolderSettings {
 ///
 /// ```
 /// use doorman_openapi::{Capacity, ClientId, Moment, ResourceId};
-/// use tower_doorman::lease::{Demand, Effect, Event, Holder, HolderSettings};
+/// use doorman_holder::{Demand, Effect, Event, Holder, HolderSettings};
 ///
 /// let mut holder = Holder::new(HolderSettings {
 ///     client_id: ClientId::new("shop-1")?,
@@ -79,10 +84,10 @@ pub struct HolderSettings {
 /// assert!(matches!(&effects[..], [Effect::Send { request, .. }] if request.resources.len() == 1));
 /// # Ok::<(), doorman_openapi::InvalidId>(())
 /// ```
-#[derive(Debug)]
-pub struct Holder {
+#[derive(Debug, Clone)]
+pub struct Holder<N = OwnNames> {
     client_id: ClientId,
-    resources: Resources,
+    resources: Resources<N>,
     in_flight: BTreeMap<Seq, Request>,
     /// Forgotten resources that are not released yet.
     releases: BTreeSet<ResourceId>,
@@ -99,6 +104,7 @@ pub struct Holder {
     rejected_until: Moment,
     /// The shortest of the last response.
     refresh_interval: Duration,
+    tuning: Tuning,
     rng: fastrand::Rng,
     unreachable: LogThrottle,
     foreign_node: LogThrottle,
@@ -107,7 +113,7 @@ pub struct Holder {
     effects: Vec<Effect>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Request {
     seq: Seq,
     resources: Vec<ResourceIndex>,
@@ -121,33 +127,14 @@ impl Holder {
     /// Creates a holder without resources.
     #[must_use]
     pub fn new(settings: HolderSettings) -> Self {
-        Self::with_names(settings, Names::Own(OwnNames::default()))
+        Self::with_names(settings, OwnNames::default())
     }
+}
 
-    /// One of few holders of its server, on which others depend. It pauses at most 250 ms after a
-    /// failed request, and confirms its claims at a new master when that says so. By default these
-    /// requests are spread over a refresh interval and more, because a fleet would send them at
-    /// once.
+impl<N: Names> Holder<N> {
+    /// Creates a holder without resources, whose resources get their numbers from `names`.
     #[must_use]
-    pub fn one_of_few(self) -> Self {
-        Self {
-            is_one_of_few: true,
-            ..self
-        }
-    }
-
-    /// Requests all resources soon, although none is due.
-    pub fn refresh_all(&mut self, now: Moment) {
-        self.resources
-            .update_all(|resource| resource.refresh_by(now));
-    }
-
-    /// Creates a holder whose resources have the numbers of their limiters.
-    pub(crate) fn for_limiters(settings: HolderSettings, names: LimiterTable) -> Self {
-        Self::with_names(settings, Names::Limiters(names))
-    }
-
-    fn with_names(settings: HolderSettings, names: Names) -> Self {
+    pub fn with_names(settings: HolderSettings, names: N) -> Self {
         let mut rng = fastrand::Rng::with_seed(settings.seed);
         // A fleet does not begin at one server.
         let first_server = rng.usize(..settings.endpoints.max(1));
@@ -169,6 +156,7 @@ impl Holder {
             new_leases: NewLeases::WithRenewals,
             rejected_until: Moment::ORIGIN,
             refresh_interval: DEFAULT_REFRESH_INTERVAL,
+            tuning: Tuning::DEFAULT,
             rng,
             unreachable: LogThrottle::default(),
             foreign_node: LogThrottle::default(),
@@ -178,15 +166,38 @@ impl Holder {
         }
     }
 
+    /// Uses these constants instead of [`Tuning::DEFAULT`].
+    #[must_use]
+    pub fn with_tuning(self, tuning: Tuning) -> Self {
+        Self { tuning, ..self }
+    }
+
+    /// One of few holders of its server, on which others depend. It pauses at most 250 ms after a
+    /// failed request, and confirms its claims at a new master when that says so. By default these
+    /// requests are spread over a refresh interval and more, because a fleet would send them at
+    /// once.
+    #[must_use]
+    pub fn one_of_few(self) -> Self {
+        Self {
+            is_one_of_few: true,
+            ..self
+        }
+    }
+
+    /// Requests all resources soon, although none is due.
+    pub fn refresh_all(&mut self, now: Moment) {
+        self.resources
+            .update_all(|resource| resource.refresh_by(now));
+    }
+
     /// The server to ask now: a position in the list of servers.
     #[must_use]
     pub fn server(&self) -> usize {
         self.endpoints.current()
     }
 
-    /// Asks this server first, and not a random one.
-    #[cfg(test)]
-    pub(super) fn begin_at(&mut self, endpoint: usize) {
+    /// Asks this server next, a position in the list of servers: the first one is random.
+    pub fn begin_at(&mut self, endpoint: usize) {
         self.endpoints.on_success(endpoint);
     }
 
@@ -254,8 +265,9 @@ impl Holder {
         due.filter_map(|index| self.resources.id(index)).collect()
     }
 
-    /// As [`due`](Self::due).
-    pub(super) fn due_indices(&self, now: Moment) -> Vec<ResourceIndex> {
+    /// The numbers of the resources that are [`due`](Self::due).
+    #[must_use]
+    pub fn due_indices(&self, now: Moment) -> Vec<ResourceIndex> {
         if self.stopped || now < self.next_send_at() || now < self.backoff_until() {
             return Vec::new();
         }
@@ -286,15 +298,20 @@ impl Holder {
     }
 
     /// The terms known by template, another allocation after every change.
-    pub(super) fn templates(&self) -> &Arc<TemplateTerms> {
+    #[must_use]
+    pub fn templates(&self) -> &Arc<TemplateTerms> {
         &self.templates
     }
 
-    pub(super) fn without_lease(&self) -> usize {
+    /// The number of resources without a lease.
+    #[must_use]
+    pub fn without_lease(&self) -> usize {
         self.resources.without_lease()
     }
 
-    pub(super) fn has_leases(&self) -> bool {
+    /// Whether any resource has a lease.
+    #[must_use]
+    pub fn has_leases(&self) -> bool {
         self.resources.first_lease_end().is_some()
     }
 
@@ -320,7 +337,9 @@ impl Holder {
         match self.in_flight.values().map(|request| request.sent).max() {
             None => Moment::ORIGIN,
             Some(_) if self.backoff.is_idle() => Moment::ORIGIN,
-            Some(sent) if self.without_lease() > 0 => sent.after(tuning().max_pause_without_lease),
+            Some(sent) if self.without_lease() > 0 => {
+                sent.after(self.tuning.max_pause_without_lease)
+            }
             Some(_) => Moment::NEVER,
         }
     }
@@ -349,25 +368,23 @@ impl Holder {
         }
     }
 
-    /// Changes the demand for a resource. False if it is not wanted so far.
-    pub(super) fn update_demand(
-        &mut self,
-        index: ResourceIndex,
-        demand: &Demand,
-        now: Moment,
-    ) -> bool {
-        let update = |resource: &mut Resource| resource.set_demand(demand, now);
+    /// Changes the demand for a resource that is wanted, as [`Event::Demand`] does without the cost
+    /// of a lookup by id. Returns false if it is not wanted so far.
+    pub fn update_demand(&mut self, index: ResourceIndex, demand: &Demand, now: Moment) -> bool {
+        let tuning = &self.tuning;
+        let update = |resource: &mut Resource| resource.set_demand(demand, tuning, now);
         self.resources.update(index, update).is_some()
     }
 
-    /// Units of a gauge were given back, of which more are in use than leased.
-    pub(super) fn report_returned(&mut self, index: ResourceIndex, now: Moment) {
-        let report = |resource: &mut Resource| resource.report_returned(now);
+    /// As [`Event::Report`]: units of a gauge were given back, of which more are in use than leased.
+    pub fn report_returned(&mut self, index: ResourceIndex, now: Moment) {
+        let tuning = &self.tuning;
+        let report = |resource: &mut Resource| resource.report_returned(tuning, now);
         self.resources.update(index, report);
     }
 
     /// As [`Event::Forget`], for a resource that may not be found by its id any more.
-    pub(super) fn forget(&mut self, index: ResourceIndex, id: ResourceId) {
+    pub fn forget(&mut self, index: ResourceIndex, id: ResourceId) {
         let resource = self.resources.remove(index);
         if resource.is_some_and(|it| it.was_sent()) && self.releases.len() < MAX_RELEASES {
             self.releases.insert(id);
@@ -447,12 +464,12 @@ impl Holder {
     /// The shortest of the resources; bounded for a probe, because it holds up the others.
     fn timeout(&self, batch: &[ResourceIndex], now: Moment) -> Duration {
         let resources = batch.iter().filter_map(|it| self.resources.get(*it));
-        let shortest = resources.map(|it| it.timeout(now)).min();
+        let shortest = resources.map(|it| it.timeout(&self.tuning, now)).min();
         let timeout = shortest.unwrap_or_default();
         if self.backoff.is_idle() {
             timeout
         } else {
-            timeout.min(tuning().max_pause_without_lease)
+            timeout.min(self.tuning.max_pause_without_lease)
         }
     }
 

@@ -11,18 +11,21 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use slab::Slab;
 
-use crate::limiter::LimiterTable;
-
 /// The number of a resource: stable until the resource is removed, then reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ResourceIndex(u32);
+pub struct ResourceIndex(u32);
 
 impl ResourceIndex {
-    pub(super) fn new(number: u32) -> Self {
+    /// A resource by the number that its [`Names`] gave it. Numbers are small: memory grows with the
+    /// largest.
+    #[must_use]
+    pub fn new(number: u32) -> Self {
         Self(number)
     }
 
-    pub(super) fn number(self) -> u32 {
+    /// The number.
+    #[must_use]
+    pub fn number(self) -> u32 {
         self.0
     }
 
@@ -31,55 +34,33 @@ impl ResourceIndex {
     }
 }
 
-/// The numbers of resources, by id.
-#[derive(Debug)]
-pub(super) enum Names {
-    /// Those of their limiters, which exist as long as the resources are wanted.
-    Limiters(LimiterTable),
-    Own(OwnNames),
+/// The numbers of resources, by id. Each wanted resource has another number.
+///
+/// A program that has numbers for its resources anyway implements this, so that a holder keeps no
+/// ids of its own.
+pub trait Names {
+    /// The number of a resource; `None` if it has none.
+    fn find(&self, id: &ResourceId) -> Option<ResourceIndex>;
+
+    /// The number of a resource that is wanted from now on; `None` if it cannot have one.
+    fn insert(&mut self, id: &ResourceId) -> Option<ResourceIndex>;
+
+    /// The resource is no longer wanted: another one may get its number.
+    fn remove(&mut self, index: ResourceIndex);
+
+    /// The resource with a number.
+    fn id(&self, index: ResourceIndex) -> Option<ResourceId>;
 }
 
-impl Names {
-    pub(super) fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
-        match self {
-            Self::Limiters(names) => names.find(id).map(ResourceIndex),
-            Self::Own(names) => names.find(id),
-        }
-    }
-
-    /// The number of a resource that is wanted. `None` when all are in use, or it has no limiter.
-    pub(super) fn insert(&mut self, id: &ResourceId) -> Option<ResourceIndex> {
-        match self {
-            Self::Limiters(_) => self.find(id),
-            Self::Own(names) => names.insert(id),
-        }
-    }
-
-    /// The resource is no longer wanted.
-    pub(super) fn remove(&mut self, index: ResourceIndex) {
-        match self {
-            Self::Limiters(_) => {}
-            Self::Own(names) => names.remove(index),
-        }
-    }
-
-    pub(super) fn id(&self, index: ResourceIndex) -> Option<ResourceId> {
-        match self {
-            Self::Limiters(names) => names.id(index.number()),
-            Self::Own(names) => names.ids.get(index.get()).cloned(),
-        }
-    }
-}
-
-/// Names of resources without limiters.
-#[derive(Debug, Default)]
-pub(super) struct OwnNames {
+/// Numbers that the holder gives to resources by itself.
+#[derive(Debug, Clone, Default)]
+pub struct OwnNames {
     ids: Slab<ResourceId>,
     numbers: HashTable<ResourceIndex>,
     hasher: RandomState,
 }
 
-impl OwnNames {
+impl Names for OwnNames {
     fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
         let hash = self.hasher.hash_one(id);
         let is_same = |index: &ResourceIndex| self.ids.get(index.get()) == Some(id);
@@ -109,19 +90,23 @@ impl OwnNames {
             found.remove();
         }
     }
+
+    fn id(&self, index: ResourceIndex) -> Option<ResourceId> {
+        self.ids.get(index.get()).cloned()
+    }
 }
 
 /// Values in a chunk.
 const CHUNK: usize = 64;
 
 /// Values by number. A chunk without values is freed.
-#[derive(Debug)]
-pub(super) struct Dense<T> {
+#[derive(Debug, Clone)]
+pub struct Dense<T> {
     chunks: Vec<Option<Box<Chunk<T>>>>,
     len: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Chunk<T> {
     len: usize,
     values: Box<[Option<T>]>,
@@ -137,18 +122,21 @@ impl<T> Default for Dense<T> {
 }
 
 impl<T> Dense<T> {
-    pub(super) fn get(&self, index: ResourceIndex) -> Option<&T> {
+    /// The value with a number.
+    #[must_use]
+    pub fn get(&self, index: ResourceIndex) -> Option<&T> {
         let chunk = self.chunks.get(index.get() / CHUNK)?.as_ref()?;
         chunk.values.get(index.get() % CHUNK)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, index: ResourceIndex) -> Option<&mut T> {
+    /// As [`get`](Self::get), to change it.
+    pub fn get_mut(&mut self, index: ResourceIndex) -> Option<&mut T> {
         let chunk = self.chunks.get_mut(index.get() / CHUNK)?.as_mut()?;
         chunk.values.get_mut(index.get() % CHUNK)?.as_mut()
     }
 
     /// Inserts or replaces a value.
-    pub(super) fn insert(&mut self, index: ResourceIndex, value: T) {
+    pub fn insert(&mut self, index: ResourceIndex, value: T) {
         let number = index.get() / CHUNK;
         if number >= self.chunks.len() {
             self.chunks.resize_with(number.saturating_add(1), || None);
@@ -170,7 +158,8 @@ impl<T> Dense<T> {
         }
     }
 
-    pub(super) fn remove(&mut self, index: ResourceIndex) -> Option<T> {
+    /// Removes a value.
+    pub fn remove(&mut self, index: ResourceIndex) -> Option<T> {
         let place = self.chunks.get_mut(index.get() / CHUNK)?;
         let chunk = place.as_mut()?;
         let value = chunk.values.get_mut(index.get() % CHUNK)?.take()?;
@@ -183,7 +172,7 @@ impl<T> Dense<T> {
     }
 
     /// All values, in the order of their numbers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ResourceIndex, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (ResourceIndex, &T)> {
         let chunks = self.chunks.iter().zip((0..).step_by(CHUNK));
         chunks.flat_map(|(chunk, first)| {
             let values = chunk.iter().flat_map(|chunk| &chunk.values);
@@ -192,15 +181,23 @@ impl<T> Dense<T> {
         })
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// The number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether there is no value.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 }
 
 /// Timers in lanes, each a binary heap with the position of each timer, so that one moves without a
 /// search. A resource has a timer in at most one lane.
-#[derive(Debug)]
-pub(super) struct TimerHeap<const LANES: usize> {
+#[derive(Debug, Clone)]
+pub struct TimerHeap<const LANES: usize> {
     /// No timer is earlier than its parent.
     lanes: [Vec<ResourceIndex>; LANES],
     /// By resource index, as separate arrays so that there is no padding.
@@ -211,7 +208,7 @@ pub(super) struct TimerHeap<const LANES: usize> {
 }
 
 /// A lane and a time.
-pub(super) type Timer = (u8, Moment);
+pub type Timer = (u8, Moment);
 
 /// The position of a resource without a timer.
 const UNSET: u32 = u32::MAX;
@@ -229,7 +226,7 @@ impl<const LANES: usize> Default for TimerHeap<LANES> {
 
 impl<const LANES: usize> TimerHeap<LANES> {
     /// Sets, moves or, with `None`, removes the timer of a resource.
-    pub(super) fn set(&mut self, index: ResourceIndex, timer: Option<Timer>) {
+    pub fn set(&mut self, index: ResourceIndex, timer: Option<Timer>) {
         let current = self.get(index);
         if current == timer {
             return;
@@ -250,18 +247,22 @@ impl<const LANES: usize> TimerHeap<LANES> {
         }
     }
 
-    pub(super) fn get(&self, index: ResourceIndex) -> Option<Timer> {
+    /// The timer of a resource.
+    #[must_use]
+    pub fn get(&self, index: ResourceIndex) -> Option<Timer> {
         self.position(index)?;
         let lane = self.lane_of.get(index.get()).copied();
         Some((lane.unwrap_or_default(), self.time(index)))
     }
 
-    pub(super) fn first(&self, lane: u8) -> Option<(Moment, ResourceIndex)> {
+    /// The earliest timer of a lane.
+    #[must_use]
+    pub fn first(&self, lane: u8) -> Option<(Moment, ResourceIndex)> {
         self.at(lane, 0)
     }
 
     /// The timers of a lane in order. The cost grows with the timers taken, not with all.
-    pub(super) fn iter(&self, lane: u8) -> impl Iterator<Item = (Moment, ResourceIndex)> {
+    pub fn iter(&self, lane: u8) -> impl Iterator<Item = (Moment, ResourceIndex)> {
         let mut next = BinaryHeap::new();
         next.extend(self.at(lane, 0).map(|first| Reverse((first, 0))));
         std::iter::from_fn(move || {
@@ -272,7 +273,9 @@ impl<const LANES: usize> TimerHeap<LANES> {
         })
     }
 
-    pub(super) fn len(&self, lane: u8) -> usize {
+    /// The number of timers in a lane.
+    #[must_use]
+    pub fn len(&self, lane: u8) -> usize {
         self.lane(lane).len()
     }
 
@@ -410,7 +413,7 @@ mod tests {
         fn values_are_found_by_the_id_of_their_resource(
             changes in prop::collection::vec((0..200_u8, prop::option::of(0..9_u32)), 0..300)
         ) {
-            let mut names = Names::Own(OwnNames::default());
+            let mut names = OwnNames::default();
             let mut values = Dense::default();
             let mut model = BTreeMap::new();
             for (name, value) in changes {

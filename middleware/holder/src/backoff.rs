@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use doorman_openapi::Moment;
 
-use crate::tuning::tuning;
+use crate::tuning::Tuning;
 
 /// The pause after a rate limited request without a `Retry-After`.
-pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
+pub const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that is honored.
-pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The longest pauses after a failure.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Longest {
+pub struct LongestPause {
     /// While every lease lasts; `None` if one is missing.
-    pub(super) leased: Option<Duration>,
+    pub leased: Option<Duration>,
     /// While a lease is missing.
-    pub(super) missing: Duration,
+    pub missing: Duration,
 }
 
 /// Backoff with full jitter. Failures during a pause count as one, because several requests in
 /// flight fail together.
-#[derive(Debug, Default)]
-pub(super) struct Backoff {
+#[derive(Debug, Clone, Default)]
+pub struct Backoff {
     failures: u32,
     until: Moment,
     /// Exponential, and no longer than `max_pause_without_lease` since the request was sent.
@@ -35,18 +35,19 @@ impl Backoff {
     /// it is random up to the longest; while one is missing its ceiling doubles with each failure.
     /// It ends at most the longest pause after the request was sent, so that the time spent waiting
     /// for a hanging server is part of it.
-    pub(super) fn record_failure(
+    pub fn record_failure(
         &mut self,
         retry_after: Option<Duration>,
-        longest: Longest,
+        longest: LongestPause,
         sent: Moment,
+        tuning: &Tuning,
         now: Moment,
         rng: &mut fastrand::Rng,
     ) {
         if now < self.until(true) {
             return;
         }
-        let first = tuning().first_pause;
+        let first = tuning.first_pause;
         let mut pause_end = |ceiling: Duration, longest: Duration| {
             let longest = longest.max(first);
             let least = retry_after.unwrap_or_default().min(longest / 2);
@@ -61,20 +62,24 @@ impl Backoff {
                 .leased
                 .map_or(missing, |leased| pause_end(leased, leased));
         }
-        self.until_if_missing = missing.min(sent.after(tuning().max_pause_without_lease));
+        self.until_if_missing = missing.min(sent.after(tuning.max_pause_without_lease));
         self.failures = self.failures.saturating_add(1);
     }
 
-    pub(super) fn reset(&mut self) {
+    /// Ends the pause: a request was answered.
+    pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    /// Whether the last request did not fail.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
         self.failures == 0
     }
 
-    /// When the pause ends. A lease that expires during the pause shortens it.
-    pub(super) fn until(&self, lease_missing: bool) -> Moment {
+    /// When the pause ends; not after now without one. A lease that expires during the pause shortens it.
+    #[must_use]
+    pub fn until(&self, lease_missing: bool) -> Moment {
         if lease_missing {
             self.until.min(self.until_if_missing)
         } else {
@@ -86,31 +91,32 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tuning::Tuning;
+
+    const TUNING: Tuning = Tuning::DEFAULT;
 
     const LONG: Duration = Duration::from_secs(60);
 
-    const MISSING: Longest = Longest {
+    const MISSING: LongestPause = LongestPause {
         leased: None,
         missing: Tuning::DEFAULT.max_pause_without_lease,
     };
 
-    fn leased(longest: Duration) -> Longest {
-        Longest {
+    fn leased(longest: Duration) -> LongestPause {
+        LongestPause {
             leased: Some(longest),
             missing: Tuning::DEFAULT.max_pause_without_lease,
         }
     }
 
     /// The pauses of many clients after so many failures in a row, and the longest of them.
-    fn pauses(failures: usize, retry_after: Option<Duration>, longest: Longest) -> (f64, f64) {
+    fn pauses(failures: usize, retry_after: Option<Duration>, longest: LongestPause) -> (f64, f64) {
         let mut rng = fastrand::Rng::with_seed(1);
         let (mut shortest_pause, mut longest_pause) = (f64::INFINITY, 0_f64);
         for _ in 0..1_000 {
             let mut backoff = Backoff::default();
             let mut now = Moment::from_nanos(1);
             for failure in 1..=failures {
-                backoff.record_failure(retry_after, longest, now, now, &mut rng);
+                backoff.record_failure(retry_after, longest, now, &TUNING, now, &mut rng);
                 let until = backoff.until(longest.leased.is_none());
                 if failure == failures {
                     let pause = until.seconds_since(now);
@@ -153,12 +159,12 @@ mod tests {
         let mut backoff = Backoff::default();
         let mut now = Moment::from_nanos(1);
         for _ in 0..10 {
-            backoff.record_failure(None, MISSING, now, now, &mut rng);
+            backoff.record_failure(None, MISSING, now, &TUNING, now, &mut rng);
             now = backoff.until(true);
         }
         backoff.reset();
         assert!(backoff.is_idle());
-        backoff.record_failure(None, MISSING, now, now, &mut rng);
+        backoff.record_failure(None, MISSING, now, &TUNING, now, &mut rng);
         assert!(backoff.until(true).seconds_since(now) <= 0.1);
     }
 
@@ -168,7 +174,7 @@ mod tests {
         let mut backoff = Backoff::default();
         let now = Moment::from_nanos(1);
         for _ in 0..100 {
-            backoff.record_failure(None, MISSING, now, now, &mut rng);
+            backoff.record_failure(None, MISSING, now, &TUNING, now, &mut rng);
         }
         assert!(backoff.until(true).seconds_since(now) <= 0.1);
     }
@@ -187,7 +193,7 @@ mod tests {
         let sent = Moment::from_nanos(1);
         let now = sent.after(Tuning::DEFAULT.max_pause_without_lease);
         let mut backoff = Backoff::default();
-        backoff.record_failure(None, MISSING, sent, now, &mut rng);
+        backoff.record_failure(None, MISSING, sent, &TUNING, now, &mut rng);
         assert_eq!(backoff.until(true), now);
         assert!(!backoff.is_idle());
     }
@@ -197,14 +203,14 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(1);
         let mut now = Moment::from_nanos(1);
         let mut backoff = Backoff::default();
-        backoff.record_failure(Some(LONG), leased(LONG), now, now, &mut rng);
+        backoff.record_failure(Some(LONG), leased(LONG), now, &TUNING, now, &mut rng);
         let calm = backoff.until(false);
         assert!(calm.seconds_since(now) >= 30.0);
         for _ in 0..5 {
             let retry = backoff.until(true);
             assert!((2.0..=4.0).contains(&retry.seconds_since(now)));
             now = retry;
-            backoff.record_failure(Some(LONG), MISSING, now, now, &mut rng);
+            backoff.record_failure(Some(LONG), MISSING, now, &TUNING, now, &mut rng);
             assert_eq!(backoff.until(false), calm);
         }
     }

@@ -7,13 +7,14 @@ use doorman_openapi::{HintsResponse, Moment};
 /// How long the server may wait for hints.
 pub const WAIT: Duration = Duration::from_secs(25);
 /// How long a response may take beyond the wait of the poll.
-pub(super) const GRACE: Duration = Duration::from_secs(5);
+pub const GRACE: Duration = Duration::from_secs(5);
 /// An empty response more than this before the end of the wait counts as a failure.
 const EARLY: Duration = Duration::from_secs(1);
 /// The shortest mean time between polls, and how many may follow each other without a pause.
 const SPACING: Duration = Duration::from_millis(50);
 const BURST: u32 = 20;
-pub(super) const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// The shortest refresh interval that paces polls after a failure.
+pub const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause after failures in a row: a proxy may cut every poll.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The pause for a server without hints.
@@ -32,7 +33,7 @@ enum Poll {
 }
 
 /// Schedule of the polls for hints, as a state machine without IO: at most one is open.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct HintPoller {
     enabled: bool,
     state: Poll,
@@ -117,7 +118,7 @@ impl HintPoller {
         let Poll::Open { since, .. } = self.state else {
             return;
         };
-        if count(hints) == 0 && now.after(EARLY) < since.after(WAIT) {
+        if hint_count(hints) == 0 && now.after(EARLY) < since.after(WAIT) {
             // The server has no connection to spare.
             return self.on_failure(interval, now);
         }
@@ -218,7 +219,8 @@ impl HintPoller {
 }
 
 /// The number of hints in a response.
-pub(super) fn count(hints: &HintsResponse) -> u64 {
+#[must_use]
+pub fn hint_count(hints: &HintsResponse) -> u64 {
     let HintsResponse {
         node: _,
         epoch: _,

@@ -3,7 +3,7 @@
 use doorman_openapi::{Moment, ResourceId};
 
 use super::resource::Resource;
-use crate::lease::index::{Dense, Names, ResourceIndex, Timer, TimerHeap};
+use crate::index::{Dense, Names, ResourceIndex, Timer, TimerHeap};
 
 /// Whether new leases are requested together with renewals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,16 +36,16 @@ const LANES: usize = 4;
 const ENDS: u8 = 0;
 
 /// Every change of a resource goes through here, so that the timers are always right.
-#[derive(Debug)]
-pub(super) struct Resources {
-    names: Names,
+#[derive(Debug, Clone)]
+pub(super) struct Resources<N> {
+    names: N,
     resources: Dense<Resource>,
     due: TimerHeap<LANES>,
     lease_ends: TimerHeap<1>,
 }
 
-impl Resources {
-    pub(super) fn new(names: Names) -> Self {
+impl<N: Names> Resources<N> {
+    pub(super) fn new(names: N) -> Self {
         Self {
             names,
             resources: Dense::default(),
@@ -152,9 +152,9 @@ impl Resources {
         self.in_order(&self.lease_ends, ENDS)
     }
 
-    fn in_order<'a, const N: usize>(
+    fn in_order<'a, const LANES: usize>(
         &'a self,
-        timers: &'a TimerHeap<N>,
+        timers: &'a TimerHeap<LANES>,
         lane: u8,
     ) -> impl Iterator<Item = Timed<'a>> {
         timers

@@ -14,8 +14,9 @@ use doorman_openapi::{
     ReleaseRequest, ResourceId, ResourceResponse, SafeCapacity, Seconds, Seq,
 };
 
-use crate::lease::{
-    Demand, Effect, Event, Failure, FirstAnswer, Holder, HolderSettings, LeaseStatus, Warning,
+use super::{Holder, HolderSettings};
+use crate::{
+    event::{Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus, Warning},
     testing::{answer, grant, grant_all, id, response},
 };
 

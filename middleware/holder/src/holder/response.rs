@@ -8,13 +8,10 @@ use super::{
     Holder, MAX_BATCH, MAX_REJECTED_BATCH, Request, resource::Resource, resources::NewLeases,
 };
 use crate::{
-    lease::{
-        Effect, Failure, Warning,
-        backoff::{DEFAULT_RETRY_AFTER, Longest, MAX_RETRY_AFTER},
-        index::ResourceIndex,
-        servers::{RECONNECT_SPREAD, Retry},
-    },
-    tuning::tuning,
+    backoff::{DEFAULT_RETRY_AFTER, LongestPause, MAX_RETRY_AFTER},
+    event::{Effect, Failure, Warning},
+    index::{Names, ResourceIndex},
+    servers::{RECONNECT_SPREAD, Retry},
 };
 
 /// The longest pause between attempts of one of few holders.
@@ -24,7 +21,7 @@ const REJECTED_INTERVAL: Duration = Duration::from_secs(60);
 /// The shortest pause between rate limited renewals, half of it jitter.
 const MIN_RATE_LIMITED_PAUSE: Duration = Duration::from_secs(2);
 
-impl Holder {
+impl<N: Names> Holder<N> {
     pub(super) fn on_response(
         &mut self,
         request: &Request,
@@ -43,7 +40,7 @@ impl Holder {
             let longest = self.take_leases(request, &resources, now);
             self.master.record_leases(now.after(longest));
             // Resources that the response left out.
-            let due = now.after(tuning().max_pause_without_lease);
+            let due = now.after(self.tuning.max_pause_without_lease);
             self.retry_at(request, due, Resource::fail_until, now);
         } else {
             let retry = self.endpoints.on_failure(endpoint);
@@ -88,9 +85,9 @@ impl Holder {
                 continue;
             }
             let terms = self.templates.record(response);
-            let rng = &mut self.rng;
+            let (rng, tuning) = (&mut self.rng, &self.tuning);
             let interval = self.resources.update(index, |it| {
-                it.on_response(response, terms, is_spread, now, rng);
+                it.on_response(response, terms, is_spread, tuning, now, rng);
                 it.interval()
             });
             shortest = shortest.min(interval.unwrap_or(shortest));
@@ -151,12 +148,18 @@ impl Holder {
         } else if self.current_resources(request).next().is_some() {
             let longest = self.longest_pause(request, now);
             let least = self.min_rate_limited_pause(now);
-            let longest = Longest {
+            let longest = LongestPause {
                 leased: longest.leased.map(|it| it.max(least)),
                 missing: longest.missing.max(least),
             };
-            self.backoff
-                .record_failure(Some(wait), longest, request.sent, now, &mut self.rng);
+            self.backoff.record_failure(
+                Some(wait),
+                longest,
+                request.sent,
+                &self.tuning,
+                now,
+                &mut self.rng,
+            );
         }
     }
 
@@ -253,12 +256,18 @@ impl Holder {
 
     fn pause(&mut self, request: &Request, retry_after: Option<Duration>, now: Moment) {
         let longest = self.longest_pause(request, now);
-        self.backoff
-            .record_failure(retry_after, longest, request.sent, now, &mut self.rng);
+        self.backoff.record_failure(
+            retry_after,
+            longest,
+            request.sent,
+            &self.tuning,
+            now,
+            &mut self.rng,
+        );
     }
 
     /// Short enough that no lease expires for lack of trying.
-    fn longest_pause(&self, request: &Request, now: Moment) -> Longest {
+    fn longest_pause(&self, request: &Request, now: Moment) -> LongestPause {
         let end = self.resources.first_lease_end();
         let half_of_rest = end.map(|end| end.since(now) / 2);
         let leased = half_of_rest.filter(|_| self.without_lease() == 0);
@@ -270,12 +279,13 @@ impl Holder {
         } else {
             Duration::MAX
         };
-        Longest {
+        LongestPause {
             leased: leased.map(|half_of_rest| {
-                let calm = interval.mul_f64(tuning().calm_intervals);
+                let calm = interval.mul_f64(self.tuning.calm_intervals);
                 half_of_rest.min(calm).min(longest)
             }),
-            missing: tuning()
+            missing: self
+                .tuning
                 .max_pause_without_lease
                 .min(half_of_rest.unwrap_or(Duration::MAX))
                 .min(longest),

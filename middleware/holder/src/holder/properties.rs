@@ -10,8 +10,9 @@ use doorman_openapi::{
 };
 use proptest::prelude::*;
 
-use crate::lease::{
-    Demand, Effect, Event, Failure, Holder, HolderSettings,
+use super::{Holder, HolderSettings};
+use crate::{
+    event::{Demand, Effect, Event, Failure},
     testing::{grant, id, response},
 };
 

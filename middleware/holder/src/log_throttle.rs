@@ -7,15 +7,17 @@ use doorman_openapi::Moment;
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Allows one line a minute and counts the lines suppressed in between.
-#[derive(Debug, Default)]
-pub(crate) struct LogThrottle {
+#[derive(Debug, Clone, Default)]
+pub struct LogThrottle {
     last: Option<Moment>,
     suppressed: u64,
     logged: bool,
 }
 
 impl LogThrottle {
-    pub(crate) const fn new() -> Self {
+    /// Creates a throttle that allows a line at once.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             last: None,
             suppressed: 0,
@@ -24,7 +26,7 @@ impl LogThrottle {
     }
 
     /// Returns how many lines were suppressed since the last one if a line may be logged now.
-    pub(crate) fn try_log(&mut self, now: Moment) -> Option<u64> {
+    pub fn try_log(&mut self, now: Moment) -> Option<u64> {
         if self.last.is_some_and(|last| now < last.after(INTERVAL)) {
             self.suppressed = self.suppressed.saturating_add(1);
             return None;
@@ -35,7 +37,7 @@ impl LogThrottle {
     }
 
     /// Ends the condition and returns whether it was logged, so that its end is worth a line too.
-    pub(crate) fn resolve(&mut self) -> bool {
+    pub fn resolve(&mut self) -> bool {
         std::mem::take(&mut self.logged)
     }
 }

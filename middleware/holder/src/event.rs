@@ -3,11 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, ClientBand, Epoch, HintsResponse, Moment, NodeId,
-    Reason, ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq, Unit,
+    Balance, Capacity, CapacityRequest, CapacityResponse, ClientBand, Epoch, HintsResponse, Moment,
+    NodeId, Probability, Reason, ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq, Unit,
 };
-
-use crate::limiter::Sharing;
 
 /// The process's demand for a resource and its use so far.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -179,6 +177,29 @@ pub struct ActiveLease {
     pub reason: Reason,
     /// How holders share the capacity.
     pub sharing: Sharing,
+}
+
+/// How the holders of one resource share its capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Sharing {
+    /// Each holder has its own part.
+    #[default]
+    Divided,
+    /// Each holder admits a request with this probability (SUPPRESSION).
+    Suppressed(Probability),
+    /// All holders spend from one bucket, of which each has a copy (SHARED_BUCKET).
+    Bucket(SharedBalance),
+}
+
+/// The balance of a shared bucket in one response of the control plane.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SharedBalance {
+    /// Tokens left.
+    pub tokens: Balance,
+    /// The usage that the holder had reported in its request. Later usage is not yet subtracted.
+    pub used: Capacity,
+    /// When the response arrived. The balance is valid at this moment only.
+    pub received_at: Moment,
 }
 
 /// Terms of a resource, apart from any lease.

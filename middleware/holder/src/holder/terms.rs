@@ -4,13 +4,14 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use doorman_openapi::{Glob, ResourceId, ResourceResponse, Seconds};
 
-use crate::lease::ResourceTerms;
+use crate::event::ResourceTerms;
 
 /// Beyond this many templates, terms are stored with their resource only.
 const MAX_TEMPLATES: usize = 64;
 
+/// The terms of resources, known by the templates of the control plane.
 #[derive(Debug, Clone, Default)]
-pub(in crate::lease) struct TemplateTerms {
+pub struct TemplateTerms {
     by_template: HashMap<Option<String>, Template>,
 }
 
@@ -53,8 +54,10 @@ impl TemplateTerms {
         terms
     }
 
-    /// By an exact name, else the longest glob: the narrowest in any sensible document.
-    pub(in crate::lease) fn find(&self, resource: &ResourceId) -> Option<Arc<ResourceTerms>> {
+    /// The terms of the template that matches a resource: by an exact name, else the longest glob,
+    /// the narrowest in any sensible document.
+    #[must_use]
+    pub fn find(&self, resource: &ResourceId) -> Option<Arc<ResourceTerms>> {
         let resource = resource.as_str();
         self.by_template
             .values()
@@ -70,7 +73,7 @@ mod tests {
     use doorman_openapi::Capacity;
 
     use super::*;
-    use crate::lease::testing::answer;
+    use crate::testing::answer;
 
     #[test]
     fn narrowest_known_template_wins() {

@@ -5,12 +5,16 @@ use std::time::Duration;
 use doorman_openapi::{ClientId, Epoch, Hint, HintsResponse, MAX_HINTS, Moment, NodeId};
 
 use super::{Holder, resource::Resource};
-use crate::lease::{Effect, Warning, index::ResourceIndex, servers::MasterCheck};
+use crate::{
+    event::{Effect, Warning},
+    index::{Names, ResourceIndex},
+    servers::MasterCheck,
+};
 
 /// A refresh of more resources than hints can name begins at random within this time.
 const SPREAD: Duration = Duration::from_millis(200);
 
-impl Holder {
+impl<N: Names> Holder<N> {
     pub(super) fn on_hints(&mut self, endpoint: usize, hints: &HintsResponse, now: Moment) {
         // A server that is not the master need not know the epoch.
         let is_standby = hints.leaving && !self.is_from_master(&hints.node, hints.epoch, now);
@@ -46,7 +50,7 @@ impl Holder {
 
     /// Lets refreshes that are due earlier wait until the demands for hints are measured. They
     /// would report older demands, and the hints would be void.
-    pub(in crate::lease) fn await_measurement(&mut self, hints: &[Hint], until: Moment) {
+    pub fn await_measurement(&mut self, hints: &[Hint], until: Moment) {
         for hint in hints.iter().take(MAX_HINTS) {
             let Some(index) = self.resources.find(&hint.resource_id) else {
                 continue;
@@ -60,7 +64,8 @@ impl Holder {
     }
 
     /// Whether the next request for a resource follows a hint.
-    pub(in crate::lease) fn is_hinted(&self, index: ResourceIndex) -> bool {
+    #[must_use]
+    pub fn is_hinted(&self, index: ResourceIndex) -> bool {
         self.resources.get(index).is_some_and(Resource::is_hinted)
     }
 
@@ -83,7 +88,9 @@ impl Holder {
         self.refresh_interval
     }
 
-    pub(in crate::lease) fn client_id(&self) -> &ClientId {
+    /// The id of the holder.
+    #[must_use]
+    pub fn client_id(&self) -> &ClientId {
         &self.client_id
     }
 
