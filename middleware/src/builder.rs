@@ -13,12 +13,11 @@ use crate::{
     handle::{Doorman, MAX_KEYS},
     key::Callers,
     lease::{
-        ControlPlaneClient, Holder, HolderSettings, IDLE_AFTER, Transport, TransportError, Worker,
+        ControlPlaneClient, Engine, HolderSettings, IDLE_AFTER, Transport, TransportError, Worker,
         WorkerParts,
     },
     limiter::{Registry, Source, WorkerWatchdog},
     status::{Status, WorkerState},
-    tuning::tuning,
 };
 
 /// Builds a [`Doorman`]. Building contacts no server. Fallbacks apply until one is reached.
@@ -209,24 +208,20 @@ impl Builder {
             endpoints: servers.len(),
             seed: fastrand::u64(..),
         };
-        let limiters = registry.table();
         let rules = Arc::default();
         let worker = Worker::new(WorkerParts {
-            holder: Holder::with_names(settings, limiters.clone()).with_tuning(tuning().holder),
+            engine: Engine::new(settings, &registry, self.idle_after, self.hints),
             client: ControlPlaneClient {
                 transport,
                 servers,
                 credentials: self.credentials,
             },
             registry: Arc::downgrade(&registry),
-            limiters,
             nudges,
             commands,
             status: Arc::clone(&status),
-            idle_after: self.idle_after,
             service,
             rules: Arc::clone(&rules),
-            hints: self.hints,
         });
         let doorman = Doorman {
             registry,

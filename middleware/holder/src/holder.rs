@@ -196,6 +196,13 @@ impl<N: Names> Holder<N> {
         self.endpoints.current()
     }
 
+    /// The server that was asked by a request in flight: a position in the list of servers. `None`
+    /// once it is answered or has failed.
+    #[must_use]
+    pub fn requested_server(&self, seq: Seq) -> Option<usize> {
+        self.in_flight.get(&seq).map(|request| request.endpoint)
+    }
+
     /// Asks this server next, a position in the list of servers: the first one is random.
     pub fn begin_at(&mut self, endpoint: usize) {
         self.endpoints.on_success(endpoint);

@@ -2,10 +2,12 @@
 //!
 //! [`Holder`] is the protocol as a pure state machine without IO, of the package `doorman-holder`.
 //! [`Worker`] is the task around it: it keeps the time, sends requests and publishes leases.
-//! [`SimulatedLayer`] stands for both in simulated time.
 
 mod client;
+mod engine;
 mod parent;
+#[cfg(any(test, feature = "simulation"))]
+mod simulated;
 #[cfg(test)]
 #[path = "../../holder/src/testing.rs"]
 pub(crate) mod testing;
@@ -13,12 +15,14 @@ pub(crate) mod testing;
 mod transport;
 mod worker;
 
+#[cfg(any(test, feature = "simulation"))]
+pub use self::simulated::SimulatedLayer;
 #[cfg(feature = "reqwest")]
 pub use self::transport::HttpTransport;
 pub use self::{
     client::{FetchedRules, Transport, TransportError},
     parent::{Hints, ParentClient},
-    worker::{SimulatedLayer, Worker},
+    worker::Worker,
 };
 pub use doorman_holder::{
     ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, HintPoller, Holder,
@@ -29,5 +33,6 @@ pub use doorman_holder::{
 pub(crate) use self::transport::{Certificates, Pem};
 pub(crate) use self::{
     client::ControlPlaneClient,
+    engine::Engine,
     worker::{Command, IDLE_AFTER, WorkerParts},
 };

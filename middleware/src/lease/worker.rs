@@ -1,11 +1,8 @@
-//! The task around the state machine: it keeps the time, sends requests and updates the limiters.
+//! The task around the engine: it keeps the time, sends requests and logs.
 
-mod bands;
 mod hints;
 mod leases;
-mod limiters;
 mod rules;
-mod simulated;
 #[cfg(test)]
 mod tests;
 
@@ -18,8 +15,8 @@ use std::{
     time::Duration,
 };
 
-use doorman_holder::{Event, HintPoller, Holder, LogThrottle, ResourceIndex, TemplateTerms};
-use doorman_openapi::{CapacityResponse, Moment, ResourceId, Seq};
+use doorman_holder::LogThrottle;
+use doorman_openapi::{CapacityResponse, ResourceId, Seq};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{
@@ -30,16 +27,14 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-pub use self::simulated::SimulatedLayer;
-use self::{
-    leases::RequestFailure,
-    limiters::{Limiters, TrackedLimiter},
-    rules::RulesPoller,
+use self::{leases::RequestFailure, rules::RulesPoller};
+use super::{
+    client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome, Transport},
+    engine::Engine,
 };
-use super::client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome, Transport};
 use crate::{
     clock,
-    limiter::{Limiter, LimiterTable, Nudge, Registry},
+    limiter::{Nudge, Registry},
     meter::LeaseMeter,
     rules::Rules,
     status::{Status, WorkerState},
@@ -69,28 +64,21 @@ pub(crate) enum Command {
 }
 
 pub(crate) struct WorkerParts<T> {
-    pub(crate) holder: Holder<LimiterTable>,
+    pub(crate) engine: Engine,
     pub(crate) client: ControlPlaneClient<T>,
     pub(crate) registry: Weak<Registry>,
-    pub(crate) limiters: LimiterTable,
     pub(crate) nudges: UnboundedReceiver<Nudge>,
     pub(crate) commands: UnboundedReceiver<Command>,
     pub(crate) status: Arc<Status>,
-    pub(crate) idle_after: Duration,
     /// The service whose rules are fetched.
     pub(crate) service: String,
     pub(crate) rules: Arc<Rules>,
-    /// Whether to poll for hints.
-    pub(crate) hints: bool,
 }
 
 /// The task that leases for all limits of a process. It does nothing until it is [run](Self::run).
 #[must_use = "no lease is requested unless the worker runs"]
 pub struct Worker<T = DefaultTransport> {
     parts: WorkerParts<T>,
-    limiters: Limiters,
-    /// The terms with which new limiters begin.
-    templates: Arc<TemplateTerms>,
     waiters: Waiters,
     lease_requests: InFlight<(Seq, Outcome<CapacityResponse>)>,
     releases: InFlight<Outcome<()>>,
@@ -98,9 +86,6 @@ pub struct Worker<T = DefaultTransport> {
     rules_poller: RulesPoller,
     /// At most one.
     hint_polls: InFlight<Outcome<FetchedHints>>,
-    hint_poller: HintPoller,
-    /// Hints that wait until the demand is measured, and when it is.
-    measured_hints: Vec<(Moment, Event)>,
     last_failure: Option<RequestFailure>,
     rejection_log: LogThrottle,
     gauge_log: LogThrottle,
@@ -118,12 +103,11 @@ enum End {
 impl<T: Transport> Worker<T> {
     pub(crate) fn new(parts: WorkerParts<T>) -> Self {
         Self {
-            rules_poller: RulesPoller::new(parts.client.servers.len(), parts.holder.server()),
-            hint_poller: HintPoller::new(parts.hints),
-            measured_hints: Vec::new(),
-            limiters: Limiters::new(parts.limiters.clone()),
+            rules_poller: RulesPoller::new(
+                parts.client.servers.len(),
+                parts.engine.holder().server(),
+            ),
             parts,
-            templates: Arc::default(),
             waiters: Waiters::default(),
             lease_requests: FuturesUnordered::new(),
             releases: FuturesUnordered::new(),
@@ -176,7 +160,7 @@ impl<T: Transport> Worker<T> {
                             return End::HandlesDropped;
                         }
                         let rules = self.parts.rules.are_pending();
-                        self.waiters.add(reply, &self.limiters, rules);
+                        self.waiters.add(reply, &self.parts.engine, rules);
                     }
                     // Layers and rates may still exist.
                     None => has_handles = false,
@@ -193,8 +177,9 @@ impl<T: Transport> Worker<T> {
                     if taken == 0 {
                         return End::HandlesDropped;
                     }
+                    let now = clock::now();
                     for nudge in nudges.drain(..) {
-                        self.on_nudge(nudge);
+                        self.parts.engine.on_nudge(nudge, now);
                     }
                 }
                 () = sleep(pause) => {}
@@ -206,24 +191,9 @@ impl<T: Transport> Worker<T> {
     fn take_nudges(&mut self) -> Option<()> {
         loop {
             match self.parts.nudges.try_recv() {
-                Ok(nudge) => self.on_nudge(nudge),
+                Ok(nudge) => self.parts.engine.on_nudge(nudge, clock::now()),
                 Err(TryRecvError::Empty) => return Some(()),
                 Err(TryRecvError::Disconnected) => return None,
-            }
-        }
-    }
-
-    fn on_nudge(&mut self, nudge: Nudge) {
-        let now = clock::now();
-        match nudge {
-            Nudge::New(limiter) => self.limiters.insert(limiter.get(), now),
-            Nudge::Shortage(limiter, shortage) => {
-                self.limiters.on_shortage(limiter.get(), shortage, now);
-            }
-            Nudge::Returned(limiter) => {
-                limiter.get().clear_returned();
-                let index = ResourceIndex::new(limiter.get().number());
-                self.parts.holder.report_returned(index, now);
             }
         }
     }
@@ -237,7 +207,7 @@ impl<T: Transport> Worker<T> {
         let time = SHUTDOWN_TIME.div_f64(servers.max(1) as f64);
         let release = async {
             for _ in 0..servers {
-                let Some((endpoint, request)) = self.stop_holder(clock::now()) else {
+                let Some((endpoint, request)) = self.stop_engine(clock::now()) else {
                     return Ok(());
                 };
                 let outcome = self.parts.client.release(endpoint, &request, time).await;
@@ -272,19 +242,19 @@ struct Waiter {
 }
 
 impl Waiters {
-    fn add(&mut self, reply: oneshot::Sender<()>, limiters: &Limiters, rules: bool) {
+    fn add(&mut self, reply: oneshot::Sender<()>, engine: &Engine, rules: bool) {
         self.0.push(Waiter {
-            unanswered: unanswered(limiters).collect(),
+            unanswered: engine.unanswered().collect(),
             rules,
             reply,
         });
         self.reply();
     }
 
-    fn on_rules(&mut self, limiters: &Limiters) {
+    fn on_rules(&mut self, engine: &Engine) {
         for waiter in self.0.iter_mut().filter(|waiter| waiter.rules) {
             waiter.rules = false;
-            waiter.unanswered.extend(unanswered(limiters));
+            waiter.unanswered.extend(engine.unanswered());
         }
         self.reply();
     }
@@ -308,14 +278,6 @@ impl Waiters {
             waiter.reply.send(()).ok();
         }
     }
-}
-
-fn unanswered(limiters: &Limiters) -> impl Iterator<Item = ResourceId> {
-    let awaited = |(limiter, tracked): &(Limiter<'_>, &TrackedLimiter)| {
-        limiter.is_permanent() && !tracked.answered
-    };
-    let limiters = limiters.iter().filter(awaited);
-    limiters.map(|(limiter, _)| limiter.resource())
 }
 
 impl<T> fmt::Debug for Worker<T> {

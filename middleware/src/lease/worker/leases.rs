@@ -1,28 +1,19 @@
-//! Lease requests: demand to the state machine, its effects to the network, limiters and log.
+//! Lease requests: responses to the engine, its actions to the network, the meter and the log.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use doorman_holder::{
-    Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus, ResourceIndex, Warning,
-};
-use doorman_openapi::{
-    Capacity, CapacityResponse, MAX_RESOURCES, Moment, ReleaseRequest, ResourceId, Seconds, Seq,
-    Unit,
-};
+use doorman_holder::{Effect, Event, Failure, Warning};
+use doorman_openapi::{CapacityResponse, Moment, ReleaseRequest, ResourceId, Seconds, Seq, Unit};
 use tracing::field::display;
 
-use super::{
-    MAX_PER_ROUND, Worker,
-    limiters::{Publication, lease_state, period},
-};
+use super::{MAX_PER_ROUND, Worker};
 use crate::{
     clock,
     lease::{
-        Transport,
-        client::{Outcome, Progress, RequestIds},
+        client::{Outcome, Progress, RequestIds, Transport},
+        engine::{Action, Publication},
     },
-    limiter::{LeaseState, Limiter},
-    meter::{LeasePhase, RequestOutcome},
+    meter::RequestOutcome,
 };
 
 const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
@@ -46,73 +37,14 @@ impl<T: Transport> Worker<T> {
         } else {
             0
         };
-        for _ in 0..samples {
-            let Some(sample) = self.limiters.sample_next(self.parts.idle_after, now) else {
-                break;
-            };
-            if sample.idle && self.rest(sample.index, now) {
-                continue;
-            }
-            if let Some((limiter, _)) = self.limiters.get_mut(sample.index)
-                && let Some(units) = limiter.units_in_use()
-                && limiter.is_permanent()
-            {
-                self.meter.set_in_flight(&limiter.resource(), units.in_use);
-            }
-            if let Some(demand) = sample.demand {
-                self.set_demand(sample.index, demand, now);
-            }
-        }
-        let next_hint = self.process_hints(now);
-        while self.parts.holder.wake_at() <= now {
-            for index in self.parts.holder.due_indices(now) {
-                let hinted = self.parts.holder.is_hinted(index);
-                if let Some(demand) = self.limiters.report(index, hinted, now) {
-                    self.set_demand(index, demand, now);
-                }
-            }
-            self.handle(Event::Tick, now);
-        }
+        self.parts.engine.tick(samples, now);
+        self.carry_out(now);
         self.poll_rules(now);
-        let next_poll = self.poll_hints(now);
-        self.parts
-            .holder
-            .wake_at()
-            .min(next_poll)
-            .min(next_hint)
-            .min(self.limiters.next_sample_at())
-            .min(self.rules_poller.wake_at())
-    }
-
-    /// Gives up the lease of an idle limiter: forgets it, or lets it sleep if it stays. Returns
-    /// whether it did.
-    fn rest(&mut self, index: ResourceIndex, now: Moment) -> bool {
-        let (Some((limiter, tracked)), Some(registry)) =
-            (self.limiters.get_mut(index), self.parts.registry.upgrade())
-        else {
-            return false;
-        };
-        let resource = limiter.resource();
-        if registry.forget(limiter) {
-            self.limiters.remove(index);
-            self.meter.forget(&resource);
-        } else if tracked.sleep(limiter, now) {
-            self.meter.set_capacity(&resource, 0.0);
-        } else {
-            return false;
-        }
-        self.parts.holder.forget(index, resource);
-        true
-    }
-
-    pub(super) fn set_demand(&mut self, index: ResourceIndex, demand: Demand, now: Moment) {
-        if self.parts.holder.update_demand(index, &demand, now) {
-            return;
-        }
-        if let Some((limiter, _)) = self.limiters.get_mut(index) {
-            let resource = limiter.resource();
-            self.handle(Event::Demand { resource, demand }, now);
-        }
+        let rules = self.rules_poller.hint_source();
+        self.parts.engine.poll(rules, now);
+        self.carry_out(now);
+        let wake = self.parts.engine.wake_at(rules);
+        wake.min(self.rules_poller.wake_at())
     }
 
     pub(super) fn on_lease_response(&mut self, seq: Seq, outcome: Outcome<CapacityResponse>) {
@@ -147,12 +79,8 @@ impl<T: Transport> Worker<T> {
                 Event::Failed { seq, failure }
             }
         };
-        let is_answer = matches!(event, Event::Answered { .. });
-        self.handle(event, now);
-        // Not if the answer was ignored, as that of an earlier master.
-        if is_answer && self.parts.holder.server() == endpoint {
-            self.hint_poller.on_answer(endpoint, now);
-        }
+        self.parts.engine.handle(event, now);
+        self.carry_out(now);
     }
 
     /// Names the server, unless the request was not sent.
@@ -170,122 +98,89 @@ impl<T: Transport> Worker<T> {
         }
     }
 
-    pub(super) fn handle(&mut self, event: Event, now: Moment) {
-        let effects = self.parts.holder.handle(event, now);
-        self.share_templates();
-        for effect in effects {
-            match effect {
-                Effect::Send {
-                    seq,
-                    endpoint,
-                    mut request,
-                    timeout,
-                } => {
-                    request.polls = self.hint_poller.is_polling(endpoint, now);
-                    let client = &self.parts.client;
-                    let response = client.request_leases(seq, endpoint, &request, timeout);
-                    self.lease_requests.push(Box::pin(response));
+    /// Carries out what the engine has decided.
+    pub(super) fn carry_out(&mut self, now: Moment) {
+        for action in self.parts.engine.take_actions() {
+            match action {
+                Action::Effect(effect) => self.carry_out_effect(effect, now),
+                Action::Published {
+                    resource,
+                    publication,
+                } => self.on_published(&resource, &publication, now),
+                Action::Rested {
+                    resource,
+                    is_forgotten: true,
+                } => self.meter.forget(&resource),
+                Action::Rested {
+                    resource,
+                    is_forgotten: false,
+                } => self.meter.set_capacity(&resource, 0.0),
+                Action::InUse { resource, units } => self.meter.set_in_flight(&resource, units),
+                Action::OpenPoll { endpoint, after } => self.open_poll(endpoint, after),
+                Action::ClosePoll => self.hint_polls.clear(),
+                Action::Hinted { hints, rules } => {
+                    self.meter.on_hints(hints);
+                    if rules {
+                        self.rules_poller.on_changed(now);
+                    }
                 }
-                Effect::SendRelease {
-                    endpoint, request, ..
-                } => {
-                    let client = &self.parts.client;
-                    let release = client.release(endpoint, &request, IDLE_RELEASE_TIME);
-                    self.releases.push(Box::pin(release));
-                }
-                Effect::Changed { resource, status } => self.apply(&resource, &status, now),
-                Effect::Warn(warning) => self.log_warning(&warning, now),
             }
         }
     }
 
-    /// Passes changed terms to the registry: requests for a new key may come before this task sees
-    /// its limiter.
-    fn share_templates(&mut self) {
-        let templates = self.parts.holder.templates();
-        if Arc::ptr_eq(templates, &self.templates) {
-            return;
-        }
-        self.templates = Arc::clone(templates);
-        if let Some(registry) = self.parts.registry.upgrade() {
-            let templates = Arc::clone(templates);
-            registry.set_first_state(move |resource| {
-                let status = LeaseStatus {
-                    lease: None,
-                    terms: Some(templates.find(resource)?),
-                    first_answer: FirstAnswer::Awaited,
-                    requested: Capacity::ZERO,
-                    refresh_interval: Duration::ZERO,
-                    refresh_at: clock::now(),
-                };
-                let unit = status.terms.as_deref()?.unit;
-                Some(lease_state(&status, unit, false))
-            });
+    fn carry_out_effect(&mut self, effect: Effect, now: Moment) {
+        let client = &self.parts.client;
+        match effect {
+            Effect::Send {
+                seq,
+                endpoint,
+                request,
+                timeout,
+            } => {
+                let response = client.request_leases(seq, endpoint, &request, timeout);
+                self.lease_requests.push(Box::pin(response));
+            }
+            Effect::SendRelease {
+                endpoint, request, ..
+            } => {
+                let release = client.release(endpoint, &request, IDLE_RELEASE_TIME);
+                self.releases.push(Box::pin(release));
+            }
+            Effect::Changed { .. } => {}
+            Effect::Warn(warning) => self.log_warning(&warning, now),
         }
     }
 
-    /// Stops the state machine and returns the release that it asks for.
-    pub(super) fn stop_holder(&mut self, now: Moment) -> Option<(usize, ReleaseRequest)> {
+    /// Stops the engine and returns the release that it asks for.
+    pub(super) fn stop_engine(&mut self, now: Moment) -> Option<(usize, ReleaseRequest)> {
+        self.parts.engine.handle(Event::Stop, now);
         let mut release = None;
-        for effect in self.parts.holder.handle(Event::Stop, now) {
-            match effect {
-                Effect::Changed { resource, status } => self.apply(&resource, &status, now),
-                Effect::SendRelease {
+        for action in self.parts.engine.take_actions() {
+            match action {
+                Action::Published {
+                    resource,
+                    publication,
+                } => self.on_published(&resource, &publication, now),
+                Action::Effect(Effect::SendRelease {
                     endpoint, request, ..
-                } => release = Some((endpoint, request)),
-                Effect::Send { .. } | Effect::Warn(_) => {}
+                }) => release = Some((endpoint, request)),
+                _ => {}
             }
-        }
-        if let Some((_, request)) = &mut release
-            && self.limiters.iter().any(|(limiter, _)| is_in_use(limiter))
-        {
-            // Units in use stay leased until the lease ends.
-            let unused = self.limiters.iter().filter(|(it, _)| !is_in_use(*it));
-            let unused = unused.map(|(limiter, _)| limiter.resource());
-            request.resource_ids = Some(unused.take(MAX_RESOURCES).collect());
         }
         release
     }
 
-    /// Publishes to the limiter of a resource what is held of it.
-    fn apply(&mut self, resource: &ResourceId, status: &LeaseStatus, now: Moment) {
-        let Some(index) = self.limiters.find(resource) else {
-            return;
-        };
-        let Some(Publication {
-            state,
-            has_other_unit,
-            is_first_answer,
-        }) = self.limiters.publish(index, status, now)
-        else {
-            return;
-        };
-        let Some((limiter, tracked)) = self.limiters.get_mut(index) else {
-            return;
-        };
-        let terms = status.terms.as_deref();
-        let unit = limiter.unit();
-
-        let (phase, capacity) = match state {
-            LeaseState::Leased { rate, .. } => {
-                let phase = rate.map_or(LeasePhase::Blocked, |_| LeasePhase::Leased);
-                (phase, rate.unwrap_or_default() * period(terms))
-            }
-            LeaseState::NoLease { .. }
-            | LeaseState::Unlimited
-            | LeaseState::Fixed { .. }
-            | LeaseState::Local(_) => (tracked.lease_phase.without_lease(), 0.0),
-        };
-        if std::mem::replace(&mut tracked.lease_phase, phase) != phase {
+    /// Counts and logs what was published to the limiter of a resource.
+    fn on_published(&mut self, resource: &ResourceId, publication: &Publication, now: Moment) {
+        if let Some(phase) = publication.new_phase {
             self.meter.on_lease_change(phase);
         }
-        if limiter.is_permanent() {
-            self.meter.set_capacity(resource, capacity);
+        if publication.is_permanent {
+            self.meter.set_capacity(resource, publication.capacity);
         } else {
             self.meter.forget(resource);
         }
-        if has_other_unit
-            && !std::mem::replace(&mut tracked.unit_mismatch_logged, true)
+        if let Some(unit) = publication.unit_mismatch
             && let Some(suppressed) = self.gauge_log.try_log(now)
         {
             let (is, used) = match unit {
@@ -298,7 +193,7 @@ impl<T: Transport> Worker<T> {
                 "resource is a {is} but is limited as a {used}; applying the fallback"
             );
         }
-        if is_first_answer {
+        if publication.is_first_answer {
             self.waiters.on_answered(resource);
         }
     }
@@ -334,7 +229,7 @@ impl<T: Transport> Worker<T> {
                     Some(Progress::Responded) => "control plane grants no leases",
                     Some(Progress::NoResponse) | None => "control plane unreachable",
                 };
-                let outcome = if self.parts.holder.has_leases() {
+                let outcome = if self.parts.engine.holder().has_leases() {
                     "leases will expire, then fallbacks apply"
                 } else {
                     "fallbacks apply"
@@ -343,16 +238,14 @@ impl<T: Transport> Worker<T> {
                     reason,
                     trace_id,
                     request_id,
-                    without_lease = self.parts.holder.without_lease(),
+                    without_lease = self.parts.engine.holder().without_lease(),
                     "{event}; {outcome}"
                 );
             }
             Warning::Recovered => tracing::info!("control plane grants leases again"),
             Warning::Rejected { resource } => {
-                let index = self.limiters.find(resource);
-                let tracked = index.and_then(|index| self.limiters.get_mut(index));
                 // There may be any number of keys made of requests.
-                let logged = if tracked.is_some_and(|(limiter, _)| limiter.is_permanent()) {
+                let logged = if self.parts.engine.is_permanent(resource) {
                     Some(0)
                 } else {
                     self.rejection_log.try_log(now)
@@ -401,12 +294,6 @@ impl<T: Transport> Worker<T> {
             tracing::debug!(reason, %trace_id, request_id, "lease release failed");
         }
     }
-}
-
-/// Whether units of a gauge are in use.
-fn is_in_use(limiter: Limiter<'_>) -> bool {
-    let units = limiter.units_in_use();
-    units.is_some_and(|units| units.in_use > 0.0)
 }
 
 impl From<&Failure> for RequestOutcome {

@@ -234,7 +234,7 @@ impl<T: Transport> Worker<T> {
         self.rules_poller.etag = etag.filter(|_| !self.parts.rules.has_unapplied());
         // The limiters of the rules are awaited, too.
         if self.take_nudges().is_some() {
-            self.waiters.on_rules(&self.limiters);
+            self.waiters.on_rules(&self.parts.engine);
         }
         Ok(())
     }

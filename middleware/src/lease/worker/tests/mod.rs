@@ -56,7 +56,7 @@ fn builder() -> Builder {
 /// Runs a worker that asks the first server first.
 fn run(builder: Builder, plane: &Plane) -> (Doorman, JoinHandle<()>) {
     let (doorman, mut worker) = builder.build_with(plane.clone()).unwrap();
-    worker.parts.holder.begin_at(0);
+    worker.parts.engine.begin_at(0);
     worker.rules_poller.begin_at(0);
     (doorman, tokio::spawn(worker.run()))
 }

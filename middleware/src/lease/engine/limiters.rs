@@ -74,8 +74,9 @@ pub(super) struct TrackedLimiter {
     /// The most cost reported as used since then: a refund does not lower it.
     used: f64,
     pub(super) answered: bool,
-    pub(super) unit_mismatch_logged: bool,
-    pub(super) lease_phase: LeasePhase,
+    /// The resource was once in another unit than its limiter.
+    unit_mismatch: bool,
+    lease_phase: LeasePhase,
 }
 
 #[derive(Debug)]
@@ -110,7 +111,7 @@ impl TrackedLimiter {
             admitted_before: 0.0,
             used: 0.0,
             answered: false,
-            unit_mismatch_logged: false,
+            unit_mismatch: false,
             lease_phase: LeasePhase::default(),
         }
     }
@@ -520,10 +521,16 @@ pub(super) struct Sample {
 
 /// A status that was published to its limiter.
 #[derive(Debug)]
-pub(super) struct Publication {
-    pub(super) state: LeaseState,
-    pub(super) has_other_unit: bool,
-    pub(super) is_first_answer: bool,
+pub(in crate::lease) struct Publication {
+    /// The phase of the lease, if it was another one before.
+    pub(in crate::lease) new_phase: Option<LeasePhase>,
+    /// The leased capacity in the resource's own unit; 0 without a lease.
+    pub(in crate::lease) capacity: f64,
+    /// Whether the limiter stays without requests.
+    pub(in crate::lease) is_permanent: bool,
+    /// The unit of the limiter, at the first time that the resource is in the other one.
+    pub(in crate::lease) unit_mismatch: Option<Unit>,
+    pub(in crate::lease) is_first_answer: bool,
 }
 
 /// The limiters, by their numbers.
@@ -659,9 +666,23 @@ impl Limiters {
         if is_first_answer {
             tracked.begin_to_be_idle(limiter, now);
         }
+        let (phase, capacity) = match state {
+            LeaseState::Leased { rate, .. } => {
+                let phase = rate.map_or(LeasePhase::Blocked, |_| LeasePhase::Leased);
+                (phase, rate.unwrap_or_default() * tracked.period)
+            }
+            LeaseState::NoLease { .. }
+            | LeaseState::Unlimited
+            | LeaseState::Fixed { .. }
+            | LeaseState::Local(_) => (tracked.lease_phase.without_lease(), 0.0),
+        };
+        let is_new_phase = mem::replace(&mut tracked.lease_phase, phase) != phase;
+        let is_new_mismatch = has_other_unit && !mem::replace(&mut tracked.unit_mismatch, true);
         Some(Publication {
-            state,
-            has_other_unit,
+            new_phase: is_new_phase.then_some(phase),
+            capacity,
+            is_permanent: limiter.is_permanent(),
+            unit_mismatch: is_new_mismatch.then(|| limiter.unit()),
             is_first_answer,
         })
     }
@@ -732,7 +753,7 @@ fn has_other_unit(terms: Option<&ResourceTerms>, unit: Unit) -> bool {
 }
 
 /// The period of the resource's rate, in seconds; 1 for a gauge.
-pub(super) fn period(terms: Option<&ResourceTerms>) -> f64 {
+fn period(terms: Option<&ResourceTerms>) -> f64 {
     terms
         .filter(|terms| terms.unit == Unit::Rate)
         .map(|terms| terms.per)

@@ -1,34 +1,35 @@
-//! The worker and its limiters in simulated time.
+//! The engine of the layer and its limiters, for simulators.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use doorman_holder::{Demand, Effect, Event, Holder, HolderSettings, ResourceIndex};
+use doorman_holder::{Effect, Event, HolderSettings};
 use doorman_openapi::{Moment, ResourceId};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::{IDLE_AFTER, limiters::Limiters};
+use super::{
+    engine::{Action, Engine},
+    worker::IDLE_AFTER,
+};
 use crate::{
     cost::Cost,
     limiter::{
-        FirstLease, LimiterSettings, LimiterTable, Nudge, PinnedLimiter, RegisteredSettings,
-        Registry, Reservation, Source, WaitPolicy, WorkerWatchdog,
+        FirstLease, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings, Registry,
+        Reservation, Source, WaitPolicy, WorkerWatchdog,
     },
     status::{Status, WorkerState},
 };
 
-/// The limits of one process without a task, for simulators: its limiters, the measure of their
-/// demand and the [`Holder`], with time as an argument.
+/// The limits of one process without a task: its limiters and the engine that leases for them, with
+/// time as an argument.
 ///
-/// Its limits are of rates and have the default settings. Requests do not wait.
+/// Its limits are of rates and have the default settings. Requests do not wait. It does not poll.
 #[expect(missing_debug_implementations, reason = "nobody prints it")]
 pub struct SimulatedLayer {
     registry: Arc<Registry>,
     nudges: UnboundedReceiver<Nudge>,
     limits: Vec<SimulatedLimit>,
-    holder: Holder<LimiterTable>,
-    limiters: Limiters,
-    measured_hints: Vec<(Moment, Event)>,
+    engine: Engine,
     /// For SUPPRESSION.
     rng: fastrand::Rng,
 }
@@ -54,10 +55,8 @@ impl SimulatedLayer {
         Self {
             nudges,
             limits: Vec::new(),
-            holder: Holder::with_names(settings, registry.table()),
-            limiters: Limiters::new(registry.table()),
+            engine: Engine::new(settings, &registry, IDLE_AFTER, false),
             registry,
-            measured_hints: Vec::new(),
             rng,
         }
     }
@@ -109,107 +108,36 @@ impl SimulatedLayer {
     /// When to [tick](Self::tick) next.
     #[must_use]
     pub fn wake_at(&self) -> Moment {
-        let hints = self.measured_hints.iter().map(|(due, _)| *due).min();
-        self.holder
-            .wake_at()
-            .min(self.limiters.next_sample_at())
-            .min(hints.unwrap_or(Moment::NEVER))
+        self.engine.wake_at(None)
     }
 
     /// Does everything that is due at `now`.
     #[must_use]
     pub fn tick(&mut self, now: Moment) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        while let Some(sample) = self.limiters.sample_next(IDLE_AFTER, now) {
-            if sample.idle && self.sleep(sample.index, now) {
-                continue;
-            }
-            if let Some(demand) = sample.demand {
-                self.set_demand(sample.index, demand, now, &mut effects);
-            }
-        }
-        let due = self.measured_hints.extract_if(.., |(due, _)| *due <= now);
-        for (_, event) in due.collect::<Vec<_>>() {
-            effects.extend(self.apply(event, now));
-        }
-        while self.holder.wake_at() <= now {
-            for index in self.holder.due_indices(now) {
-                let hinted = self.holder.is_hinted(index);
-                if let Some(demand) = self.limiters.report(index, hinted, now) {
-                    self.set_demand(index, demand, now, &mut effects);
-                }
-            }
-            effects.extend(self.apply(Event::Tick, now));
-        }
-        effects
+        self.engine.tick(usize::MAX, now);
+        self.take_effects(now)
     }
 
     /// Handles a response, hints or the stop of the process. Demands are measured instead.
     #[must_use]
     pub fn handle(&mut self, event: Event, now: Moment) -> Vec<Effect> {
-        let Event::Hinted { hints, .. } = &event else {
-            return self.apply(event, now);
-        };
-        let ids = hints.refresh.iter().map(|hint| &hint.resource_id);
-        let due = self.limiters.measure_for_hints(ids, now);
-        self.holder.await_measurement(&hints.refresh, due);
-        self.measured_hints.push((due, event));
-        Vec::new()
+        self.engine.handle(event, now);
+        self.take_effects(now)
     }
 
-    /// Gives up the lease of an idle resource.
-    fn sleep(&mut self, index: ResourceIndex, now: Moment) -> bool {
-        let Some((limiter, tracked)) = self.limiters.get_mut(index) else {
-            return false;
-        };
-        let resource = limiter.resource();
-        let sleeps = tracked.sleep(limiter, now);
-        if sleeps {
-            self.holder.forget(index, resource);
-        }
-        sleeps
-    }
-
-    fn set_demand(
-        &mut self,
-        index: ResourceIndex,
-        demand: Demand,
-        now: Moment,
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.holder.update_demand(index, &demand, now) {
-            return;
-        }
-        if let Some((limiter, _)) = self.limiters.get_mut(index) {
-            let resource = limiter.resource();
-            effects.extend(self.apply(Event::Demand { resource, demand }, now));
-        }
-    }
-
-    /// Handles an event, and publishes changed leases to their limiters.
-    fn apply(&mut self, event: Event, now: Moment) -> Vec<Effect> {
-        let effects = self.holder.handle(event, now);
-        for effect in &effects {
-            if let Effect::Changed { resource, status } = effect
-                && let Some(index) = self.limiters.find(resource)
-            {
-                self.limiters.publish(index, status, now);
-            }
-        }
+    fn take_effects(&mut self, now: Moment) -> Vec<Effect> {
         self.take_nudges(now);
-        effects
+        let actions = self.engine.take_actions().into_iter();
+        let effects = actions.filter_map(|action| match action {
+            Action::Effect(effect) => Some(effect),
+            _ => None,
+        });
+        effects.collect()
     }
 
     fn take_nudges(&mut self, now: Moment) {
         while let Ok(nudge) = self.nudges.try_recv() {
-            match nudge {
-                Nudge::New(limiter) => self.limiters.insert(limiter.get(), now),
-                Nudge::Shortage(limiter, shortage) => {
-                    self.limiters.on_shortage(limiter.get(), shortage, now);
-                }
-                // Of gauges only.
-                Nudge::Returned(_) => {}
-            }
+            self.engine.on_nudge(nudge, now);
         }
     }
 }

@@ -1,0 +1,378 @@
+//! The leasing side of a process without IO: events and time in, actions out.
+//!
+//! It measures the demand of the limiters for the [`Holder`], publishes leases to them, and decides
+//! when to poll for hints. [`Worker`](super::Worker) is the task around it, and a simulator runs the
+//! same engine.
+
+mod bands;
+mod limiters;
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use doorman_holder::{
+    Demand, Effect, Event, Failure, FirstAnswer, HintPoller, Holder, HolderSettings, LeaseStatus,
+    MIN_PAUSE, ResourceIndex, TemplateTerms, hint_count,
+};
+use doorman_openapi::{Capacity, HintsResponse, MAX_RESOURCES, Moment, ReleaseRequest, ResourceId};
+
+pub(super) use self::limiters::Publication;
+use self::limiters::{Limiters, Sample, lease_state};
+use crate::{
+    limiter::{Limiter, LimiterTable, Nudge, Registry},
+    tuning::tuning,
+};
+
+/// What remains to be done outside, in order.
+#[derive(Debug)]
+pub(super) enum Action {
+    /// An effect of the holder. A change of a resource is already published to its limiter.
+    Effect(Effect),
+    /// A status was published to the limiter of a resource.
+    Published {
+        resource: ResourceId,
+        publication: Publication,
+    },
+    /// The lease of an idle resource was given up.
+    Rested {
+        resource: ResourceId,
+        /// Whether its limiter is forgotten, too.
+        is_forgotten: bool,
+    },
+    /// The units in use of a gauge that stays, as sampled.
+    InUse { resource: ResourceId, units: f64 },
+    /// Poll this server for hints.
+    OpenPoll { endpoint: usize, after: u64 },
+    /// The open poll is at a server to which requests no longer go.
+    ClosePoll,
+    /// The master gave hints.
+    Hinted {
+        hints: u64,
+        /// Whether the rules have changed.
+        rules: bool,
+    },
+}
+
+/// The limiters of a process, and the holder that leases for them.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    holder: Holder<LimiterTable>,
+    limiters: Limiters,
+    registry: Weak<Registry>,
+    idle_after: Duration,
+    /// The terms with which new limiters begin.
+    templates: Arc<TemplateTerms>,
+    hint_poller: HintPoller,
+    /// Hints that wait until the demand is measured, and when it is.
+    measured_hints: Vec<(Moment, Event)>,
+    actions: Vec<Action>,
+}
+
+impl Engine {
+    /// An engine for the limiters of a registry. Without requests it keeps the lease of a limiter
+    /// for `idle_after`. It polls for hints if `hints`.
+    pub(crate) fn new(
+        settings: HolderSettings,
+        registry: &Arc<Registry>,
+        idle_after: Duration,
+        hints: bool,
+    ) -> Self {
+        let holder = Holder::with_names(settings, registry.table());
+        Self {
+            holder: holder.with_tuning(tuning().holder),
+            limiters: Limiters::new(registry.table()),
+            registry: Arc::downgrade(registry),
+            idle_after,
+            templates: Arc::default(),
+            hint_poller: HintPoller::new(hints),
+            measured_hints: Vec::new(),
+            actions: Vec::new(),
+        }
+    }
+
+    /// Asks this server first, and not a random one.
+    #[cfg(test)]
+    pub(super) fn begin_at(&mut self, endpoint: usize) {
+        self.holder.begin_at(endpoint);
+    }
+
+    pub(super) fn holder(&self) -> &Holder<LimiterTable> {
+        &self.holder
+    }
+
+    /// Takes the actions since the last call.
+    pub(super) fn take_actions(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When to [tick](Self::tick) and to [poll](Self::poll) next. `rules` is the server that tells
+    /// of changed rules.
+    pub(super) fn wake_at(&self, rules: Option<usize>) -> Moment {
+        let hints = self.measured_hints.iter().map(|(due, _)| *due).min();
+        let poll = self.hint_poller.wake_at(self.holder.hint_source(rules));
+        self.holder
+            .wake_at()
+            .min(self.limiters.next_sample_at())
+            .min(hints.unwrap_or(Moment::NEVER))
+            .min(poll)
+    }
+
+    /// Does everything that is due, with at most so many samples of limiters.
+    pub(super) fn tick(&mut self, samples: usize, now: Moment) {
+        for _ in 0..samples {
+            let Some(sample) = self.limiters.sample_next(self.idle_after, now) else {
+                break;
+            };
+            self.on_sample(sample, now);
+        }
+        self.process_hints(now);
+        while self.holder.wake_at() <= now {
+            for index in self.holder.due_indices(now) {
+                let hinted = self.holder.is_hinted(index);
+                if let Some(demand) = self.limiters.report(index, hinted, now) {
+                    self.set_demand(index, demand, now);
+                }
+            }
+            self.apply(Event::Tick, now);
+        }
+    }
+
+    fn on_sample(&mut self, sample: Sample, now: Moment) {
+        let Sample {
+            index,
+            demand,
+            idle,
+        } = sample;
+        if idle && self.rest(index, now) {
+            return;
+        }
+        if let Some((limiter, _)) = self.limiters.get_mut(index)
+            && let Some(units) = limiter.units_in_use()
+            && limiter.is_permanent()
+        {
+            self.actions.push(Action::InUse {
+                resource: limiter.resource(),
+                units: units.in_use,
+            });
+        }
+        if let Some(demand) = demand {
+            self.set_demand(index, demand, now);
+        }
+    }
+
+    /// Gives up the lease of an idle limiter: forgets it, or lets it sleep if it stays. Returns
+    /// whether it did.
+    fn rest(&mut self, index: ResourceIndex, now: Moment) -> bool {
+        let (Some((limiter, tracked)), Some(registry)) =
+            (self.limiters.get_mut(index), self.registry.upgrade())
+        else {
+            return false;
+        };
+        let resource = limiter.resource();
+        let is_forgotten = registry.forget(limiter);
+        if is_forgotten {
+            self.limiters.remove(index);
+        } else if !tracked.sleep(limiter, now) {
+            return false;
+        }
+        self.holder.forget(index, resource.clone());
+        self.actions.push(Action::Rested {
+            resource,
+            is_forgotten,
+        });
+        true
+    }
+
+    fn set_demand(&mut self, index: ResourceIndex, demand: Demand, now: Moment) {
+        if self.holder.update_demand(index, &demand, now) {
+            return;
+        }
+        if let Some((limiter, _)) = self.limiters.get_mut(index) {
+            let resource = limiter.resource();
+            self.apply(Event::Demand { resource, demand }, now);
+        }
+    }
+
+    /// Handles a signal of a limiter.
+    pub(super) fn on_nudge(&mut self, nudge: Nudge, now: Moment) {
+        match nudge {
+            Nudge::New(limiter) => self.limiters.insert(limiter.get(), now),
+            Nudge::Shortage(limiter, shortage) => {
+                self.limiters.on_shortage(limiter.get(), shortage, now);
+            }
+            Nudge::Returned(limiter) => {
+                limiter.get().clear_returned();
+                let index = ResourceIndex::new(limiter.get().number());
+                self.holder.report_returned(index, now);
+            }
+        }
+    }
+
+    /// Handles a response, a failure, hints or the end of the process. Demands are measured instead
+    /// of stated, and a [tick](Self::tick) does more than that of the holder.
+    pub(super) fn handle(&mut self, event: Event, now: Moment) {
+        match event {
+            Event::Answered { seq, .. } => {
+                let server = self.holder.requested_server(seq);
+                self.apply(event, now);
+                // Not if the answer was ignored, as that of an earlier master.
+                if let Some(server) = server.filter(|it| *it == self.holder.server()) {
+                    self.hint_poller.on_answer(server, now);
+                }
+            }
+            Event::Hinted { endpoint, hints } => self.on_hints(endpoint, hints, now),
+            other => self.apply(other, now),
+        }
+    }
+
+    /// Passes an event to the holder, and publishes the changes to the limiters.
+    fn apply(&mut self, event: Event, now: Moment) {
+        let effects = self.holder.handle(event, now);
+        self.share_templates();
+        for mut effect in effects {
+            match &mut effect {
+                Effect::Changed { resource, status } => {
+                    if let Some(index) = self.limiters.find(resource)
+                        && let Some(publication) = self.limiters.publish(index, status, now)
+                    {
+                        let resource = resource.clone();
+                        self.actions.push(Action::Published {
+                            resource,
+                            publication,
+                        });
+                    }
+                }
+                Effect::Send {
+                    endpoint, request, ..
+                } => request.polls = self.hint_poller.is_polling(*endpoint, now),
+                Effect::SendRelease { request, .. } => self.keep_units_in_use(request),
+                Effect::Warn(_) => {}
+            }
+            self.actions.push(Action::Effect(effect));
+        }
+    }
+
+    /// Units in use stay leased until the lease ends, when all else is released.
+    fn keep_units_in_use(&self, release: &mut ReleaseRequest) {
+        let is_of_all = release.resource_ids.is_none();
+        if is_of_all && self.limiters.iter().any(|(limiter, _)| is_in_use(limiter)) {
+            let unused = self.limiters.iter().filter(|(it, _)| !is_in_use(*it));
+            let unused = unused.map(|(limiter, _)| limiter.resource());
+            release.resource_ids = Some(unused.take(MAX_RESOURCES).collect());
+        }
+    }
+
+    /// Passes changed terms to the registry: requests for a new key may come before its limiter is
+    /// known here.
+    fn share_templates(&mut self) {
+        let templates = self.holder.templates();
+        if Arc::ptr_eq(templates, &self.templates) {
+            return;
+        }
+        self.templates = Arc::clone(templates);
+        if let Some(registry) = self.registry.upgrade() {
+            let templates = Arc::clone(templates);
+            registry.set_first_state(move |resource, now| {
+                let status = LeaseStatus {
+                    lease: None,
+                    terms: Some(templates.find(resource)?),
+                    first_answer: FirstAnswer::Awaited,
+                    requested: Capacity::ZERO,
+                    refresh_interval: Duration::ZERO,
+                    refresh_at: now,
+                };
+                let unit = status.terms.as_deref()?.unit;
+                Some(lease_state(&status, unit, false))
+            });
+        }
+    }
+
+    /// Opens a poll for hints if one is due. `rules` is the server that tells of changed rules.
+    pub(super) fn poll(&mut self, rules: Option<usize>, now: Moment) {
+        let Some(source) = self.holder.hint_source(rules) else {
+            return;
+        };
+        if self.hint_poller.follow(source, now) {
+            self.actions.push(Action::ClosePoll);
+        }
+        if self.hint_poller.wake_at(Some(source)) <= now {
+            self.actions.push(Action::OpenPoll {
+                endpoint: self.hint_poller.open(source, now),
+                after: self.hint_poller.after(),
+            });
+        }
+    }
+
+    /// The interval that paces polls after failures.
+    fn poll_interval(&self) -> Duration {
+        self.holder.refresh_interval().max(MIN_PAUSE)
+    }
+
+    fn on_hints(&mut self, endpoint: usize, hints: HintsResponse, now: Moment) {
+        let interval = self.poll_interval();
+        if self.holder.is_from_master(&hints.node, hints.epoch, now) {
+            self.actions.push(Action::Hinted {
+                hints: hint_count(&hints),
+                rules: hints.rules,
+            });
+            self.hint_poller.on_hints(&hints, interval, now);
+        } else {
+            self.hint_poller.on_failure(interval, now);
+        }
+        let ids = hints.refresh.iter().map(|hint| &hint.resource_id);
+        let due = self.limiters.measure_for_hints(ids, now);
+        self.holder.await_measurement(&hints.refresh, due);
+        let event = Event::Hinted { endpoint, hints };
+        self.measured_hints.push((due, event));
+        self.process_hints(now);
+    }
+
+    /// The polled server has no hints.
+    pub(super) fn on_hints_unsupported(&mut self, now: Moment) {
+        self.hint_poller.on_unsupported(now);
+    }
+
+    /// A poll at a server failed.
+    pub(super) fn on_poll_failed(&mut self, endpoint: usize, failure: &Failure, now: Moment) {
+        let interval = self.poll_interval();
+        match failure {
+            Failure::Redirected { to } => {
+                self.hint_poller.on_redirect(endpoint, *to, interval, now);
+            }
+            Failure::Unavailable { .. }
+            | Failure::Rejected { .. }
+            | Failure::TooLarge
+            | Failure::RateLimited { .. } => self.hint_poller.on_failure(interval, now),
+        }
+    }
+
+    /// Passes on the hints whose demands are measured.
+    fn process_hints(&mut self, now: Moment) {
+        let due = self.measured_hints.extract_if(.., |(due, _)| *due <= now);
+        for (_, event) in due.collect::<Vec<_>>() {
+            self.apply(event, now);
+        }
+    }
+
+    /// The resources of limiters that stay and have not been answered.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = ResourceId> {
+        let limiters = self.limiters.iter();
+        let awaited = limiters.filter(|(it, tracked)| it.is_permanent() && !tracked.answered);
+        awaited.map(|(limiter, _)| limiter.resource())
+    }
+
+    /// Whether a resource has a limiter that stays without requests.
+    pub(super) fn is_permanent(&mut self, resource: &ResourceId) -> bool {
+        let index = self.limiters.find(resource);
+        let tracked = index.and_then(|index| self.limiters.get_mut(index));
+        tracked.is_some_and(|(limiter, _)| limiter.is_permanent())
+    }
+}
+
+/// Whether units of a gauge are in use.
+fn is_in_use(limiter: Limiter<'_>) -> bool {
+    let units = limiter.units_in_use();
+    units.is_some_and(|units| units.in_use > 0.0)
+}
