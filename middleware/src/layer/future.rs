@@ -19,6 +19,7 @@ use crate::{
     admission::{Admitted, PendingDecision, RateLimitHeaders},
     charge::ResponseHead,
     key::RequestHead,
+    refusal::Refusal,
 };
 
 pin_project! {
@@ -111,7 +112,6 @@ where
 {
     type Output = Result<Response<LimitBody<R>>, S::Error>;
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
@@ -123,35 +123,10 @@ where
                 } => {
                     let decided = ready!(decision.as_mut().poll(cx));
                     // Empty only if polled after completion.
-                    let Some(held) = call.take() else {
+                    let Some(call) = call.take() else {
                         return Poll::Pending;
                     };
-                    match decided {
-                        Ok(mut admitted) => {
-                            let (mut service, mut request) = *held;
-                            let headers = responses.filter(mem::take(&mut admitted.headers));
-                            admitted.add_to(request.extensions_mut());
-                            if admitted.is_plain() {
-                                State::ForwardedWith {
-                                    response: service.call(request),
-                                    headers: Some(headers),
-                                }
-                            } else {
-                                admitted.headers = headers;
-                                State::Holding {
-                                    response: service.call(request),
-                                    admitted: Some(Box::new(admitted)),
-                                }
-                            }
-                        }
-                        Err((refusal, headers)) => {
-                            let head = RequestHead::of(&held.1);
-                            let response = responses.refuse(refusal, headers, &head);
-                            State::Refused {
-                                response: Some(Box::new(response)),
-                            }
-                        }
-                    }
+                    State::decided(decided, *call, responses)
                 }
                 StateProjection::Forwarded { response } => {
                     return response.poll(cx).map_ok(|it| it.map(LimitBody::inner));
@@ -169,14 +144,7 @@ where
                         // It was polled after completion.
                         return Poll::Pending;
                     };
-                    let response = response?;
-                    admitted.by_response.settle(&ResponseHead::of(&response));
-                    let Admitted {
-                        headers, permit, ..
-                    } = *admitted;
-                    let mut response = response.map(|body| LimitBody::holding(body, permit));
-                    headers.append_to(response.headers_mut());
-                    return Poll::Ready(Ok(response));
+                    return Poll::Ready(response.map(|it| complete(it, *admitted)));
                 }
                 StateProjection::Refused { response } => {
                     // Empty only if polled after completion.
@@ -189,6 +157,53 @@ where
             state.set(next);
         }
     }
+}
+
+impl<S, B> State<S, B, S::Future>
+where
+    S: Service<Request<B>>,
+{
+    /// The state after the decision of a request that waited.
+    fn decided(
+        decided: Result<Admitted, (Refusal, RateLimitHeaders)>,
+        (mut service, mut request): (S, Request<B>),
+        responses: &ResponsePolicy,
+    ) -> Self {
+        match decided {
+            Ok(mut admitted) => {
+                let headers = responses.filter(mem::take(&mut admitted.headers));
+                admitted.add_to(request.extensions_mut());
+                if admitted.is_plain() {
+                    return Self::ForwardedWith {
+                        response: service.call(request),
+                        headers: Some(headers),
+                    };
+                }
+                admitted.headers = headers;
+                Self::Holding {
+                    response: service.call(request),
+                    admitted: Some(Box::new(admitted)),
+                }
+            }
+            Err((refusal, headers)) => {
+                let response = responses.refuse(refusal, headers, &RequestHead::of(&request));
+                Self::Refused {
+                    response: Some(Box::new(response)),
+                }
+            }
+        }
+    }
+}
+
+/// Settles charges by a response, appends the headers to it, and gives the permit to its body.
+fn complete<R>(response: Response<R>, admitted: Admitted) -> Response<LimitBody<R>> {
+    admitted.by_response.settle(&ResponseHead::of(&response));
+    let Admitted {
+        headers, permit, ..
+    } = admitted;
+    let mut response = response.map(|body| LimitBody::holding(body, permit));
+    headers.append_to(response.headers_mut());
+    response
 }
 
 impl<S, B> fmt::Debug for ResponseFuture<S, B>

@@ -1,5 +1,7 @@
 //! Reservation of tokens for one request: taken, queued, or waiting for a larger lease.
 
+mod attempt;
+
 use std::{
     future::Future,
     mem,
@@ -15,13 +17,12 @@ use super::{
     bands::{BandRef, RequestBand},
     bucket::{Refill, TokenRange},
     charge::OpenCharge,
-    record::is_banded,
     store::QueueGuard,
     sync::Notify,
     units::TakenUnits,
     wait_queue::{HeldBackTicket, Ticket, unlock_and_wake},
 };
-use crate::{clock, cost::Cost, refusal::RefusalReason};
+use crate::{clock, cost::Cost};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitPolicy {
@@ -224,174 +225,6 @@ impl Reservation {
                 Ok(())
             }
         }
-    }
-
-    /// `slot` is that of a request that already waits.
-    #[expect(clippy::too_many_lines, reason = "not yet cut into its steps")]
-    fn try_reserve(
-        &mut self,
-        policy: WaitPolicy,
-        mut slot: Option<WaitSlot>,
-        now: Moment,
-    ) -> Result<(), Rejected> {
-        let delayed = slot.is_some();
-        let limiter = self.limiter.get();
-        if limiter.is_reused() {
-            return self.admit_late(now);
-        }
-        let mut at = limiter.view(now);
-        let mut woken = at.published.schedule.is_asleep() && limiter.wake(now);
-        if woken {
-            at = limiter.view(now);
-        }
-        if is_banded(at.head) {
-            self.band = limiter.band(self.priority);
-        }
-        let mut spent = limiter.record.spent.load();
-        if at.view.leased && !at.published.draw() {
-            let range = at.view.next(spent, self.cost.get());
-            self.count_attempt(range.cost);
-            return Err(limiter.suppress(range, &at, now));
-        }
-        // Locked before tokens are taken ahead, so that the queue has the order of the tokens.
-        let mut queue = None;
-        loop {
-            if at.is_gauge() && Limiter::is_closed(spent) {
-                if !limiter.is_current() {
-                    return Err(limiter.rejection(RefusalReason::Growing, Some(now)));
-                }
-                // Its lease is being given up, while the queue is locked.
-                drop(queue.take());
-                drop(limiter.queue());
-                woken |= limiter.wake(now);
-                at = limiter.view(now);
-                spent = limiter.record.spent.load();
-                continue;
-            }
-            let range = at.view.next(spent, self.cost.get());
-            let (reserve, is_behind) = match self.lower_band() {
-                Some(band) => (band.reserve(self.unit, spent), band.is_behind_others()),
-                None => (0.0, false),
-            };
-            let deadline = if !is_behind && at.view.admits_beside(range, reserve) {
-                None
-            } else {
-                let needed = match reserve {
-                    0.0 => range,
-                    _ => at.view.with_reserve(range, reserve),
-                };
-                let own_reach = at.reach(needed, now);
-                let reach = match self.lower_band() {
-                    Some(band) => limiter.reach_beside(band, needed, &at, now),
-                    None => own_reach,
-                };
-                let awaits_returns = at.awaits_returns(range.cost);
-                let may_grow_until = at.published.may_grow_until(now);
-                let Some(wait) = policy.wait(reach, awaits_returns, may_grow_until, now) else {
-                    return Err(self.reject(needed, &at, own_reach, now));
-                };
-                // The queue is not locked before there is a slot.
-                let joined = slot
-                    .take()
-                    .or_else(|| WaitSlot::acquire(&self.limiter, policy.queue(), self.priority));
-                let Some(joined) = joined else {
-                    let rejected = self.reject(needed, &at, own_reach, now);
-                    return Err(limiter.rejection(RefusalReason::QueueFull, rejected.retry_at));
-                };
-                let deadline = match wait {
-                    Wait::Turn { deadline } => deadline,
-                    Wait::LargerLease { until } => {
-                        self.state = Stage::AwaitingLargerLease {
-                            policy,
-                            until,
-                            slot: joined,
-                        };
-                        drop(queue);
-                        self.mark_pending();
-                        return Ok(());
-                    }
-                };
-                if let Some(band) = self.lower_band() {
-                    // A request of a lower band never has the queue here.
-                    drop(queue);
-                    let ticket = limiter.queue().hold_back(band.priority(), range.cost);
-                    band.begin_to_hold_back();
-                    self.raise_peak(range.cost, spent);
-                    self.state = Stage::HeldBack {
-                        ticket,
-                        deadline,
-                        _slot: joined,
-                    };
-                    self.mark_pending();
-                    return Ok(());
-                }
-                slot = Some(joined);
-                if queue.is_none() {
-                    queue = Some(limiter.queue());
-                    limiter.record.set_has_queue(true);
-                    // A lease may have been published before the queue was locked.
-                    at = limiter.view(now);
-                    spent = limiter.record.spent.load();
-                    continue;
-                }
-                Some(deadline)
-            };
-            if let Err(actual) = limiter.record.spent.replace(spent, range.end()) {
-                spent = actual;
-                continue;
-            }
-            if limiter.is_reused() {
-                limiter.restore(range.end() - spent);
-                drop(queue);
-                return self.admit_late(now);
-            }
-            if at.is_gauge() {
-                if deadline.is_none() && !limiter.is_unchanged_since(&at) {
-                    drop(queue.take());
-                    limiter.give_back_units(range.cost);
-                    at = limiter.view(now);
-                    spent = limiter.record.spent.load();
-                    continue;
-                }
-                limiter.raise_peak(range.end());
-                if deadline.is_none() {
-                    self.use_units(range.cost);
-                }
-                self.raise_peak(0.0, range.end());
-            }
-            let ticket = deadline.and_then(|_| Some(queue.as_mut()?.push(range)));
-            // A slot locks the queue when it is dropped.
-            drop(queue);
-            if let (Some(ticket), Some(deadline), Some(slot)) = (ticket, deadline, slot) {
-                self.state = Stage::Queued {
-                    ticket,
-                    deadline,
-                    _slot: slot,
-                };
-                self.mark_pending();
-            } else {
-                self.state = Stage::Taken {
-                    range,
-                    // The worker looks at a limiter again when it signals.
-                    runs_low: woken || at.view.runs_low(range.end()),
-                    delayed,
-                };
-            }
-            return Ok(());
-        }
-    }
-
-    /// Admits a request that was stopped until its limiter was forgotten, with a full bucket, and
-    /// another resource got its record.
-    #[cold]
-    fn admit_late(&mut self, now: Moment) -> Result<(), Rejected> {
-        if self.unit == Unit::Gauge {
-            // The new limiter of its resource has the units.
-            let reason = RefusalReason::Growing;
-            return Err(self.limiter.get().rejection(reason, Some(now)));
-        }
-        self.state = Stage::Committed { end: None };
-        Ok(())
     }
 
     pub(crate) fn is_waiting(&self) -> bool {

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use doorman_holder::{Effect, Event, Failure, Warning};
 use doorman_openapi::{CapacityResponse, Moment, ReleaseRequest, ResourceId, Seconds, Seq, Unit};
-use tracing::field::display;
 
 use super::{MAX_PER_ROUND, Worker};
 use crate::{
@@ -215,52 +214,12 @@ impl<T: Transport> Worker<T> {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     fn log_warning(&mut self, warning: &Warning, now: Moment) {
         let client = &self.parts.client;
-        let failure = self.last_failure.as_ref();
-        let reason = failure.map(|it| it.reason.as_str());
-        let trace_id = failure.map(|it| display(it.ids.trace_id));
-        let request_id = failure.and_then(|it| it.ids.request_id.as_deref());
         match warning {
-            Warning::Unreachable => {
-                let event = match failure.map(|it| it.progress) {
-                    Some(Progress::NotSent) => "cannot send lease requests",
-                    Some(Progress::Responded) => "control plane grants no leases",
-                    Some(Progress::NoResponse) | None => "control plane unreachable",
-                };
-                let outcome = if self.parts.engine.holder().has_leases() {
-                    "leases will expire, then fallbacks apply"
-                } else {
-                    "fallbacks apply"
-                };
-                tracing::warn!(
-                    reason,
-                    trace_id,
-                    request_id,
-                    without_lease = self.parts.engine.holder().without_lease(),
-                    "{event}; {outcome}"
-                );
-            }
+            Warning::Unreachable => self.log_unreachable(),
             Warning::Recovered => tracing::info!("control plane grants leases again"),
-            Warning::Rejected { resource } => {
-                // There may be any number of keys made of requests.
-                let logged = if self.parts.engine.is_permanent(resource) {
-                    Some(0)
-                } else {
-                    self.rejection_log.try_log(now)
-                };
-                if let Some(suppressed) = logged {
-                    tracing::warn!(
-                        %resource,
-                        suppressed,
-                        reason,
-                        trace_id,
-                        request_id,
-                        "control plane rejected a resource; applying the fallback"
-                    );
-                }
-            }
+            Warning::Rejected { resource } => self.log_rejected(resource, now),
             Warning::ForeignNode {
                 endpoint,
                 known,
@@ -281,6 +240,48 @@ impl<T: Transport> Worker<T> {
                 %received,
                 "server has a stale epoch; ignoring its responses"
             ),
+        }
+    }
+
+    fn log_unreachable(&self) {
+        let failure = self.last_failure.as_ref();
+        let event = match failure.map(|it| it.progress) {
+            Some(Progress::NotSent) => "cannot send lease requests",
+            Some(Progress::Responded) => "control plane grants no leases",
+            Some(Progress::NoResponse) | None => "control plane unreachable",
+        };
+        let holder = self.parts.engine.holder();
+        let outcome = if holder.has_leases() {
+            "leases will expire, then fallbacks apply"
+        } else {
+            "fallbacks apply"
+        };
+        tracing::warn!(
+            reason = failure.map(|it| it.reason.as_str()),
+            trace_id = failure.map(|it| display(it.ids.trace_id)),
+            request_id = failure.and_then(|it| it.ids.request_id.as_deref()),
+            without_lease = holder.without_lease(),
+            "{event}; {outcome}"
+        );
+    }
+
+    fn log_rejected(&mut self, resource: &ResourceId, now: Moment) {
+        // There may be any number of keys made of requests.
+        let logged = if self.parts.engine.is_permanent(resource) {
+            Some(0)
+        } else {
+            self.rejection_log.try_log(now)
+        };
+        let failure = self.last_failure.as_ref();
+        if let Some(suppressed) = logged {
+            tracing::warn!(
+                %resource,
+                suppressed,
+                reason = failure.map(|it| it.reason.as_str()),
+                trace_id = failure.map(|it| display(it.ids.trace_id)),
+                request_id = failure.and_then(|it| it.ids.request_id.as_deref()),
+                "control plane rejected a resource; applying the fallback"
+            );
         }
     }
 
