@@ -1,6 +1,6 @@
 //! The side of a node that leases its capacity from a parent node.
 //!
-//! [`Upstream`] is a pure state machine, which the simulation runs too. The [`Holder`] of the layer
+//! [`Upstream`] is a pure state machine, which the simulation runs too. A [`Holder`]
 //! decides when to ask which server; the ledger says what to ask for, and takes the responses.
 //! There is one per reign.
 
@@ -12,12 +12,14 @@ use std::{
     time::Duration,
 };
 
+use doorman_holder::{
+    self as lease, Demand, Failure, Holder, HolderSettings, LeaseStatus, Warning,
+};
 use doorman_openapi::{
     CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId, ResourceId,
     Seq, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
     ServerResourceResponse,
 };
-use tower_doorman::lease::{self, Demand, Failure, Holder, HolderSettings, LeaseStatus, Warning};
 
 use crate::ledger::{Ledger, ParentUpdate};
 
