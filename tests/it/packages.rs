@@ -67,6 +67,18 @@ fn optional_dependencies_need_their_features() {
 }
 
 #[test]
+fn machines_without_io_depend_on_no_layer_and_no_client() {
+    for package in ["doorman-holder", "doorman-core"] {
+        let tree = tree(package, &[]);
+        for name in ["hyper", "reqwest", "tower-doorman"] {
+            assert!(tree.iter().all(|(it, _)| it != name), "{package}: {name}");
+        }
+    }
+    let of_holder = tree("doorman-holder", &[]);
+    assert!(of_holder.iter().all(|(name, _)| name != "tokio"));
+}
+
+#[test]
 fn no_dependency_needs_a_newer_rust_version() {
     // Packages for other platforms may not be downloaded.
     let version = cargo(&["--version", "--verbose"]);

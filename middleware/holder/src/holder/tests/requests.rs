@@ -393,3 +393,18 @@ fn first_server_is_random() {
     }
     assert!(first.iter().all(|count| *count > 900), "{first:?}");
 }
+
+#[test]
+fn clone_continues_alike() {
+    let mut script = Script::leased(2);
+    script.want("cache", 5.0);
+    let mut clone = script.holder.clone();
+    for _ in 0..20 {
+        script.now = script.now.max(script.holder.wake_at());
+        assert_eq!(clone.wake_at(), script.holder.wake_at());
+        assert_eq!(
+            clone.handle(Event::Tick, script.now),
+            script.holder.handle(Event::Tick, script.now)
+        );
+    }
+}
