@@ -77,7 +77,8 @@ impl Backoff {
         self.failures == 0
     }
 
-    /// When the pause ends; not after now without one. A lease that expires during the pause shortens it.
+    /// When the pause ends; not after now without one. A lease that expires during the pause
+    /// shortens it.
     #[must_use]
     pub fn until(&self, lease_missing: bool) -> Moment {
         if lease_missing {

@@ -1,7 +1,7 @@
 //! The leasing side of a process without IO: events and time in, actions out.
 //!
 //! It measures the demand of the limiters for the [`Holder`], publishes leases to them, and decides
-//! when to poll for hints. [`Worker`](super::Worker) is the task around it, and a simulator runs the
+//! when to poll for hints. [`Worker`](super::Worker) is the task around it. A simulator runs the
 //! same engine.
 
 mod bands;
