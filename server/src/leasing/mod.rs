@@ -133,7 +133,7 @@ impl SharedLedger {
         };
         let applied = self.locked(|master, now| {
             let applied = master.apply(effect, now);
-            let deadline = master.reign().map_or(Moment::ORIGIN, |it| it.deadline());
+            let deadline = master.reign().map_or(Moment::ORIGIN, Reign::deadline);
             self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
             if let Applied::Began(_) = applied {
                 self.on_begin(master, now);

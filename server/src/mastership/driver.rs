@@ -197,7 +197,6 @@ where
     }
 
     /// Runs until the end of the server; after a resignation as a standby.
-    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     pub(crate) async fn run(mut self, resign: oneshot::Receiver<Resignation>) {
         let mut resign = Some(resign);
         loop {
@@ -392,7 +391,7 @@ where
 
     fn on_end(&self, reason: EndReason, reign: Option<Box<Reign>>) {
         match (reason, reign) {
-            (EndReason::Resigned, Some(reign)) => return self.parts.offer.set(*reign),
+            (EndReason::Resigned, Some(reign)) => self.parts.offer.set(*reign),
             (EndReason::Resigned, None) => {}
             (EndReason::Deadline, reign) => {
                 tracing::warn!(

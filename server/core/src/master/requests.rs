@@ -124,30 +124,10 @@ impl Request {
     }
 
     fn advance(&mut self, reign: &mut Reign, now: Moment) -> Next {
-        let epoch = self.epoch;
         match &mut self.stage {
             Stage::Registers { from, awaits } => {
-                let Some(ledger) = reign.ledger(now) else {
-                    return Next::Done(Err(NotGranted::NotMaster));
-                };
-                let (part_awaits, next) = ledger.register_part(&self.call, *from, now);
-                *awaits |= part_awaits;
-                if let Some(next) = next {
-                    *from = next;
-                    return Next::Pause;
-                }
-                if *awaits && now < self.until {
-                    self.stage = Stage::AwaitsParent;
-                    return Next::Wait;
-                }
-                if *awaits && ledger.may_have_lost_leases(now) {
-                    return Next::Done(Err(NotGranted::NoParent));
-                }
-                self.stage = Stage::Decides {
-                    grants: Vec::new(),
-                    handled: now,
-                };
-                Next::Step
+                let (from, awaits) = (*from, *awaits);
+                self.register(from, awaits, reign, now)
             }
             Stage::AwaitsParent => {
                 self.stage = Stage::Registers {
@@ -157,38 +137,74 @@ impl Request {
                 Next::Step
             }
             Stage::Decides { grants, handled } => {
-                let Some(ledger) = reign.ledger(now) else {
-                    return Next::Done(Err(NotGranted::NotMaster));
-                };
-                let mut part = ledger.refresh_part(&self.call, grants.len(), now);
-                reign.note_terms();
-                if grants.is_empty() {
-                    *grants = part;
-                } else {
-                    grants.append(&mut part);
-                }
-                if grants.len() < self.call.len() {
-                    // What is booked must be covered, even if the rest comes too late.
-                    reign.bound_mut().require(grants);
-                    return Next::Pause;
-                }
                 let (grants, handled) = (std::mem::take(grants), *handled);
-                self.cover(reign.bound_mut(), grants, handled, now)
+                self.decide(grants, handled, reign, now)
             }
             Stage::AwaitsBound {
                 grants,
                 handled,
                 needed,
             } => {
-                let bound = reign.bound_mut();
+                let bound = reign.bound();
                 if now < self.until && !is_covered(bound, needed.as_ref(), grants) {
                     return Next::Wait;
                 }
-                let grants = std::mem::take(grants);
-                let grants = report(bound, grants, needed.as_ref(), *handled);
-                Next::Done(grants.map(|grants| Granted { epoch, grants }))
+                let grants = report(bound, std::mem::take(grants), needed.as_ref(), *handled);
+                Next::Done(grants.map(|grants| Granted {
+                    epoch: self.epoch,
+                    grants,
+                }))
             }
         }
+    }
+
+    /// Registers the demand of a part, and asks the parent first where it must be.
+    fn register(&mut self, from: usize, awaits: bool, reign: &mut Reign, now: Moment) -> Next {
+        let Some(ledger) = reign.ledger(now) else {
+            return Next::Done(Err(NotGranted::NotMaster));
+        };
+        let (part_awaits, next) = ledger.register_part(&self.call, from, now);
+        let awaits = awaits || part_awaits;
+        if let Some(from) = next {
+            self.stage = Stage::Registers { from, awaits };
+            return Next::Pause;
+        }
+        if awaits && now < self.until {
+            self.stage = Stage::AwaitsParent;
+            return Next::Wait;
+        }
+        if awaits && ledger.may_have_lost_leases(now) {
+            return Next::Done(Err(NotGranted::NoParent));
+        }
+        self.decide(Vec::new(), now, reign, now)
+    }
+
+    /// Decides a part after `grants`, and covers the leases after the last one. The first part was
+    /// decided at `handled`: no booking may seem shorter than it is.
+    fn decide(
+        &mut self,
+        mut grants: Vec<Grant>,
+        handled: Moment,
+        reign: &mut Reign,
+        now: Moment,
+    ) -> Next {
+        let Some(ledger) = reign.ledger(now) else {
+            return Next::Done(Err(NotGranted::NotMaster));
+        };
+        let mut part = ledger.refresh_part(&self.call, grants.len(), now);
+        reign.note_terms();
+        if grants.is_empty() {
+            grants = part;
+        } else {
+            grants.append(&mut part);
+        }
+        if grants.len() < self.call.len() {
+            // What is booked must be covered, even if the rest comes too late.
+            reign.bound_mut().require(&grants);
+            self.stage = Stage::Decides { grants, handled };
+            return Next::Pause;
+        }
+        self.cover(reign.bound_mut(), grants, handled, now)
     }
 
     /// The leases, if they are covered by what is durable.
@@ -206,9 +222,8 @@ impl Request {
         }
         self.until = now.after_seconds(PATIENCE);
         self.stage = Stage::AwaitsBound {
-            // The time of the first part: no booking may seem shorter than it is.
-            handled,
             grants,
+            handled,
             needed,
         };
         Next::Wait

@@ -114,28 +114,51 @@ impl Server {
             is_first,
         };
         self.data_dir.had_election = ttl.is_some();
-        let Some(ttl) = ttl else {
-            let epoch = next_epoch(found.last_epoch, self.unix(time)).expect("epochs are left");
-            self.data_dir.last_epoch = Some(epoch);
-            let left = self.data_dir.ledger.take();
-            // Others may have been master since an election.
-            let is_last = |it: &Snapshot| !found.had_election && Some(it.epoch) == found.last_epoch;
-            let left = left.filter(is_last);
-            let mut ledger = self.new_ledger(epoch, now);
-            let restored = left.map(|it| it.restore(&mut ledger, now, now));
-            let (longest, terms) = (self.master.longest_lease(), self.data_dir.terms.clone());
-            let election = Alone::new(&found, restored, epoch, address, longest, terms, now);
-            let (ends, longest) = election.term().bound;
-            self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
-            self.data_dir.longest = Some(longest);
-            self.master.inherit(restored.map(|until| (ledger, until)));
-            self.candidacy = Some(Candidacy::Alone(Box::new(election)));
-            return true;
+        let candidacy = match ttl {
+            None => Candidacy::Alone(Box::new(self.alone(&found, address, time))),
+            Some(ttl) => {
+                let options = self.etcd_options(&found, address, ttl, random, now);
+                Candidacy::Etcd(Box::new(EtcdElection::new(options)))
+            }
         };
+        self.candidacy = Some(candidacy);
+        true
+    }
+
+    /// Starts as the only server of its node.
+    fn alone(&mut self, found: &FoundState, address: String, time: Moment) -> Alone {
+        let now = self.clock.local(time);
+        let epoch = next_epoch(found.last_epoch, self.unix(time)).expect("epochs are left");
+        self.data_dir.last_epoch = Some(epoch);
+        let left = self.data_dir.ledger.take();
+        // Others may have been master since an election.
+        let is_last = |it: &Snapshot| !found.had_election && Some(it.epoch) == found.last_epoch;
+        let left = left.filter(is_last);
+        let mut ledger = self.new_ledger(epoch, now);
+        let restored = left.map(|it| it.restore(&mut ledger, now, now));
+        let longest = self.master.longest_lease();
+        let terms = self.data_dir.terms.clone();
+        let election = Alone::new(found, restored, epoch, address, longest, terms, now);
+        let (ends, longest) = election.term().bound;
+        self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
+        self.data_dir.longest = Some(longest);
+        self.master.inherit(restored.map(|until| (ledger, until)));
+        election
+    }
+
+    /// Starts as one of the servers of its node.
+    fn etcd_options(
+        &mut self,
+        found: &FoundState,
+        address: String,
+        ttl: u32,
+        random: u64,
+        now: Moment,
+    ) -> EtcdOptions {
         let was_alone = found.last_epoch.is_some() && !found.had_election;
-        let earlier_leases = self.earlier_leases(&found, was_alone, now);
+        let earlier_leases = self.earlier_leases(found, was_alone, now);
         let left = self.data_dir.ledger.as_ref();
-        let election = EtcdElection::new(EtcdOptions {
+        EtcdOptions {
             node: self.membership.name.clone(),
             prefix: PREFIX.to_owned(),
             ttl,
@@ -150,10 +173,8 @@ impl Server {
             earlier_leases,
             longest: found.longest,
             terms: self.data_dir.terms.clone(),
-            is_first,
-        });
-        self.candidacy = Some(Candidacy::Etcd(Box::new(election)));
-        true
+            is_first: found.is_first,
+        }
     }
 
     /// The longest booking that the data directory knows of.
