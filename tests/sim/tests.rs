@@ -179,7 +179,7 @@ rarely_necessary_rules! {
     bookings_of_nodes_need_statements_within_the_bound:
         StatedWithinBound with Extras::NONE, seed 16 => NodeCapacity,
     capacity_needs_bounds_answered_in_time:
-        BoundAnswerInTime with Extras::all(), seed 2643 => Capacity,
+        BoundAnswerInTime with Extras::all(), seed 3798 => Capacity,
     capacity_needs_writes_guarded_by_the_key:
         GuardedWrites with Extras::all(), seed 2471 => Capacity,
 }

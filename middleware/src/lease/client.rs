@@ -126,13 +126,6 @@ pub(super) enum FetchedHints {
     Unsupported,
 }
 
-/// The holder that polls for hints.
-#[derive(Debug, Clone)]
-pub(super) enum Poller {
-    Client(ClientId),
-    Node(NodeId),
-}
-
 /// A request without what all requests have in common.
 struct Outgoing {
     method: Method,
@@ -248,24 +241,21 @@ impl<T: Transport> ControlPlaneClient<T> {
         self.request(endpoint, call, time, read_release)
     }
 
-    /// Polls for hints. The server responds within `wait`; the poll ends within `time`.
+    /// Polls for hints to the holder with this id, which the parameter `kind` names: `client_id` or
+    /// `node_id`. The server responds within `wait`; the poll ends within `time`.
     pub(super) fn poll_hints(
         &self,
         endpoint: usize,
-        poller: &Poller,
+        (kind, id): (&str, &str),
         after: u64,
         wait: Duration,
         time: Duration,
     ) -> impl Future<Output = Outcome<FetchedHints>> + Send + use<T> {
-        let (name, id) = match poller {
-            Poller::Client(id) => ("client_id", id.as_str()),
-            Poller::Node(id) => ("node_id", id.as_str()),
-        };
         let id = utf8_percent_encode(id, NON_ALPHANUMERIC);
         let wait = wait.as_secs();
         let call = Outgoing {
             method: Method::GET,
-            path: format!("{HINTS}?{name}={id}&after={after}&wait={wait}"),
+            path: format!("{HINTS}?{kind}={id}&after={after}&wait={wait}"),
             headers: HeaderMap::new(),
             body: Ok(Vec::new()),
         };

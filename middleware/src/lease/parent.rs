@@ -9,7 +9,7 @@ use doorman_openapi::{
 };
 use http::HeaderValue;
 
-use super::client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome, Poller, Transport};
+use super::client::{ControlPlaneClient, FetchedHints, FetchedRules, Outcome, Transport};
 use crate::credentials::Credentials;
 
 /// The servers of a parent node, by their position in the list.
@@ -76,10 +76,10 @@ impl<T: Transport> ParentClient<T> {
         node: &NodeId,
         after: u64,
     ) -> impl Future<Output = Result<Hints, (Failure, String)>> + Send + use<T> {
-        let poller = Poller::Node(node.clone());
+        let holder = ("node_id", node.as_str());
         let polled = self
             .client
-            .poll_hints(endpoint, &poller, after, WAIT, WAIT + GRACE);
+            .poll_hints(endpoint, holder, after, WAIT, WAIT + GRACE);
         let polled = result(polled);
         async move {
             Ok(match polled.await? {

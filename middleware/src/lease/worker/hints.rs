@@ -5,15 +5,14 @@ use doorman_holder::{Event, GRACE, WAIT};
 use super::Worker;
 use crate::{
     clock,
-    lease::client::{FetchedHints, Outcome, Poller, Transport},
+    lease::client::{FetchedHints, Outcome, Transport},
 };
 
 impl<T: Transport> Worker<T> {
     pub(super) fn open_poll(&mut self, endpoint: usize, after: u64) {
-        let client_id = self.parts.engine.holder().client_id().clone();
-        let poller = Poller::Client(client_id);
+        let holder = ("client_id", self.parts.engine.holder().client_id().as_str());
         let client = &self.parts.client;
-        let poll = client.poll_hints(endpoint, &poller, after, WAIT, WAIT + GRACE);
+        let poll = client.poll_hints(endpoint, holder, after, WAIT, WAIT + GRACE);
         self.hint_polls.push(Box::pin(poll));
     }
 
