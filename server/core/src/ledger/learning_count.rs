@@ -6,7 +6,7 @@ use doorman_openapi::Moment;
 
 /// Counts live resources by the end of their learning mode. There are as many ends as learning
 /// durations in the document, so the count needs no scan of the resources.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct LearningCount(BTreeMap<Moment, usize>);
 
 impl LearningCount {

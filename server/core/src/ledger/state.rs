@@ -32,7 +32,7 @@ use super::{
 ///
 /// Methods that take `now` expect the time at which the request is **handled**, sampled once, and
 /// never going back.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Ledger {
     pub(super) document: Arc<Document>,
     /// Whether its terms have not been taken yet.
@@ -66,7 +66,7 @@ pub struct Ledger {
     pub(super) parents: Option<Box<Parents>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct LiveResource {
     pub(super) id: ResourceId,
     /// Tells it from an earlier resource of the same name.
@@ -81,7 +81,7 @@ pub(super) struct LiveResource {
 }
 
 /// The events that were reported for a resource.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 struct ReportedEvents {
     unmatched: bool,

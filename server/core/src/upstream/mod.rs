@@ -93,7 +93,7 @@ pub enum Effect {
 }
 
 /// Leases the capacity of a node's resources from its parent during one reign.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Upstream {
     settings: UpstreamSettings,
     holder: Holder,

@@ -12,12 +12,12 @@ use super::{
 pub(super) const USUAL_SPANS: usize = 64;
 
 /// A range of the demands of a tree, in its order.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in super::super) struct Demands<'a> {
     spans: Spans<'a>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 #[expect(
     clippy::large_enum_variant,
     reason = "it lives on the stack, for one decision"

@@ -111,7 +111,7 @@ impl SortKey {
 ///
 /// A B⁺-tree (Comer, "The Ubiquitous B-Tree", Computing Surveys, 1979) whose inner nodes hold the
 /// sums of their children. A decision among a million demands reads half a dozen nodes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct DemandTree {
     root: Node,
     total: DemandSum,

@@ -29,7 +29,7 @@ impl Span for PlacedDemand {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Branch {
     /// Recomputed from the children on every change, so that it does not drift.
     sum: DemandSum,
@@ -66,7 +66,7 @@ impl Span for Branch {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Node {
     Leaf(Vec<PlacedDemand>),
     Inner(Vec<Branch>),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use doorman_openapi::MAX_BANDS;
 
 /// The number of demands at each priority.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Priorities {
     counts: BTreeMap<i32, u32>,
     lowest_band: i32,

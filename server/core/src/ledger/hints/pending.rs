@@ -16,7 +16,7 @@ const MAX_CHANGE_BURST: f64 = 250.0;
 const CHANGE_BATCH: f64 = 50.0;
 
 /// Hints that are due without a request.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct Hinting {
     pub(super) plans: BTreeSet<(Moment, ResourceKey)>,
     /// The next slot to compare with a new document.

@@ -47,7 +47,7 @@ impl HolderId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TenantId(pub u64);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Registration {
     id: HolderId,
     /// The tenant of its last request.
@@ -57,7 +57,7 @@ struct Registration {
     poll: Option<Box<Poll>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct Holders {
     /// Clients choose their identifiers, so the hasher is randomly seeded.
     by_id: LinearHashMap<HolderId, HolderKey, foldhash::quality::RandomState>,

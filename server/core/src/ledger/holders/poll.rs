@@ -24,7 +24,7 @@ pub const MAX_AFTER: u64 = (1 << 53) - 1;
 pub struct PollTicket(pub(in crate::ledger) u64);
 
 /// A holder's poll, from its first one until its leases end or it has not polled for a while.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::ledger) struct Poll {
     open: Option<PollTicket>,
     /// Until when the holder counts as polling while no poll is open.
@@ -62,7 +62,7 @@ struct PendingHint {
 }
 
 /// A batch to send.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::ledger) struct Batch {
     pub(in crate::ledger) ticket: PollTicket,
     pub(in crate::ledger) number: u64,

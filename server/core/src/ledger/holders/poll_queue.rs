@@ -11,7 +11,7 @@ use crate::ledger::{
 };
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct PollQueue {
     /// When the next batch of a holder is due.
     pub(in crate::ledger) ready: BTreeSet<(Moment, HolderKey)>,

@@ -14,7 +14,7 @@ use crate::ledger::{keys::ResourceKey, terms::granting::TermsOfParent};
 const MAX_TEMPLATES: usize = 64;
 
 /// State of a node below another one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct Parents {
     pub(super) changed: BTreeSet<ResourceKey>,
     pub(super) gone: Vec<ResourceId>,

@@ -1,6 +1,6 @@
 //! The entries of one resource, one per holder.
 
-use std::{borrow::Cow, mem};
+use std::{borrow::Cow, fmt, mem};
 
 use doorman_openapi::{
     Band, Capacity, ClientCount, HolderKind, MAX_BANDS, Moment, Reason, Seconds,
@@ -20,7 +20,7 @@ use crate::ledger::{
     store::packed::OptionalCapacity,
 };
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::ledger) struct Entry {
     pub(in crate::ledger) holder: HolderKey,
     pub(in crate::ledger) slot: EntrySlot,
@@ -337,12 +337,19 @@ fn merge_bands(bands: &[Band]) -> Cow<'_, [Band]> {
 
 /// The entries of one resource, by holder and by slot. They are large and many, so they lie in a
 /// slab; only a small map is hashed.
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 pub(in crate::ledger) struct Entries {
     slots: LinearHashMap<HolderKey, EntrySlot, RandomState>,
     entries: Slab<Entry>,
     /// One past the highest slot that was ever used.
     end: usize,
+}
+
+/// Shows the entries by slot, which a slab does not.
+impl fmt::Debug for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(&self.entries).finish()
+    }
 }
 
 impl Entries {

@@ -6,7 +6,7 @@
 use std::{cmp::Ordering, collections::BTreeSet, ops::Bound};
 
 /// The holders in one order: by band, then the one with the most first.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct BandOrder {
     ranks: Vec<Option<Rank>>,
     order: BTreeSet<Rank>,

@@ -28,7 +28,7 @@ const MISSING_OF_CAPACITY: f64 = 0.02;
 const MISSING_OF_NODE: f64 = 0.005;
 
 /// Kept from the first poll of a holder on.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct HintState {
     candidates: [MaxTree; 3],
     /// Present if the algorithm reads priorities.
@@ -51,7 +51,7 @@ pub(in crate::ledger) struct HintState {
 }
 
 /// [`Order::Booked`] and [`Order::Waiting`] by band.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct BandOrders {
     /// In the band of the last unit that is booked.
     pub(in crate::ledger) booked: BandOrder,
@@ -71,7 +71,7 @@ pub(in crate::ledger) enum Order {
 }
 
 /// Rounds of hints to holders that may have reported their demand long ago.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct Probe {
     /// Holders that have reported since need no hint.
     pub(in crate::ledger) since: Moment,
@@ -93,7 +93,7 @@ pub(in crate::ledger) struct Round {
 }
 
 /// Rounds of hints because the feedback of SUPPRESSION or SHARED_BUCKET has changed.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct FeedbackRounds {
     /// The feedback of the last round.
     pub(in crate::ledger) told: Option<f64>,

@@ -11,7 +11,7 @@ use crate::ledger::{keys::EntrySlot, resource::decision::TOLERANCE, store::sum_t
 /// Safety rule: the predecessor's bookings summed to at most the capacity, and each confirmed claim
 /// is at most what was booked for its holder. So all other holders have at most the capacity less
 /// the pool, and the pool is free to be divided again.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct Learning {
     pool: f64,
     /// The booked amount per confirmed entry.

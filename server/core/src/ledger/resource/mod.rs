@@ -69,7 +69,7 @@ impl Has {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::ledger) struct Resource {
     pub(in crate::ledger) terms: ResourceTerms,
     /// The unit of all amounts; `None` before it is known.

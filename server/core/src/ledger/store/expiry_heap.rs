@@ -18,7 +18,7 @@ const COMPACTED_PER_CALL: usize = 4;
 /// A deadline is never removed early. Its owner remembers which deadline is current and ignores
 /// the others when they are popped, so renewing a lease does not touch the heap. Stale deadlines
 /// are dropped a few at a time once they outnumber the current ones.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::ledger) struct ExpiryHeap<K: Ord> {
     heap: Heap<K>,
     /// Deadlines that the running compaction has not examined yet.

@@ -21,7 +21,7 @@ const MAX_SHARDS: usize = 1 << 16;
 /// W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980).
 ///
 /// Use a randomly seeded hasher for keys that clients choose.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::ledger) struct LinearHashMap<K, V, S> {
     hasher: S,
     /// Empty until the first insertion.

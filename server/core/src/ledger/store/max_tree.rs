@@ -2,7 +2,7 @@
 
 /// A number per slot, or none, with the largest of all in O(log n). `f32` is precise enough: the
 /// numbers only find candidates.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct MaxTree {
     slots: Vec<f32>,
     /// Each level holds the maxima of [`GROUP`] numbers of the level below.

@@ -1,6 +1,6 @@
 //! A slab in pages: it grows without moving its items, and shrinks as they go.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use slab::Slab;
 
@@ -9,10 +9,23 @@ const PAGE: usize = 256;
 
 /// Items by index. An index is reused after its item is removed; lower pages are filled first, so
 /// that higher ones become empty and are freed. Every change does a bounded amount of work.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(in crate::ledger) struct PagedSlab<T> {
     pages: Vec<Slab<T>>,
     with_room: BTreeSet<usize>,
+}
+
+/// Shows the items, which a slab does not.
+impl<T: fmt::Debug> fmt::Debug for PagedSlab<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pages = self.pages.iter().enumerate();
+        let items = pages.flat_map(|(number, page)| {
+            let first = number.saturating_mul(PAGE);
+            page.iter()
+                .map(move |(index, item)| (first.saturating_add(index), item))
+        });
+        f.debug_map().entries(items).finish()
+    }
 }
 
 impl<T> Default for PagedSlab<T> {

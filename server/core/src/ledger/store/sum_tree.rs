@@ -4,7 +4,7 @@
 ///
 /// Adding and subtracting accumulates rounding: 1e18 added to 100 and subtracted again leaves 28
 /// too many. This tree recomputes one path per change, so an emptied tree sums to exactly zero.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct SumTree {
     slots: Vec<f64>,
     /// Each level holds the sums of [`GROUP`] numbers of the level below.

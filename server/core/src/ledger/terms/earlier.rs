@@ -57,7 +57,7 @@ impl EarlierTemplate {
 pub struct EarlierTerms(Arc<[Generation]>);
 
 /// The templates of one document.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Generation {
     templates: Vec<EarlierTemplate>,
     /// The patterns, with the positions of their templates. A glob that matches only its own text

@@ -68,7 +68,7 @@ impl GrantingTerms {
 }
 
 /// Units of templates, without repetitions.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Units {
     has_gauges: bool,
     /// The bits of the periods: they are positive, so their order is that of the numbers.
@@ -131,7 +131,7 @@ impl<'a> FromIterator<&'a EarlierTemplate> for Units {
 }
 
 /// The templates that a parent node has told.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct TermsOfParent {
     /// By glob; no more are added beyond a bound.
     templates: BTreeMap<String, ToldTemplate>,
@@ -142,7 +142,7 @@ pub(in crate::ledger) struct TermsOfParent {
     leased_until: Moment,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct ToldTemplate {
     terms: EarlierTemplate,
     glob: Option<Glob>,
