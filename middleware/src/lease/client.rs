@@ -5,9 +5,9 @@ use std::{error::Error, future::Future, sync::Arc, time::Duration};
 use bytes::Bytes;
 use doorman_holder::Failure;
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ClientId, Discovery, HintsResponse, NodeId, Problem,
-    ReleaseRequest, RulesResponse, Seq, ServerCapacityRequest, ServerCapacityResponse,
-    ServerReleaseRequest, ServerUrl, SpanId, TraceContext, TraceId,
+    CapacityRequest, CapacityResponse, Discovery, HintsResponse, Problem, ReleaseRequest,
+    RulesResponse, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
+    ServerUrl, SpanId, TraceContext, TraceId,
     headers::{REQUEST_ID, TRACEPARENT},
     paths::{
         CAPACITY, CAPACITY_RELEASE, DISCOVERY, HINTS, RULES, SERVER_CAPACITY,

@@ -3,16 +3,21 @@
 //! The tested code has no such switch. The simulation changes its inputs and outputs so that it
 //! behaves as if the rule were missing.
 
+mod lease;
+mod node;
+
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use doorman_core::{
     election::CallId, election::Event, etcd::EtcdAnswer, etcd::EtcdCall, etcd::EtcdReply,
-    etcd::LeaseId, etcd::Op, etcd::Txn, ledger::Grant, ledger::HolderStatus, ledger::Ledger,
-    ledger::PageQuery,
+    etcd::LeaseId, etcd::Op, etcd::Txn,
 };
-use doorman_openapi::{AlgorithmKind, CLOCK_DRIFT, Capacity, Moment, Reason, Seconds};
+use doorman_openapi::{CLOCK_DRIFT, Moment};
 
-use super::limits::{Demand, Limit};
+pub use self::{
+    lease::{change_client_request, change_client_response, change_grants, change_node_request},
+    node::NodeAblation,
+};
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident = $name:literal,)*) => {
@@ -26,7 +31,9 @@ macro_rules! rules {
             /// All rules.
             pub const ALL: &[Self] = &[$(Self::$rule),*];
 
-            fn name(self) -> &'static str {
+            /// Its name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$rule => $name,)*
                 }
@@ -237,104 +244,5 @@ fn share_lease_key(txn: &mut Txn) {
         {
             key.truncate(at + LEASES_KEY.len());
         }
-    }
-}
-
-/// Changes a grant to what the ledger would grant `holder` without the rule.
-pub(super) fn ablate_grant(
-    without: Rule,
-    grant: &mut Grant,
-    ledger: &Ledger,
-    holder: &str,
-    limit: &Limit,
-    now: Moment,
-) {
-    match without {
-        Rule::RestatedExpiry if grant.lease_length > Seconds::ZERO => {
-            grant.lease_length = grant.algorithm.lease_length;
-        }
-        Rule::ClockDrift => {
-            grant.lease_length = Seconds::saturating(grant.lease_length.get() * CLOCK_DRIFT);
-        }
-        Rule::GrantCap => {
-            if let Some((holders, own)) = holders(ledger, grant, holder, now) {
-                let demands: Vec<_> = holders.iter().map(demand).collect();
-                let share = limit.shares(&demands)[own];
-                grant.capacity = Capacity::saturating(grant.capacity.get().max(share));
-                if grant.reason == Reason::Pending {
-                    grant.reason = Reason::Share;
-                }
-            }
-        }
-        Rule::StaticLimit if grant.algorithm.kind == AlgorithmKind::Static => {
-            if let Some((holders, own)) = holders(ledger, grant, holder, now) {
-                grant.capacity = Capacity::saturating(holders[own].wants);
-            }
-        }
-        Rule::GradualCut => {
-            if let Some((holders, own)) = holders(ledger, grant, holder, now) {
-                let booked: f64 = holders.iter().map(|it| it.booked).sum();
-                let free = (limit.capacity - (booked - holders[own].booked)).max(0.0);
-                grant.capacity = Capacity::saturating(grant.capacity.get().min(free));
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Changes a grant to what a node without the rule of [`Rule::StrictCover`] would lease on a claim
-/// that is not confirmed.
-pub(super) fn lease_uncovered_claim(grant: &mut Grant, claim: f64, ledger: &Ledger, now: Moment) {
-    let resource = ledger.resource(&grant.resource_id, now);
-    let parent = resource.and_then(|it| it.parent);
-    let left = parent.map_or(0.0, |it| it.expires_in.get());
-    if grant.lease_length == Seconds::ZERO && claim > 0.0 && left > 0.0 {
-        grant.capacity = Capacity::saturating(claim);
-        grant.lease_length = Seconds::saturating(left / CLOCK_DRIFT);
-        grant.booked_until = now.after_seconds(left);
-    }
-}
-
-/// Grants what a client claims, up to its share.
-pub(super) fn grant_claim(
-    grant: &mut Grant,
-    claim: f64,
-    ledger: &Ledger,
-    holder: &str,
-    limit: &Limit,
-    now: Moment,
-) {
-    if grant.lease_length > Seconds::ZERO
-        && let Some((holders, own)) = holders(ledger, grant, holder, now)
-    {
-        let demands: Vec<_> = holders.iter().map(demand).collect();
-        let share = limit.shares(&demands)[own];
-        let capacity = grant.capacity.get().max(claim.min(share));
-        grant.capacity = Capacity::saturating(capacity);
-    }
-}
-
-/// All holders of the granted resource, and the index of one of them.
-fn holders(
-    ledger: &Ledger,
-    grant: &Grant,
-    holder: &str,
-    now: Moment,
-) -> Option<(Vec<HolderStatus>, usize)> {
-    let query = PageQuery::unfiltered(100);
-    let page = ledger.holders(&grant.resource_id, &query, None, now).ok()?;
-    let own = page.holders.iter().position(|it| it.id == holder)?;
-    Some((page.holders, own))
-}
-
-fn demand(holder: &HolderStatus) -> Demand {
-    let clients = holder
-        .bands
-        .iter()
-        .map(|band| band.num_clients.get() as f64);
-    Demand {
-        weight: clients.sum::<f64>().max(1.0),
-        wants: holder.wants,
-        priority: holder.bands.first().map_or(0, |band| band.priority),
     }
 }

@@ -12,7 +12,7 @@ use tower_doorman::{
 };
 
 use super::{
-    ablation::Rule,
+    ablation::{Rule, change_client_response},
     clock::{Clock, ExpiringCapacity},
     limits::LimitUnit,
     network::{ClientCall, Outcome},
@@ -350,14 +350,9 @@ impl Client {
                 );
             }
         };
-        if self.without == Some(Rule::LeaseFromSendTime) {
+        if let Some(rule) = self.without {
             let latency = self.clock.local(time).seconds_since(sent);
-            for granted in &mut response.resources {
-                let length = &mut granted.gets.lease_length;
-                if *length > Seconds::ZERO {
-                    *length = Seconds::saturating(length.get() + latency);
-                }
-            }
+            change_client_response(rule, &mut response, latency);
         }
         let zero_grants: Vec<usize> = response
             .resources

@@ -25,7 +25,7 @@
     reason = "indices are chosen from the processes and resources that exist"
 )]
 
-mod ablation;
+pub mod ablation;
 mod chart;
 mod client;
 mod clock;
@@ -50,6 +50,7 @@ pub use self::{
     event_loop::PollMode,
     extras::{Extra, Extras, UnknownExtra},
     fleet::{Fleet, FleetPlan},
+    limits::Limit,
     report::{Invariant, Plan, Stats, Violation},
     run::{
         Amounts, Overshoot, Run, RunReport, Sample, Summary, check_scenario, run_scenario,

@@ -167,7 +167,7 @@ pub(super) enum Glob {
 
 /// The template of one resource. Durations are in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Limit {
+pub struct Limit {
     /// Of a rate per second.
     pub(super) capacity: f64,
     pub(super) unit: LimitUnit,
@@ -188,6 +188,20 @@ pub(super) struct Demand {
 }
 
 impl Limit {
+    /// A rate per second that is divided by FAIR_SHARE. Durations are in seconds.
+    #[must_use]
+    pub fn fair(capacity: f64, lease_length: f64, refresh_interval: f64) -> Self {
+        Self {
+            capacity,
+            unit: LimitUnit::Rate { per: 1.0 },
+            glob: Glob::Exact,
+            algorithm: Algorithm::Fair,
+            lease_length,
+            refresh_interval,
+            minimum_refresh_interval: 0.0,
+        }
+    }
+
     pub(super) fn random(rng: &mut Rng, priorities: &Priorities) -> Self {
         let lease_length = 10.0 + 20.0 * rng.f64();
         let refresh_interval = (lease_length / 5.0).max(2.5);

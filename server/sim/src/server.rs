@@ -16,20 +16,19 @@ use doorman_core::{
     reign::Reign,
 };
 use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease, HintsResponse, Moment,
-    NodeId, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest, ServerCapacityResponse,
+    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId,
+    ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest, ServerCapacityResponse,
     ServerReleaseRequest,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
 
 pub(super) use self::driver::{Action, CallReply};
-use self::{
-    driver::{Candidacy, Fetching},
-    node::Ablated,
-};
+use self::driver::{Candidacy, Fetching};
 use super::{
-    ablation::{EtcdCalls, Rule, ablate_grant, grant_claim, lease_uncovered_claim},
+    ablation::{
+        EtcdCalls, NodeAblation, Rule, change_client_request, change_grants, change_node_request,
+    },
     clock::Clock,
     data_dir::{DataDir, Snapshot},
     limits::{Limit, resource_index},
@@ -104,6 +103,35 @@ pub(super) enum LeaseRequest {
 }
 
 impl LeaseRequest {
+    /// What a client claims of each resource; nothing of a node.
+    fn claims_of_client(&self) -> Vec<f64> {
+        match self {
+            Self::Client(request) => {
+                let claims = request.resources.iter().map(|it| it.has);
+                claims
+                    .map(|has| has.map_or(0.0, |it| it.capacity.get()))
+                    .collect()
+            }
+            Self::Node(_) => Vec::new(),
+        }
+    }
+
+    /// Lets a node without [`Rule::OwnLeasesOnly`] remember what the sender claims.
+    fn note_claims(&self, ablation: &mut NodeAblation) {
+        match self {
+            Self::Client(request) => {
+                for it in &request.resources {
+                    ablation.note_claim(&it.resource_id, request.client_id.as_str(), it.has);
+                }
+            }
+            Self::Node(request) => {
+                for it in &request.resources {
+                    ablation.note_claim(&it.resource_id, request.node_id.as_str(), it.has);
+                }
+            }
+        }
+    }
+
     pub(super) fn call(&self) -> LeaseCall {
         match self {
             Self::Client(request) => request.clone().into(),
@@ -149,7 +177,7 @@ pub(super) struct Server {
     requests: HashMap<RequestId, (Caller, LeaseRequest)>,
     /// When the ledger of a node is swept next.
     sweeps_at: Moment,
-    ablated: Ablated,
+    ablation: NodeAblation,
     actions: Vec<Action>,
     fetching: Option<Fetching>,
     /// The reign that it offers to the next master after a resignation.
@@ -192,7 +220,7 @@ impl Server {
             polls: Polls::new(),
             requests: HashMap::new(),
             sweeps_at: Moment::ORIGIN,
-            ablated: Ablated::default(),
+            ablation: NodeAblation::default(),
             actions: Vec::new(),
             fetching: None,
             offered: None,
@@ -366,9 +394,9 @@ impl Server {
         limits: &[Limit],
         time: Moment,
     ) -> Option<Decided> {
-        let mut request = self.ablated(request.clone());
+        let mut request = request.clone();
         let now = self.clock.local(time);
-        self.ablate_outstanding(&mut request, now);
+        self.ablate_request(&mut request, now);
         if let Some(ledger) = self.serving(now) {
             ledger.sweep(now, SWEEP);
         }
@@ -395,7 +423,9 @@ impl Server {
                 Progress::Waits(id) => match self.unbounded(&request, id) {
                     Some(granted) => break Ok(granted),
                     None => {
-                        self.note_claims(&request);
+                        if self.without == Some(Rule::OwnLeasesOnly) {
+                            request.note_claims(&mut self.ablation);
+                        }
                         self.requests.insert(id, (call, request));
                         return None;
                     }
@@ -433,58 +463,20 @@ impl Server {
         }
     }
 
-    /// Lets a server that learns count `outstanding` as what a node has.
-    fn ablate_outstanding(&mut self, request: &mut LeaseRequest, now: Moment) {
-        if self.without == Some(Rule::OutstandingWhileLearning)
-            && let LeaseRequest::Node(request) = request
-            && let Some(ledger) = self.serving(now)
-            && now < ledger.learning_until()
-        {
-            for resource in &mut request.resources {
-                let outstanding = resource.outstanding;
-                let has = resource.has.as_mut();
-                if let Some(has) = has.filter(|it| it.capacity < outstanding) {
-                    has.capacity = outstanding;
-                }
+    /// Changes a request so that this server handles it as without the rule.
+    fn ablate_request(&mut self, request: &mut LeaseRequest, now: Moment) {
+        let (without, epoch) = (self.without, self.current_epoch());
+        let serving = self.serving(now);
+        let learns = serving.is_some_and(|ledger| now < ledger.learning_until());
+        match (without, request) {
+            (None, _) => {}
+            (Some(rule), LeaseRequest::Client(request)) => {
+                change_client_request(rule, request, epoch);
+            }
+            (Some(rule), LeaseRequest::Node(request)) => {
+                change_node_request(rule, request, epoch, learns);
             }
         }
-    }
-
-    /// Changes a request to that of a holder without the rule.
-    fn ablated(&self, mut request: LeaseRequest) -> LeaseRequest {
-        let without = self.without;
-        match &mut request {
-            LeaseRequest::Client(request) => match without {
-                Some(Rule::RequestSeq) => request.seq = None,
-                Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
-                Some(Rule::CombinedBooking) => {
-                    for resource in &mut request.resources {
-                        resource.has = None;
-                    }
-                }
-                Some(Rule::Outstanding) => {
-                    for resource in &mut request.resources {
-                        resource.outstanding = Capacity::ZERO;
-                    }
-                }
-                _ => {}
-            },
-            LeaseRequest::Node(request) => match without {
-                Some(Rule::RequestSeq) => request.seq = None,
-                Some(Rule::Epoch) => request.epoch = None,
-                Some(Rule::EpochEcho) => request.heard_epoch = self.current_epoch(),
-                Some(Rule::CombinedBooking) => {
-                    for resource in &mut request.resources {
-                        resource.has = Some(HeldLease {
-                            capacity: Capacity::ZERO,
-                        });
-                        resource.outstanding = Capacity::ZERO;
-                    }
-                }
-                _ => {}
-            },
-        }
-        request
     }
 
     pub(super) fn release(&mut self, request: &ReleaseRequest, time: Moment) {
@@ -635,21 +627,9 @@ impl Server {
         {
             let call = request.call();
             let holder = call.holder().as_str();
-            for grant in &mut grants {
-                let limit = &limits[resource_index(&grant.resource_id)];
-                ablate_grant(rule, grant, ledger, holder, limit, now);
-            }
-            if let LeaseRequest::Client(request) = request {
-                for (grant, asked) in grants.iter_mut().zip(&request.resources) {
-                    let claim = asked.has.map_or(0.0, |it| it.capacity.get());
-                    let limit = &limits[resource_index(&grant.resource_id)];
-                    match rule {
-                        Rule::StrictCover => lease_uncovered_claim(grant, claim, ledger, now),
-                        Rule::ClaimLimit => grant_claim(grant, claim, ledger, holder, limit, now),
-                        _ => {}
-                    }
-                }
-            }
+            let claims = request.claims_of_client();
+            let limit = |id: &ResourceId| &limits[resource_index(id)];
+            change_grants(rule, &mut grants, &claims, ledger, holder, limit, now);
         }
         Ok(Granted {
             node: self.membership.name.clone(),

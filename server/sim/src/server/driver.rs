@@ -15,10 +15,10 @@ use doorman_core::{
 };
 use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
 
-use super::{SETTINGS, Server, node::Ablated};
+use super::{SETTINGS, Server};
 use crate::{
-    ablation::Extended, ablation::Rule, data_dir::Snapshot, limits::Limit, network::Message,
-    network::Process, tree::Participation,
+    ablation::Extended, ablation::NodeAblation, ablation::Rule, data_dir::Snapshot, limits::Limit,
+    network::Message, network::Process, tree::Participation,
 };
 
 /// The prefix of the keys in etcd.
@@ -332,7 +332,7 @@ impl Server {
         self.has_inherited = false;
         self.polls.clear();
         self.sweeps_at = Moment::ORIGIN;
-        self.ablated = Ablated::default();
+        self.ablation = NodeAblation::default();
     }
 
     fn end(&mut self) {

@@ -1,18 +1,13 @@
 //! A server of a node below the root: its messages to the parent, and what a node does without a
 //! safety rule.
 
-use std::collections::HashMap;
-
 use doorman_core::{
-    ledger::{HolderId, Ledger},
+    ledger::HolderId,
     master::{Granted, NotGranted, Progress},
     reign::Reign,
     upstream::{Effect, Event, Upstream},
 };
-use doorman_openapi::{
-    CLOCK_DRIFT, Capacity, Epoch, HeldLease, HintsResponse, Moment, Reason, ResourceId, Seconds,
-    Seq, ServerCapacityRequest, ServerCapacityResponse,
-};
+use doorman_openapi::{Epoch, HintsResponse, Moment, ResourceId};
 
 use super::{LeaseRequest, SWEEP, Server, driver::Action};
 use crate::{
@@ -22,185 +17,6 @@ use crate::{
 
 /// The shortest time between two sweeps, in seconds.
 const SWEEP_PAUSE: f64 = 0.001;
-
-/// State of a node without a safety rule, by resource.
-#[derive(Debug, Default)]
-pub(super) struct Ablated {
-    /// The capacity in the parent's last response.
-    told: HashMap<ResourceId, Capacity>,
-    /// The last request to the parent.
-    asked: HashMap<ResourceId, Seq>,
-    /// The claim of each holder before the parent had answered.
-    claims: HashMap<ResourceId, HashMap<String, Capacity>>,
-    /// The newest lease from the parent, and the older one that the node without the rule keeps.
-    leases: HashMap<ResourceId, [ToldLease; 2]>,
-}
-
-/// A lease from the parent.
-#[derive(Debug, Clone, Copy)]
-struct ToldLease {
-    amount: f64,
-    end: Moment,
-}
-
-impl ToldLease {
-    const NONE: Self = Self {
-        amount: 0.0,
-        end: Moment::ORIGIN,
-    };
-}
-
-impl Ablated {
-    /// Remembers what the holder of a request claims.
-    fn note_claims(&mut self, request: &LeaseRequest) {
-        let mut note = |id: &ResourceId, holder: &str, has: Option<HeldLease>| {
-            let claim = has.map_or(Capacity::ZERO, |it| it.capacity);
-            let claims = self.claims.entry(id.clone()).or_default();
-            // Also after the holder has said that it has nothing.
-            let largest = claims.entry(holder.to_owned()).or_default();
-            *largest = claim.max(*largest);
-        };
-        match request {
-            LeaseRequest::Client(request) => {
-                for it in &request.resources {
-                    note(&it.resource_id, request.client_id.as_str(), it.has);
-                }
-            }
-            LeaseRequest::Node(request) => {
-                for it in &request.resources {
-                    note(&it.resource_id, request.node_id.as_str(), it.has);
-                }
-            }
-        }
-    }
-
-    /// Claims for the holders what they claim.
-    fn claim_for_holders(&self, request: &mut ServerCapacityRequest) {
-        for resource in &mut request.resources {
-            let claims = self.claims.get(&resource.resource_id);
-            let claims = claims.into_iter().flat_map(HashMap::values);
-            let claim: f64 = claims.map(|it| it.get()).sum();
-            if resource.has.is_none() && claim > 0.0 {
-                let capacity = Capacity::saturating(claim);
-                resource.has = Some(HeldLease { capacity });
-                resource.outstanding = capacity;
-            }
-        }
-    }
-
-    /// Records the answers that come too late, which the node ignores.
-    fn take_late_answers(
-        &self,
-        call: &NodeCall,
-        response: &ServerCapacityResponse,
-        ledger: &mut Ledger,
-        now: Moment,
-    ) {
-        for resource in &response.resources {
-            let id = &resource.answer.resource_id;
-            if self.asked.get(id) == Some(&call.seq) && ledger.is_parent_answer_late(id, now) {
-                ledger.record_parent_response(resource, call.sent, now);
-            }
-        }
-    }
-
-    /// Keeps the older leases from the parent that cover what is booked, without the holders that
-    /// are not heard yet.
-    fn keep_booked_leases(
-        &mut self,
-        response: &ServerCapacityResponse,
-        sent: Moment,
-        ledger: &mut Ledger,
-        now: Moment,
-    ) {
-        for resource in &response.resources {
-            let id = &resource.answer.resource_id;
-            let Some((_, booked)) = ledger.demand_of(id) else {
-                continue;
-            };
-            let lease = resource.answer.gets;
-            let newest = ToldLease {
-                amount: lease.capacity.get(),
-                end: sent.after_seconds(lease.lease_length.get()),
-            };
-            let before = self.leases.get(id).copied();
-            let before = before.unwrap_or([ToldLease::NONE; 2]).into_iter();
-            let older = before
-                .filter(|it| now < it.end && (newest.amount < it.amount || newest.end < it.end))
-                .filter(|it| newest.amount < booked || newest.end < it.end)
-                .max_by_key(|it| (booked <= it.amount, it.end));
-            let older = older.unwrap_or(ToldLease::NONE);
-            ledger.set_older_parent_lease(id, older.amount, older.end);
-            self.leases.insert(id.clone(), [newest, older]);
-        }
-    }
-}
-
-impl Ablated {
-    /// Changes a request to that of a node without the rule.
-    fn ablate_request(&self, without: Rule, request: &mut ServerCapacityRequest, ledger: &Ledger) {
-        match without {
-            Rule::AskParentFirst => {
-                for resource in &mut request.resources {
-                    resource.has.get_or_insert(HeldLease {
-                        capacity: Capacity::ZERO,
-                    });
-                }
-            }
-            Rule::OwnLeasesOnly => self.claim_for_holders(request),
-            Rule::StatedOutstanding => {
-                for resource in &mut request.resources {
-                    let booked = ledger.demand_of(&resource.resource_id);
-                    resource.outstanding = Capacity::saturating(booked.map_or(0.0, |it| it.1));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Changes a response so that the node behaves as if the rule were missing.
-    fn ablate_response(
-        &mut self,
-        without: Rule,
-        response: &mut ServerCapacityResponse,
-        sent: Moment,
-        ledger: &mut Ledger,
-        now: Moment,
-    ) {
-        for resource in &mut response.resources {
-            let id = resource.answer.resource_id.clone();
-            let capacity = resource.answer.gets.capacity;
-            let told = self.told.insert(id, capacity);
-            let length = resource.answer.gets.lease_length.get();
-            if length == 0.0 {
-                continue;
-            }
-            let mut set_length = |length| {
-                resource.answer.gets.lease_length = Seconds::saturating(length);
-            };
-            match without {
-                Rule::ParentLeaseFromSendTime => {
-                    set_length(length + now.seconds_since(sent));
-                }
-                Rule::ParentLeaseEnd => set_length(4.0 * length),
-                Rule::StatedDuration
-                    if told.is_none() && resource.answer.reason == Reason::Pending =>
-                {
-                    set_length(length / (CLOCK_DRIFT * CLOCK_DRIFT));
-                }
-                // Records the earlier capacity first, with the end of the new lease.
-                Rule::OlderParentLease => {
-                    if let Some(told) = told.filter(|told| *told > capacity) {
-                        let mut earlier = resource.clone();
-                        earlier.answer.gets.capacity = told;
-                        ledger.record_parent_response(&earlier, sent, now);
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-}
 
 impl Server {
     /// Decides a request of a node that begins with nothing, without asking its parent.
@@ -216,13 +32,6 @@ impl Server {
         let grants = ledger.refresh(&call, now);
         reign.bound_mut().require(&grants);
         Progress::Done(Ok(Granted { epoch, grants }))
-    }
-
-    /// Remembers what the holder of a request claims, for a node without the rule.
-    pub(super) fn note_claims(&mut self, request: &LeaseRequest) {
-        if self.without == Some(Rule::OwnLeasesOnly) {
-            self.ablated.note_claims(request);
-        }
     }
 
     /// Sweeps the ledger of a node, and sends the parent the requests that are due.
@@ -269,12 +78,12 @@ impl Server {
             Err(failure) => return self.tell_upstream(Event::Failed { seq, failure }, now),
         };
         if let Some(rule) = without {
-            self.ablated
-                .ablate_response(rule, &mut response, call.sent, ledger, now);
+            self.ablation
+                .change_response(rule, &mut response, call.sent, ledger, now);
         }
         if without == Some(Rule::LateClaim) {
-            self.ablated
-                .take_late_answers(&call, &response, ledger, now);
+            self.ablation
+                .take_late_answers(seq, call.sent, &response, ledger, now);
         }
         let keeps_booked = without == Some(Rule::UnheardCover);
         let answered = keeps_booked.then(|| {
@@ -287,7 +96,7 @@ impl Server {
         });
         self.tell_upstream(Event::Answered { seq, response }, now);
         if let (Some(response), Some(ledger)) = (answered, self.master.ledger(now)) {
-            self.ablated
+            self.ablation
                 .keep_booked_leases(&response, call.sent, ledger, now);
         }
     }
@@ -346,9 +155,8 @@ impl Server {
                     timeout: _,
                 } => {
                     if let (Some(rule), Some(ledger)) = (self.without, self.master.ledger(now)) {
-                        self.ablated.ablate_request(rule, &mut request, ledger);
-                        let ids = request.resources.iter().map(|it| it.resource_id.clone());
-                        self.ablated.asked.extend(ids.map(|id| (id, seq)));
+                        self.ablation
+                            .change_request(rule, seq, &mut request, ledger);
                     }
                     let call = NodeCall {
                         incarnation: self.incarnation,
