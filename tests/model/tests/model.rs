@@ -141,6 +141,19 @@ fn tests_of_other_rules_exist() {
     }
 }
 
+/// A late copy of a node's claim arrives as learning mode ends, and the node, which has forgotten the
+/// resource, asks for it again.
+#[test]
+fn late_claim_of_a_node_is_not_granted_after_learning_mode() {
+    let scope = Scope {
+        prelude: ALL_AT_NODE,
+        crashes: 1,
+        node_messages: 1,
+        ..Scope::GREEDY
+    };
+    assert_holds(scope, 11);
+}
+
 /// The number of states of a search that finds that the rule is missing. With all rules it finds
 /// nothing.
 fn assert_needed(rule: Rule, scope: Scope, depth: usize) -> usize {

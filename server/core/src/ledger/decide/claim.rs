@@ -125,6 +125,8 @@ impl Decider<'_> {
         // Leases since the first request of this master of the node are its own, although it may
         // not have received the response.
         let is_of_predecessor = booked_before > 0.0 && now < self.entry.predecessor_until;
+        // Safety rule: a late copy of an earlier claim may have made it.
+        let is_unconfirmed = booked_before > 0.0 && self.entry.is_unconfirmed;
         Claimed {
             held,
             booked_before,
@@ -135,7 +137,7 @@ impl Decider<'_> {
             is_first,
             is_unknown,
             asks_as_new_master: ask.has == Has::Unknown
-                && (is_unknown || is_of_predecessor || restored > 0.0),
+                && (is_unknown || is_of_predecessor || is_unconfirmed || restored > 0.0),
             anomalies,
         }
     }

@@ -594,6 +594,34 @@ fn outstanding_is_not_leased_while_learning() {
 }
 
 #[test]
+fn lease_on_late_claim_is_not_granted_to_node_that_does_not_know_it() {
+    let mut tree = Tree::new(document("FAIR_SHARE", 100.0), &[("eu", None)]);
+    tree.settle(&mut [client(0, "a", 80.0)]);
+    let mut ask = node_request(&mut tree, 0);
+    ask.heard_epoch = None;
+    assert_eq!(ask.resources[0].has.unwrap().capacity.get(), 80.0);
+    let learning = Settings {
+        predecessor: Predecessor::Until(tree.now.after_seconds(21.0)),
+        epoch: Epoch::new(1).unwrap(),
+        ..SETTINGS
+    };
+    tree.root = Ledger::new(document("FAIR_SHARE", 100.0), learning, tree.now);
+    // It arrives late: all leases of the node may have ended, and others have the capacity.
+    tree.wait(20.0);
+    tree.root.refresh(&ask.clone().into(), tree.now);
+    tree.wait(2.0);
+    // The node, whose master is the same, had forgotten the resource in between.
+    ask.seq = ask.seq.map(Seq::next);
+    ask.resources[0].has = None;
+    let grant = tree.root.refresh(&ask.clone().into(), tree.now).remove(0);
+    assert_eq!(grant.lease_length, Seconds::ZERO, "{grant:?}");
+    ask.seq = ask.seq.map(Seq::next);
+    tree.wait(20.0);
+    let grant = tree.root.refresh(&ask.into(), tree.now).remove(0);
+    assert_eq!(grant.capacity.get(), 80.0, "{grant:?}");
+}
+
+#[test]
 fn older_lease_covers_holders_that_are_not_heard() {
     let mut tree = tree_that_learns();
     // The parent states 70, of which `a` has confirmed 40. Then its leases shrink twice.
