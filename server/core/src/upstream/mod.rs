@@ -152,8 +152,8 @@ impl Upstream {
                     epoch,
                     resources: answers.collect(),
                 };
-                // Safety rule: a lease counts from when its request was sent. The holder ignores
-                // a response of another node, or of an earlier master.
+                // Safety rule (`parent-lease-from-send-time`): a lease counts from when its request
+                // was sent. The holder ignores a response of another node, or of an earlier master.
                 let is_accepted = self
                     .holder
                     .is_from_master(&response.node, response.epoch, now);

@@ -33,8 +33,9 @@ pub(super) struct Claimed {
 }
 
 impl Decider<'_> {
-    /// Safety rule: only a request that echoes this reign's epoch confirms a claim; others may be
-    /// late. Returns whether the claims are together more than a predecessor can have granted.
+    /// Safety rule (`epoch-echo`): only a request that echoes this reign's epoch confirms a claim;
+    /// others may be late. Returns whether the claims are together more than a predecessor can have
+    /// granted.
     pub(super) fn confirm(&mut self, look_up: impl Fn() -> Option<f64>) -> bool {
         let granted = self.granted();
         if let (Some(learning), Has::Amount(has), true) = (
@@ -159,9 +160,10 @@ impl Decider<'_> {
         }
     }
 
-    /// Safety rule: a claim counts up to what is booked for the holder, or else what the others
-    /// leave. In learning mode neither is known at first, so it counts up to the capacity, and to
-    /// what is booked if the capacity was lowered since: raised again, it would be leased twice.
+    /// Safety rule (`claim-limit`): a claim counts up to what is booked for the holder, or else
+    /// what the others leave. In learning mode neither is known at first, so it counts up to the
+    /// capacity, and to what is booked if the capacity was lowered since: raised again, it would be
+    /// leased twice.
     fn claim_limit(&self, is_first: bool, booked_before: f64, available: f64) -> Hold {
         if is_first && self.ask.has != Has::Unknown {
             return Hold {
@@ -209,9 +211,9 @@ impl Decider<'_> {
 ///
 /// The lease of a claim is unknown, so the claim lasts as long as any lease that is booked.
 ///
-/// Safety rule: operations under a lease of a predecessor may last as long as that lease, although
-/// the holder has a shorter one by now. So the first claim lasts until the limit ends, even where a
-/// lease was granted on a claim that was not confirmed.
+/// Safety rule (`outstanding`): operations under a lease of a predecessor may last as long as that
+/// lease, although the holder has a shorter one by now. So the first claim lasts until the limit
+/// ends, even where a lease was granted on a claim that was not confirmed.
 fn book_claim(
     entry: &mut Entry,
     ask: &Ask<'_>,
@@ -243,7 +245,7 @@ fn book_claim(
             entry.booking.set_claim(booked, end);
             entry.booking.claim(now).map_or(0.0, |_| claim)
         }
-        // Safety rule: a node that does not know what it has asserts nothing.
+        // Safety rule (`own-leases-only`): a node that does not know what it has asserts nothing.
         Has::Unknown => entry.booking.amount(now),
     }
 }

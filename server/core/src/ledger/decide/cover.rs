@@ -15,8 +15,8 @@ pub(super) struct Covered {
 }
 
 impl Decider<'_> {
-    /// Safety rule: what a node leases ends with a lease of its parent that covers it, together
-    /// with all that its other holders may have.
+    /// Safety rule (`parent-lease-end`): what a node leases ends with a lease of its parent that
+    /// covers it, together with all that its other holders may have.
     pub(super) fn cover(&self, claimed: &Claimed, shared: &Shared) -> Covered {
         let now = self.now;
         let length = self.terms.lease_length();
@@ -67,7 +67,8 @@ impl Decider<'_> {
             Some(end) => Some(Hold { end, ..lease }),
             // Claims of a predecessor's leases may outlive the lease that covers them.
             None if divides && !claimed.is_unknown => parent.cover_beside(others, self.now),
-            // Safety rule: no lease covers the claim together with all that may be out.
+            // Safety rule (`strict-cover`): no lease covers the claim together with all that may be
+            // out.
             None => None,
         }
     }

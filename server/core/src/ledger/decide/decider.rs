@@ -32,8 +32,8 @@ pub(super) struct Decider<'a> {
     pub(super) feedback: &'a mut SharedFeedback,
     pub(super) hints: &'a mut Option<Box<HintState>>,
     pub(super) parent: Option<&'a mut ParentLease>,
-    /// Safety rule: nothing is restated, or stated to the new master of a node, beyond the lease of
-    /// the parent that covers it.
+    /// Safety rule (`restated-expiry`): nothing is restated, or stated to the new master of a node,
+    /// beyond the lease of the parent that covers it.
     pub(super) covered_until: Moment,
 }
 

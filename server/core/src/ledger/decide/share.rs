@@ -106,9 +106,9 @@ pub(in crate::ledger) struct GrantInput {
 }
 
 impl GrantInput {
-    /// Safety rule: a grant exceeds neither the share nor the larger of what the holder has and
-    /// what is available. A holder above its share shrinks to it, and others get that capacity only
-    /// once the holder has reported it as given up.
+    /// Safety rule (`grant-cap`): a grant exceeds neither the share nor the larger of what the
+    /// holder has and what is available. A holder above its share shrinks to it, and others get
+    /// that capacity only once the holder has reported it as given up.
     pub(in crate::ledger) fn grant(&self, rule: &ShareRule) -> f64 {
         rule.round_down(self.share.min(self.held.max(self.available)).max(0.0))
     }
@@ -126,8 +126,8 @@ impl GrantInput {
     }
 }
 
-/// Safety rule: in learning mode a holder keeps what it claims until its claim is confirmed. Claims
-/// above what was `granted`, at most, are scaled down.
+/// Safety rule (`learning-mode`): in learning mode a holder keeps what it claims until its claim is
+/// confirmed. Claims above what was `granted`, at most, are scaled down.
 fn keep_while_learning(held: f64, others: f64, granted: f64) -> f64 {
     let claimed = held + others;
     if claimed > granted {

@@ -41,8 +41,8 @@ impl Hold {
 /// The amounts that one holder of a resource may be using: its last lease, or an older lease that
 /// it still claims to have.
 ///
-/// Safety rule: the larger of the two is booked until it ends. A lost response then costs unused
-/// capacity for a while, but never capacity that is used twice.
+/// Safety rule (`combined-booking`): the larger of the two is booked until it ends. A lost response
+/// then costs unused capacity for a while, but never capacity that is used twice.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::ledger) struct Booking {
     lease: Hold,

@@ -26,7 +26,8 @@ impl RequestStamp {
 
 /// A request's position among those of its sender: by the epoch of a node's master, then by `seq`.
 ///
-/// Safety rule: a request that is not newer than the last one of its sender changes nothing.
+/// Safety rule (`request-seq`): a request that is not newer than the last one of its sender changes
+/// nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::ledger) struct RequestOrder {
     /// 0 for a client.

@@ -25,8 +25,9 @@ pub(super) const HINT_TIME: f64 = 1.0;
 pub(super) enum Knowledge {
     /// Nothing: the parent has not answered yet, or does not know either, because it learns itself.
     ///
-    /// Safety rule: a node asserts only its own leases, never those that its holders claim. A
-    /// holder's claim may be late or false, and the parent would lease it to the node as new.
+    /// Safety rule (`own-leases-only`): a node asserts only its own leases, never those that its
+    /// holders claim. A holder's claim may be late or false, and the parent would lease it to the
+    /// node as new.
     #[default]
     None,
     /// The node has none. The parent grants a part of the demand to the next request only, so that
@@ -132,9 +133,9 @@ impl ParentLease {
         amount(self.newest, now).max(amount(self.older, now))
     }
 
-    /// Safety rule: when a lease must end, if `total` is booked with it for all holders. What fits
-    /// under the newest lease ends with it; the rest ends with the older one. `None`: no lease
-    /// covers it.
+    /// Safety rule (`older-parent-lease`): when a lease must end, if `total` is booked with it for
+    /// all holders. What fits under the newest lease ends with it; the rest ends with the older
+    /// one. `None`: no lease covers it.
     pub(in crate::ledger) fn cover(&self, total: f64, now: Moment) -> Option<Moment> {
         let covers = |hold: Hold| total <= amount(hold, now) * (1.0 + TOLERANCE);
         let hold = [self.newest, self.older];
@@ -249,8 +250,8 @@ impl ParentLease {
         slot: EntrySlot,
     ) -> f64 {
         match learning.filter(|_| self.stated > 0.0) {
-            // Safety rule: also what holders have that are not heard yet. The parent has been told
-            // of no more, and may have leased the rest to others.
+            // Safety rule (`unheard-cover`): also what holders have that are not heard yet. The
+            // parent has been told of no more, and may have leased the rest to others.
             Some(learning) => learning.most_of_others(slot, self.stated),
             None => booked,
         }
@@ -338,7 +339,8 @@ impl ParentLease {
     /// Records a lease. An older one is kept if it is larger and holders may have more than this
     /// one, or if it lasts longer.
     ///
-    /// Safety rule: `outstanding` includes what holders may have that are not heard yet.
+    /// Safety rule (`stated-outstanding`): `outstanding` includes what holders may have that are
+    /// not heard yet.
     pub(super) fn record(&mut self, lease: Hold, outstanding: f64, now: Moment) {
         let before = [self.newest, self.older];
         let before = before.into_iter().filter(|hold| now < hold.end);

@@ -82,9 +82,9 @@ impl Resource {
         }
     }
 
-    /// Safety rule: whether an answer to the last request to the parent must be ignored. The lease
-    /// that the request named, the newest or an older one, has ended since: a restarted parent may
-    /// only repeat the claim, and others may have the capacity.
+    /// Safety rule (`late-claim`): whether an answer to the last request to the parent must be
+    /// ignored. The lease that the request named, the newest or an older one, has ended since: a
+    /// restarted parent may only repeat the claim, and others may have the capacity.
     pub(in crate::ledger) fn is_parent_answer_late(&self, now: Moment) -> bool {
         let parent = self.parent.as_ref();
         parent.is_some_and(|it| it.reported.claim_ends <= now)
