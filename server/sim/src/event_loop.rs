@@ -10,7 +10,7 @@ mod polls;
 mod processes;
 mod script;
 
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use doorman_config::Document;
 use doorman_openapi::Moment;
@@ -29,7 +29,6 @@ use super::{
     clock::Clock,
     etcd::Etcd,
     event_queue::{Event, EventQueue},
-    extras::Extras,
     limits::{self, DIVIDED, Limit, Priorities, resource_ids},
     network::{Network, Process},
     report::{Plan, Stats, Violation},
@@ -138,46 +137,6 @@ impl Simulation {
         simulation
     }
 
-    /// A run without faults and without clients.
-    pub(super) fn calm(
-        seed: u64,
-        limit: Limit,
-        below: &[usize],
-        polls: PollMode,
-        network: Network,
-    ) -> Self {
-        let mut rng = Rng::with_seed(seed);
-        let document = limits::document(&[limit]);
-        let nodes = tree::calm_nodes(below);
-        let clocks: Vec<_> = nodes.iter().map(|_| Clock::random(&mut rng)).collect();
-        let plan = Plan {
-            seconds: 0.0,
-            without: None,
-            extras: Extras::NONE,
-            trace: false,
-        };
-        let mut simulation = Self {
-            servers: new_servers(&nodes, clocks.into_iter(), &document, None),
-            nodes,
-            network,
-            polls: Polls::new(polls, seed),
-            ..Self::empty(seed, plan, rng, document, vec![limit])
-        };
-        for server in 0..simulation.servers.len() {
-            simulation.start(Process::Server(server));
-        }
-        simulation.begin_parent_polls();
-        simulation
-    }
-
-    /// The servers of each leaf: a node without others below it.
-    pub(super) fn leaves(&self) -> Vec<Range<usize>> {
-        let is_leaf = |node: usize| self.nodes.iter().all(|it| it.parent != Some(node));
-        let leaves = self.nodes.iter().enumerate();
-        let leaves = leaves.filter(|(index, _)| is_leaf(*index));
-        leaves.map(|(_, node)| node.servers.clone()).collect()
-    }
-
     /// A run of a scenario, which has begun.
     pub(super) fn of_scenario(seed: u64, scenario: &Scenario, plan: Plan) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -203,18 +162,13 @@ impl Simulation {
         });
         let clients: Vec<_> = clients.collect();
         let nodes = tree::scenario_nodes(scenario, &mut rng);
-        let polls = if scenario.hints {
-            PollMode::On
-        } else {
-            PollMode::Off
-        };
         let servers = new_servers(&nodes, clocks.into_iter(), &scenario.document, without);
         let mut simulation = Self {
             clients,
             servers,
             nodes,
             network: Network::scripted(scenario.network),
-            polls: Polls::new(polls, seed),
+            polls: Polls::new(scenario.polls, seed),
             longest_lease: scenario.document.longest_lease().get(),
             script: Some(Script::new(seed, scenario)),
             changes: scenario.changes.clone(),

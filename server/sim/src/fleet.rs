@@ -1,14 +1,14 @@
-//! A fleet of clients under one limit, on a local network without faults.
+//! Fleets of clients under one limit, on a local network without faults.
 
 use doorman_openapi::Moment;
 
 use super::{
-    client::Client,
-    clock::Clock,
     event_loop::{PollMode, Simulation},
-    event_queue::Event,
-    limits::{Algorithm, Demand, Glob, Limit, LimitUnit, resource_ids},
-    network::Network,
+    extras::Extras,
+    limits::{Demand, Limit},
+    network::{Process, RETRANSMISSION},
+    report::Plan,
+    scenario::{DemandChange, NetworkQuality, Scenario},
 };
 
 /// The only resource.
@@ -36,8 +36,48 @@ pub struct FleetPlan {
     pub loss: f64,
 }
 
-/// Clients under one limit, at one server or at the leaves of a tree. Their numbers follow the
-/// order in which they join.
+impl FleetPlan {
+    /// The scenario of clients that join the leaves in turn, and want so much from the beginning
+    /// on.
+    fn scenario(&self, wants: &[f64]) -> Scenario {
+        let kind = if self.is_proportional {
+            "PROPORTIONAL_SHARE"
+        } else {
+            "FAIR_SHARE"
+        };
+        let levels = self.nodes.iter().enumerate().rev();
+        let nodes = levels.fold("[]".to_owned(), |below, (level, count)| {
+            format!("[{{name: level-{level}, count: {count}, nodes: {below}}}]")
+        });
+        let clients = wants.iter().map(|wants| {
+            format!(
+                "  - {{count: 1, resource: db, start: {{at: 0}}, \
+                 demand: {{constant: {{wants: {wants}}}}}}}\n"
+            )
+        });
+        let clients: String = clients.collect();
+        let (capacity, refresh) = (self.capacity, self.refresh_interval);
+        let lease = 12.0 * refresh;
+        let text = format!(
+            "seconds: 1\nclock_drift: 0.05\nnodes: {nodes}\nclients:\n{clients}document:\n  \
+             resources:\n  - {{identifier_glob: db, capacity: {capacity}, \
+             minimum_refresh_interval: 0, algorithm: {{kind: {kind}, lease_length: {lease}, \
+             refresh_interval: {refresh}}}}}\n"
+        );
+        let mut scenario = Scenario::parse(&text, None).expect("the plan is valid");
+        scenario.polls = self.polls;
+        scenario.network = NetworkQuality {
+            delay: self.round_trip / 2.0,
+            loss: self.loss,
+            retransmission: Some(RETRANSMISSION),
+            ..NetworkQuality::default()
+        };
+        scenario
+    }
+}
+
+/// Clients under one limit, at one server or at the leaves of a tree: a scenario whose demands
+/// change as the caller says. Clients have the numbers of their demands.
 ///
 /// Messages take half of a [round trip](FleetPlan::round_trip). Lost packets are sent again. After
 /// every event the clients may together use no more than the limit.
@@ -48,58 +88,38 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the servers, without clients.
+    /// Starts the servers, and a client for each demand.
     #[must_use]
-    pub fn new(seed: u64, plan: &FleetPlan) -> Self {
-        let limit = Limit {
-            capacity: plan.capacity,
-            unit: LimitUnit::Rate { per: 1.0 },
-            glob: Glob::Exact,
-            algorithm: if plan.is_proportional {
-                Algorithm::Proportional
-            } else {
-                Algorithm::Fair
-            },
-            lease_length: 12.0 * plan.refresh_interval,
-            refresh_interval: plan.refresh_interval,
-            minimum_refresh_interval: 0.0,
+    pub fn new(seed: u64, plan: &FleetPlan, wants: &[f64]) -> Self {
+        let scenario = plan.scenario(wants);
+        let limit = Limit::of_scenario(&scenario).expect("the resource is divided");
+        let plan = Plan {
+            seconds: 0.0,
+            without: None,
+            extras: Extras::NONE,
+            trace: false,
         };
-        let network = Network::local(plan.round_trip, plan.loss);
-        Self {
-            simulation: Simulation::calm(seed, limit, plan.nodes, plan.polls, network),
-            limit,
-        }
-    }
-
-    /// Adds a client and returns its number. Clients join the leaves in turn.
-    pub fn join(&mut self, wants: f64) -> usize {
-        let client = self.simulation.clients.len();
-        let clock = Clock::random(&mut self.simulation.rng);
-        let leaves = self.simulation.leaves();
-        let servers = leaves[client % leaves.len()].clone();
-        let mut process = Client::new(client, clock, servers, resource_ids(), None);
-        process.is_up = true;
-        self.simulation.clients.push(process);
-        self.set_demand(client, wants);
-        self.simulation
-            .after(0.0, Event::Poll { client, number: 0 });
-        client
+        let mut simulation = Simulation::of_scenario(seed, &scenario, plan);
+        simulation.check_limits(vec![limit]);
+        Self { simulation, limit }
     }
 
     /// Changes the demand of a client. Like the layer, it tells the server at once only if the
     /// demand has outgrown its lease.
     pub fn set_demand(&mut self, client: usize, wants: f64) {
-        let time = self.simulation.time;
-        let effects = self.simulation.clients[client].set_demand(RESOURCE, wants, time);
-        self.simulation.apply(client, effects);
+        let change = Some(DemandChange::To(wants));
+        self.simulation.change_steady_demand(client, change);
     }
 
     /// Shuts a client down: it releases its lease.
     pub fn leave(&mut self, client: usize) {
-        let process = &mut self.simulation.clients[client];
-        let effects = process.stop(self.simulation.time);
-        self.simulation.apply(client, effects);
-        self.simulation.clients[client].crash();
+        self.simulation.leave(client);
+    }
+
+    /// Starts a client that has left.
+    pub fn join(&mut self, client: usize) {
+        self.simulation.clients[client].has_left = false;
+        self.simulation.start(Process::Client(client));
     }
 
     /// Changes the limit.

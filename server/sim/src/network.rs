@@ -177,9 +177,6 @@ enum Quality {
     Hostile,
     /// Every message arrives, within about 10 ms.
     Reliable,
-    /// Every message arrives after half of a round trip. A lost packet is sent again, and arrives
-    /// [`RETRANSMISSION`] later.
-    Local { round_trip: f64, loss: f64 },
     /// As the scenario says, and partitions lose messages.
     Scripted(NetworkQuality),
 }
@@ -192,18 +189,11 @@ pub(super) struct Network {
     partitions: Vec<Partition>,
     delays: Vec<Delay>,
     quality: Quality,
-    /// Lost packets of a local network.
+    /// Lost packets that were sent again.
     pub(super) lost_packets: u64,
 }
 
 impl Network {
-    pub(super) fn local(round_trip: f64, loss: f64) -> Self {
-        Self {
-            quality: Quality::Local { round_trip, loss },
-            ..Self::default()
-        }
-    }
-
     pub(super) fn scripted(quality: NetworkQuality) -> Self {
         Self {
             quality: Quality::Scripted(quality),
@@ -248,19 +238,19 @@ impl Network {
                 [Some(delay(rng)), copy]
             }
             Quality::Reliable => [Some(0.000_2 + 0.01 * rng.f64()), None],
-            Quality::Local { round_trip, loss } => {
-                let mut delay = round_trip / 2.0;
-                while rng.f64() < loss {
-                    delay += RETRANSMISSION;
-                    self.lost_packets += 1;
-                }
-                [Some(delay), None]
-            }
             Quality::Scripted(quality) => {
-                if self.is_partitioned(from, to, time) || rng.f64() < quality.loss {
+                if self.is_partitioned(from, to, time) {
                     return [None, None];
                 }
-                let mut delay = || quality.delay + quality.jitter * rng.f64();
+                let mut resent = 0.0;
+                while rng.f64() < quality.loss {
+                    let Some(pause) = quality.retransmission else {
+                        return [None, None];
+                    };
+                    resent += pause;
+                    self.lost_packets += 1;
+                }
+                let mut delay = || resent + quality.delay + quality.jitter * rng.f64();
                 let (first, second) = (delay(), delay());
                 let is_doubled = rng.f64() < quality.duplication;
                 let second = is_doubled.then_some(second);

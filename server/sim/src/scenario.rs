@@ -32,6 +32,7 @@ use self::{
     faults::{FaultContext, FileFault, FileRandomFaults, most_added},
     nodes::{FileNode, check_nodes},
 };
+use super::event_loop::PollMode;
 
 /// The longest run, in seconds.
 const MAX_SECONDS: f64 = 86_400.0;
@@ -47,7 +48,7 @@ pub struct Scenario {
     /// The root, and the nodes below it.
     pub(super) nodes: Vec<ScenarioNode>,
     pub(super) election_lease: u32,
-    pub(super) hints: bool,
+    pub(super) polls: PollMode,
     pub(super) clock_drift: f64,
     pub(super) network: NetworkQuality,
     pub(super) groups: Vec<ClientGroup>,
@@ -86,6 +87,9 @@ pub(super) struct NetworkQuality {
     pub(super) loss: f64,
     /// The part of the messages that arrives twice.
     pub(super) duplication: f64,
+    /// Seconds until a lost message is sent again. `None`: it is not.
+    #[serde(skip)]
+    pub(super) retransmission: Option<f64>,
 }
 
 impl Default for NetworkQuality {
@@ -95,6 +99,7 @@ impl Default for NetworkQuality {
             jitter: 0.0,
             loss: 0.0,
             duplication: 0.0,
+            retransmission: None,
         }
     }
 }
@@ -332,7 +337,10 @@ impl File {
             measure_from: self.measure_from,
             nodes,
             election_lease: self.servers.election_lease.unwrap_or(5),
-            hints: self.hints.unwrap_or(true),
+            polls: match self.hints {
+                Some(false) => PollMode::Off,
+                _ => PollMode::On,
+            },
             clock_drift: self.clock_drift,
             network: self.network,
             groups,

@@ -112,35 +112,6 @@ pub(super) fn random_nodes(first: usize, is_first: bool, rng: &mut Rng) -> Vec<N
     nodes.collect()
 }
 
-/// A tree with one server for each node. `below` has the number of nodes below each node of the
-/// level above, for each level below the root.
-pub(super) fn calm_nodes(below: &[usize]) -> Vec<Node> {
-    let participation = Participation {
-        ttl: None,
-        is_first: true,
-    };
-    let mut nodes = vec![Node::root(1, None, participation)];
-    let mut level = 0..1;
-    for count in below {
-        let first = nodes.len();
-        for parent in level {
-            for _ in 0..*count {
-                let index = nodes.len();
-                nodes.push(Node {
-                    name: node_id(&format!("node-{index}")),
-                    servers: index..index + 1,
-                    parent: Some(parent),
-                    etcd: None,
-                    participation,
-                    only: None,
-                });
-            }
-        }
-        level = first..nodes.len();
-    }
-    nodes
-}
-
 /// The nodes of a scenario.
 pub(super) fn scenario_nodes(scenario: &Scenario, rng: &mut Rng) -> Vec<Node> {
     let mut next = 0;

@@ -58,14 +58,13 @@ struct Shift {
 
 impl Shifts {
     fn new(plan: &FleetPlan, clients: usize) -> Self {
-        let mut fleet = Fleet::new(1, plan);
-        for client in 0..clients {
-            fleet.join(if client == 0 { LARGE } else { SMALL });
-        }
+        let mut wants = vec![SMALL; clients];
+        wants[0] = LARGE;
+        let mut fleet = Fleet::new(2, plan, &wants);
         fleet.run(3.0 * plan.refresh_interval);
         Self {
             fleet,
-            rng: fastrand::Rng::with_seed(1),
+            rng: fastrand::Rng::with_seed(2),
             clients,
             large: 0,
         }
@@ -171,12 +170,11 @@ fn demand_that_fell_unreported_is_found_by_hints() {
         ..PLAN
     };
     let delays = (1..=50).map(|seed| {
-        let mut fleet = Fleet::new(seed, &plan);
-        let clients = [100.0; 3].map(|wants| fleet.join(wants));
+        let mut fleet = Fleet::new(seed, &plan, &[100.0; 3]);
         // Between two refreshes.
         fleet.run(3.4 * plan.refresh_interval);
-        let [growing, idle @ ..] = clients;
-        for client in idle {
+        let growing = 0;
+        for client in 1..3 {
             fleet.set_demand(client, 0.0);
         }
         fleet.run(plan.refresh_interval / 10.0);
@@ -198,10 +196,9 @@ fn demand_that_fell_unreported_is_found_by_hints() {
 #[test]
 fn clients_without_polls_have_no_surplus() {
     for (polls, has_surplus) in [(PollMode::On, true), (PollMode::Off, false)] {
-        let mut fleet = Fleet::new(1, &FleetPlan { polls, ..PLAN });
-        let client = fleet.join(LARGE);
+        let mut fleet = Fleet::new(1, &FleetPlan { polls, ..PLAN }, &[LARGE]);
         fleet.run(2.0 * PLAN.refresh_interval);
-        assert_eq!(fleet.usable(client) > LARGE, has_surplus, "{polls:?}");
+        assert_eq!(fleet.usable(0) > LARGE, has_surplus, "{polls:?}");
     }
 }
 
@@ -222,13 +219,12 @@ fn newcomer_among_many_gets_its_share() {
             loss,
             ..PLAN
         };
-        let mut fleet = Fleet::new(1, &plan);
-        for _ in 0..300 {
-            fleet.join(20.0);
-        }
+        let newcomer = 300;
+        let mut fleet = Fleet::new(1, &plan, &[20.0; 301]);
+        fleet.leave(newcomer);
         fleet.run(4.0 * plan.refresh_interval);
         let (requests, hints) = (fleet.requests(), fleet.hints());
-        let newcomer = fleet.join(20.0);
+        fleet.join(newcomer);
         let share = plan.capacity / 301.0;
         let asked = fleet.seconds_until(|fleet| fleet.requests_of(newcomer) > 0);
         let first = fleet.seconds_until(|fleet| fleet.usable(newcomer) > 0.0);
@@ -254,10 +250,7 @@ fn newcomer_among_many_gets_its_share() {
 #[test]
 fn changed_limit_reaches_a_thousand_clients_within_a_second() {
     let clients = 1000;
-    let mut fleet = Fleet::new(1, &PLAN);
-    for _ in 0..clients {
-        fleet.join(2.0);
-    }
+    let mut fleet = Fleet::new(1, &PLAN, &[2.0; 1000]);
     fleet.run(4.0 * PLAN.refresh_interval);
     let limits = [PLAN.capacity / 2.0, PLAN.capacity];
     let requests = fleet.requests();
@@ -286,11 +279,8 @@ fn flapping_client_causes_a_bounded_number_of_requests() {
             capacity: 100.0,
             ..PLAN
         };
-        let mut fleet = Fleet::new(1, &plan);
         let clients = 10;
-        for _ in 0..clients {
-            fleet.join(10.0);
-        }
+        let mut fleet = Fleet::new(1, &plan, &[10.0; 10]);
         fleet.run(3.0 * plan.refresh_interval);
         let (requests, seconds) = (fleet.requests(), 20.0);
         for flap in 0..(seconds / period) as usize {
@@ -306,10 +296,7 @@ fn flapping_client_causes_a_bounded_number_of_requests() {
 #[test]
 fn invented_hints_cause_at_most_one_request_each() {
     let clients = 10;
-    let mut fleet = Fleet::new(1, &PLAN);
-    for _ in 0..clients {
-        fleet.join(90.0);
-    }
+    let mut fleet = Fleet::new(1, &PLAN, &[90.0; 10]);
     fleet.run(4.0 * PLAN.refresh_interval);
     let usable: Vec<f64> = (0..clients).map(|client| fleet.usable(client)).collect();
     let before = fleet.requests();
@@ -331,10 +318,7 @@ fn invented_hints_cause_at_most_one_request_each() {
 fn steady_demand_causes_no_hinted_requests() {
     for (name, wants) in [("below the limit", 50.0), ("above the limit", 200.0)] {
         let requests = |polls| {
-            let mut fleet = Fleet::new(1, &FleetPlan { polls, ..PLAN });
-            for _ in 0..10 {
-                fleet.join(wants);
-            }
+            let mut fleet = Fleet::new(1, &FleetPlan { polls, ..PLAN }, &[wants; 10]);
             fleet.run(30.0);
             let before = fleet.requests();
             fleet.run(100.0);
@@ -348,11 +332,10 @@ fn steady_demand_causes_no_hinted_requests() {
 
 #[test]
 fn clients_that_leave_leave_nothing_behind() {
-    let mut fleet = Fleet::new(1, &PLAN);
-    let clients: Vec<usize> = (0..20).map(|_| fleet.join(90.0)).collect();
+    let mut fleet = Fleet::new(1, &PLAN, &[90.0; 20]);
     fleet.run(20.0);
     assert!(!fleet.is_server_idle());
-    for client in clients {
+    for client in 0..20 {
         fleet.leave(client);
     }
     // A released lease keeps its `seq` for its length, and a poll lasts 25 s.

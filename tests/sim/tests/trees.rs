@@ -41,10 +41,9 @@ const NODE_PAUSE: f64 = 0.02;
 /// client has its share: infinity if it does not ask, or does not get it.
 fn shift(seed: u64, plan: &FleetPlan) -> (f64, f64) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut fleet = Fleet::new(seed, plan);
-    let clients = [LARGE, MEDIUM, SMALL, SMALL].map(|wants| fleet.join(wants));
+    let mut fleet = Fleet::new(seed, plan, &[LARGE, MEDIUM, SMALL, SMALL]);
     fleet.run((3.0 + rng.f64()) * plan.refresh_interval);
-    let (from, to) = (clients[0], clients[2 + rng.usize(..2)]);
+    let (from, to) = (0, 2 + rng.usize(..2));
     let requests = fleet.requests_of(to);
     fleet.set_demand(from, SMALL);
     fleet.set_demand(to, LARGE);
@@ -101,20 +100,16 @@ fn constant_demand_is_exact_within_five_refreshes_of_the_root() {
         };
         let seconds = (1..=50).map(|seed| {
             let mut rng = fastrand::Rng::with_seed(seed);
-            let mut fleet = Fleet::new(seed, &plan);
-            let mut demand = || 40.0 + 200.0 * rng.f64() * rng.f64();
-            let clients: Vec<usize> = (0..12).map(|_| fleet.join(demand())).collect();
+            let mut demands = || [(); 12].map(|()| 40.0 + 200.0 * rng.f64() * rng.f64());
+            let mut fleet = Fleet::new(seed, &plan, &demands());
             fleet.run(5.0 * plan.refresh_interval * (1.0 + 0.2 * f64::from(seed as u8 % 5)));
-            for client in &clients {
-                fleet.set_demand(*client, demand());
+            for (client, wants) in demands().into_iter().enumerate() {
+                fleet.set_demand(client, wants);
             }
             let shares = fleet.shares();
             fleet.seconds_until(|fleet| {
-                let is_exact = |client: &usize| {
-                    let share = shares[*client];
-                    (fleet.usable(*client) - share).abs() <= 1e-6 * share
-                };
-                clients.iter().all(is_exact)
+                let mut shares = shares.iter().enumerate();
+                shares.all(|(client, share)| (fleet.usable(client) - share).abs() <= 1e-6 * share)
             })
         });
         let most = seconds.fold(0.0, f64::max) / plan.refresh_interval;
@@ -148,23 +143,22 @@ fn hints_settle_shares_of_one_server() {
             ];
             for seed in 1..=30 {
                 let mut rng = fastrand::Rng::with_seed(seed);
-                let mut fleet = Fleet::new(seed, &plan);
-                let mut demand = || 10.0 + 590.0 * rng.f64().powi(3);
-                let clients: Vec<usize> = (0..12).map(|_| fleet.join(demand())).collect();
+                let mut demands = || [(); 12].map(|()| 10.0 + 590.0 * rng.f64().powi(3));
+                let mut fleet = Fleet::new(seed, &plan, &demands());
                 fleet.run(3.0 * plan.refresh_interval);
-                for client in &clients {
-                    fleet.set_demand(*client, demand());
-                }
+                let mut wants = demands();
                 // The sum is above the capacity in each run.
-                fleet.set_demand(clients[0], 600.0);
-                fleet.set_demand(clients[1], 450.0);
+                (wants[0], wants[1]) = (600.0, 450.0);
+                for (client, wants) in wants.into_iter().enumerate() {
+                    fleet.set_demand(client, wants);
+                }
                 let shares = fleet.shares();
                 let mut passed = 0.0;
                 for (seconds, worst) in &mut worst {
                     fleet.run(*seconds - passed);
                     passed = *seconds;
-                    for client in &clients {
-                        let off = (fleet.usable(*client) / shares[*client] - 1.0).abs();
+                    for (client, share) in shares.iter().enumerate() {
+                        let off = (fleet.usable(client) / share - 1.0).abs();
                         *worst = f64::max(*worst, off);
                     }
                 }

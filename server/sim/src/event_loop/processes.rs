@@ -55,7 +55,7 @@ impl Simulation {
         self.apply(index, effects);
     }
 
-    pub(super) fn start(&mut self, process: Process) {
+    pub(crate) fn start(&mut self, process: Process) {
         match process {
             Process::Client(index) => {
                 let client = &mut self.clients[index];

@@ -354,7 +354,7 @@ impl Simulation {
     }
 
     /// Changes the demands of a client that are constant or a random walk.
-    fn change_steady_demand(&mut self, client: usize, change: Option<DemandChange>) {
+    pub(crate) fn change_steady_demand(&mut self, client: usize, change: Option<DemandChange>) {
         let (Some(script), Some(change)) = (&mut self.script, change) else {
             return;
         };
@@ -459,7 +459,7 @@ impl Simulation {
     }
 
     /// Stops a client for good.
-    pub(super) fn leave(&mut self, index: usize) {
+    pub(crate) fn leave(&mut self, index: usize) {
         self.clients[index].has_left = true;
         self.stop_scripted_client(index);
     }
