@@ -1,6 +1,7 @@
 //! Event loop of a simulation, and the state of all processes.
 
-mod aimed;
+mod demands;
+mod ends;
 mod extras;
 mod faults;
 mod invariants;
@@ -8,7 +9,6 @@ mod lies;
 mod messages;
 mod polls;
 mod processes;
-mod script;
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -18,10 +18,10 @@ use fastrand::Rng;
 
 pub use self::polls::PollMode;
 use self::{
+    demands::Demands,
     extras::ExtraFaults,
     invariants::{BrokenInvariant, CapacityCheck},
     polls::Polls,
-    script::Script,
 };
 use super::{
     ablation::Rule,
@@ -31,8 +31,10 @@ use super::{
     event_queue::{Event, EventQueue},
     limits::{self, DIVIDED, Limit, Priorities, resource_ids},
     network::{Network, Process},
+    random::Generator,
     report::{Plan, Stats, Violation},
-    scenario::{Change, Scenario},
+    scenario::Scenario,
+    script::Script,
     server::Server,
     tree::{self, ELECTION_LEASE, Node, Participation},
 };
@@ -55,8 +57,6 @@ pub(super) struct Simulation {
     pub(super) servers: Vec<Server>,
     /// The root, and the nodes below it.
     nodes: Vec<Node>,
-    /// Whether etcd may lose its data.
-    rebuilds_etcd: bool,
     pub(super) network: Network,
     polls: Polls,
     extras: ExtraFaults,
@@ -64,13 +64,9 @@ pub(super) struct Simulation {
     document: Arc<Document>,
     /// The longest lease of any document of this run, in seconds.
     longest_lease: f64,
-    /// Whether operators lower capacities. Only in some runs, because the overshoot that a cut
-    /// allows would hide other faults.
-    allows_cuts: bool,
     capacity_check: CapacityCheck,
-    script: Option<Script>,
-    /// Of the scenario.
-    changes: Vec<Change>,
+    /// Of a scenario.
+    demands: Option<Demands>,
     /// Whether a client has another lease since this was cleared.
     pub(super) has_lease_changed: bool,
     pub(super) stats: Stats,
@@ -88,7 +84,7 @@ impl Simulation {
         let resources = rng.usize(1..=DIVIDED);
         let priorities = Priorities::of_run(seed);
         let limits: Vec<_> = (0..resources)
-            .map(|_| Limit::random(&mut rng, &priorities))
+            .map(|_| Limit::random(&mut rng, priorities))
             .collect();
         let servers = rng.usize(1..=SERVERS);
         let clients = rng.usize(2..=12);
@@ -127,13 +123,12 @@ impl Simulation {
             clients,
             servers,
             nodes,
-            rebuilds_etcd,
-            allows_cuts,
             polls: Polls::of_run(seed),
             priorities,
             ..Self::empty(seed, plan, rng, document, limits)
         };
         simulation.add_extras();
+        simulation.begin(rebuilds_etcd, allows_cuts);
         simulation
     }
 
@@ -170,11 +165,10 @@ impl Simulation {
             network: Network::scripted(scenario.network),
             polls: Polls::new(scenario.polls, seed),
             longest_lease: scenario.document.longest_lease().get(),
-            script: Some(Script::new(seed, scenario)),
-            changes: scenario.changes.clone(),
+            demands: Some(Demands::new(seed, scenario)),
             ..Self::empty(seed, plan, rng, Arc::clone(&scenario.document), Vec::new())
         };
-        simulation.begin_script();
+        simulation.begin_scenario(scenario);
         simulation
     }
 
@@ -188,18 +182,15 @@ impl Simulation {
             clients: Vec::new(),
             servers: Vec::new(),
             nodes: Vec::new(),
-            rebuilds_etcd: false,
             network: Network::default(),
             polls: Polls::new(PollMode::Off, seed),
-            priorities: Priorities::none(),
+            priorities: Priorities::default(),
             extras: ExtraFaults::of_run(seed, plan.extras),
             document,
             longest_lease: limits::longest_lease(&limits),
             limits,
-            allows_cuts: false,
             capacity_check: CapacityCheck::default(),
-            script: None,
-            changes: Vec::new(),
+            demands: None,
             has_lease_changed: false,
             stats: Stats::default(),
             broken: None,
@@ -219,7 +210,6 @@ impl Simulation {
     }
 
     pub(super) fn run(mut self) -> Result<Stats, Box<Violation>> {
-        self.begin();
         while self.step(Moment::NEVER)? {}
         self.stats.above_capacity = self.capacity_check.above_capacity;
         self.node_violation.map_or(Ok(self.stats), Err)
@@ -260,28 +250,47 @@ impl Simulation {
         }
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, rebuilds_etcd: bool, allows_cuts: bool) {
         let parents = self.nodes.iter().filter_map(|it| it.parent);
         for parent in parents {
             self.stats.nodes += 1;
             self.stats.third_level_nodes += u64::from(parent > 0);
         }
-        for server in 0..self.servers.len() {
-            self.start(Process::Server(server));
-        }
+        self.start_servers();
         for client in 0..self.clients.len() {
             let delay = 20.0 * self.rng.f64();
             self.after(delay, Event::Start(Process::Client(client)));
         }
         self.begin_polls();
-        self.after(5.0, Event::ChangeDemand);
-        self.after(10.0, Event::InjectFault);
-        self.begin_extra_faults();
         // On each level, old leases must expire, one election take place, and three refreshes
         // follow.
         let rest = 2.5 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
-        let rest = rest * self.levels();
-        self.after((self.plan.seconds - rest).max(30.0), Event::StopFaults);
+        let end = (self.plan.seconds - rest * self.levels()).max(30.0);
+        let generator = Generator {
+            rng: self.rng.fork(),
+            without: self.plan.without,
+            nodes: &self.nodes,
+            clients: &self.clients,
+            priorities: self.priorities,
+            rebuilds_etcd,
+            allows_cuts,
+            extras: self.extras.kinds,
+            beside: self.extras.beside,
+            limits: self.limits.clone(),
+            longest_lease: self.longest_lease,
+            second: 0.0,
+            script: Script::new(),
+        };
+        for (at, step) in generator.draw(end) {
+            self.after(at, Event::Step(step));
+        }
+        self.after(end, Event::StopFaults);
+    }
+
+    fn start_servers(&mut self) {
+        for server in 0..self.servers.len() {
+            self.start(Process::Server(server));
+        }
     }
 
     pub(super) fn after(&mut self, seconds: f64, event: Event) {
@@ -296,7 +305,7 @@ impl Simulation {
 
     fn record(&mut self, event: impl FnOnce() -> String) {
         if self.plan.trace {
-            let most = match self.script {
+            let most = match self.demands {
                 Some(_) => SCENARIO_TRACE_LENGTH,
                 None => TRACE_LENGTH,
             };
@@ -312,7 +321,6 @@ impl Simulation {
         std::mem::take(&mut self.trace).into()
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     fn handle(&mut self, event: Event) -> Result<(), BrokenInvariant> {
         match event {
             Event::Deliver { from, to, message } => self.deliver(from, to, message),
@@ -320,11 +328,7 @@ impl Simulation {
             Event::Resume(process) => self.resume(process),
             Event::Start(process) => self.start(process),
             Event::ShutDown(server) => self.shut_down(server),
-            Event::RestartEtcd(node) => {
-                if let Some(etcd) = &mut self.nodes[node].etcd {
-                    etcd.restart(self.time);
-                }
-            }
+            Event::RestartEtcd(node) => self.restart_etcd(node),
             Event::Local { server, message } => {
                 self.deliver(Process::Server(server), Process::Server(server), message);
             }
@@ -341,36 +345,7 @@ impl Simulation {
             Event::Request { user, plan } => self.send_request(user as usize, plan),
             Event::Leave(client) => self.leave(client),
             Event::Replace(client) => self.replace(client),
-            Event::ScriptedChange(index) => self.change_document(index),
-            Event::ScriptedFault(index) => self.inject_scripted_fault(index),
-            Event::RandomFault => self.inject_random_fault(),
-            Event::ChangeDemand => {
-                if self.network.is_hostile() {
-                    self.change_demand();
-                    let delay = 8.0 * self.rng.f64();
-                    self.after(delay, Event::ChangeDemand);
-                }
-            }
-            Event::InjectFault => {
-                if self.network.is_hostile() {
-                    self.stats.faults += 1;
-                    // A chain has several faults, so a third of all are aimed.
-                    match self.rng.u8(..7) {
-                        0 => self.begin_fault_chain(),
-                        _ => self.inject_fault(),
-                    }
-                    let delay = 12.0 * self.rng.f64();
-                    self.after(delay, Event::InjectFault);
-                }
-            }
-            Event::AimedFault => {
-                if self.network.is_hostile() {
-                    self.stats.faults += 1;
-                    self.inject_aimed_fault();
-                }
-            }
-            Event::InjectExtraFault => self.inject_extra_fault(),
-            Event::Deploy(server) => self.deploy(server),
+            Event::Step(step) => self.execute(step),
             Event::StartPeers(node) => self.start_peers(node),
             Event::EndOperations {
                 client,
@@ -383,6 +358,12 @@ impl Simulation {
             Event::CheckShares => return self.check_shares(),
         }
         self.broken.take().map_or(Ok(()), Err)
+    }
+
+    fn restart_etcd(&mut self, node: usize) {
+        if let Some(etcd) = &mut self.nodes[node].etcd {
+            etcd.restart(self.time);
+        }
     }
 }
 

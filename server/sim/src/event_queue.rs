@@ -8,7 +8,10 @@ use std::{
 use doorman_core::ledger::PollTicket;
 use doorman_openapi::Moment;
 
-use super::network::{Message, PollCall, Process};
+use super::{
+    network::{Message, PollCall, Process},
+    script::Step,
+};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -29,20 +32,11 @@ pub(super) enum Event {
     /// The etcd of a node answers again after a restart.
     RestartEtcd(usize),
     /// Something ends within a server.
-    Local {
-        server: usize,
-        message: Message,
-    },
+    Local { server: usize, message: Message },
     /// A client polls, unless a poll after this number is open.
-    Poll {
-        client: usize,
-        number: u64,
-    },
+    Poll { client: usize, number: u64 },
     /// A server polls its parent, unless a poll after this number is open.
-    PollParent {
-        server: usize,
-        number: u64,
-    },
+    PollParent { server: usize, number: u64 },
     /// A server may have polls to answer.
     AnswerPolls(usize),
     /// The wait of a poll is over.
@@ -52,35 +46,17 @@ pub(super) enum Event {
         call: PollCall,
     },
     /// A client receives an invented hint. So many follow soon.
-    InventHints {
-        client: usize,
-        left: usize,
-    },
+    InventHints { client: usize, left: usize },
     /// A demand changes, by the scenario.
     ScriptedDemand(usize),
     /// A client sends a request for one of its uses, unless the plan has changed since.
-    Request {
-        user: u32,
-        plan: u32,
-    },
+    Request { user: u32, plan: u32 },
     /// A client stops for good.
     Leave(usize),
     /// A client stops, and another takes its place.
     Replace(usize),
-    /// A document of the scenario becomes active.
-    ScriptedChange(usize),
-    /// A fault of the scenario, by its number.
-    ScriptedFault(usize),
-    /// A random fault of the scenario.
-    RandomFault,
-    ChangeDemand,
-    InjectFault,
-    /// A later fault of a chain.
-    AimedFault,
-    /// A fault of a kind that the plan adds.
-    InjectExtraFault,
-    /// A server takes over the newest document.
-    Deploy(usize),
+    /// A step of the script.
+    Step(Step),
     /// The other servers of a node start, once the first one is master.
     StartPeers(usize),
     /// Operations of a client end, which use so many units of a gauge.
@@ -162,9 +138,9 @@ impl EventQueue {
         Some((next.at, next.event))
     }
 
-    /// Loses all messages in transit.
-    pub(super) fn drop_messages(&mut self) {
+    /// Loses all messages in transit, and the steps that were aimed at a later end.
+    pub(super) fn drop_messages_and_steps(&mut self) {
         self.heap
-            .retain(|Reverse(it)| !matches!(it.event, Event::Deliver { .. }));
+            .retain(|Reverse(it)| !matches!(it.event, Event::Deliver { .. } | Event::Step(_)));
     }
 }

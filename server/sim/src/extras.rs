@@ -1,6 +1,6 @@
 //! Kinds of faults and holders that a plan adds to the usual ones.
 //!
-//! Their randomness is of a generator of its own: without them a seed means the same as ever.
+//! A run without them draws no random numbers for them: a seed means the same as ever.
 
 use std::{fmt, str::FromStr};
 

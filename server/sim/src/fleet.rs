@@ -125,7 +125,8 @@ impl Fleet {
     /// Changes the limit.
     pub fn set_capacity(&mut self, capacity: f64) {
         self.limit.capacity = capacity;
-        self.simulation.reload(vec![self.limit]);
+        self.simulation.change_limits(vec![self.limit]);
+        self.simulation.activate_document();
     }
 
     /// Sends a client 100 invented hints within a second.

@@ -11,14 +11,19 @@
 //! requests to the parent node as the server's tasks do, and has a simulated disk. `etcd` is a
 //! model. `tree` has the nodes, their servers and their parents.
 //!
-//! `scenario` is the format of `doorman simulate`, and `run` executes one and samples what clients
-//! hold.
+//! All runs execute a `script`: faults, and changes of demands and documents, at their seconds.
+//! `event_loop::faults` alone executes it. Random choices are drawn when the script is made. A step
+//! may wait for the end of a lease, a bound or an election, which only the run knows. Scripts have
+//! two sources:
 //!
-//! The tests of the workspace use it: [`simulate`] runs random faults, a third of them in chains at
-//! the ends of leases, bounds and elections. A plan adds further kinds of faults and holders
-//! ([`Extras`]), each with random numbers of its own, so that a seed means the same without it.
-//! [`Fleet`] measures calm fleets, and a [`Rule`] of `ablation` disables one safety rule at a time:
-//! an invariant must then break.
+//! - `scenario` is the format of `doorman simulate`, with demands over time (`wave`). `run` executes
+//!   one and samples what clients hold. A [`Fleet`] is a scenario without faults, whose demands the
+//!   caller changes.
+//! - `random` draws faults for [`simulate`], a third of them in chains at the ends of leases, bounds
+//!   and elections. A plan adds further kinds of faults and holders ([`Extras`]). A run without them
+//!   draws no random numbers for them, so that a seed means the same.
+//!
+//! A [`Rule`] of `ablation` disables one safety rule at a time: an invariant must then break.
 
 #![expect(
     clippy::indexing_slicing,
@@ -38,11 +43,14 @@ mod fleet;
 mod limits;
 mod network;
 mod operations;
+mod random;
 mod report;
 mod run;
 mod scenario;
+mod script;
 mod server;
 mod tree;
+mod wave;
 
 pub use self::{
     ablation::{Rule, UnknownRule},

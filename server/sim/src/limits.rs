@@ -42,49 +42,38 @@ pub(super) enum Algorithm {
     Unlimited,
 }
 
-/// The priorities of a run, from a random generator of their own: without them a seed means the
-/// same as ever.
-#[derive(Debug)]
+/// The priorities of a run. A third of the runs have them, and half of these a floor.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Priorities {
-    rng: Rng,
     /// The floor in percent; `None` for a run without priorities.
     floor: Option<u8>,
 }
 
 impl Priorities {
-    /// A run without priorities.
-    pub(super) fn none() -> Self {
-        Self {
-            rng: Rng::with_seed(0),
-            floor: None,
-        }
-    }
-
-    /// A third of the runs have priorities, and half of these a floor.
     pub(super) fn of_run(seed: u64) -> Self {
+        let floor = if seed.is_multiple_of(2) { 20 } else { 0 };
         Self {
-            rng: Rng::with_seed(seed),
-            floor: (seed % 3 == 2).then_some(if seed.is_multiple_of(2) { 20 } else { 0 }),
+            floor: (seed % 3 == 2).then_some(floor),
         }
     }
 
     /// Whether a share may be 0 although the capacity is not: others are more important.
-    pub(super) fn allow_nothing(&self) -> bool {
+    pub(super) fn allow_nothing(self) -> bool {
         self.floor == Some(0)
     }
 
     /// Whether PRIORITY_SHARE has a `floor`: lower priorities always get a part.
-    pub(super) fn have_floor(&self) -> bool {
+    pub(super) fn have_floor(self) -> bool {
         self.floor.is_some_and(|floor| floor > 0)
     }
 
-    pub(super) fn random(&mut self) -> i32 {
-        self.floor.map_or(0, |_| self.rng.i32(-1..=2))
+    pub(super) fn random(self, rng: &mut Rng) -> i32 {
+        self.floor.map_or(0, |_| rng.i32(-1..=2))
     }
 }
 
 impl Algorithm {
-    pub(super) fn random(rng: &mut Rng, priorities: &Priorities) -> Self {
+    pub(super) fn random(rng: &mut Rng, priorities: Priorities) -> Self {
         match (rng.bool(), priorities.floor) {
             (true, None) => Self::Fair,
             (true, Some(floor)) => Self::Priority { floor },
@@ -202,7 +191,7 @@ impl Limit {
         }
     }
 
-    pub(super) fn random(rng: &mut Rng, priorities: &Priorities) -> Self {
+    pub(super) fn random(rng: &mut Rng, priorities: Priorities) -> Self {
         let lease_length = 10.0 + 20.0 * rng.f64();
         let refresh_interval = (lease_length / 5.0).max(2.5);
         Self {
@@ -264,6 +253,12 @@ impl Limit {
             Algorithm::Unlimited => demands.iter().map(|demand| demand.wants).collect(),
         }
     }
+}
+
+/// A demand, which is small in some cases.
+pub(super) fn random_demand(rng: &mut Rng) -> f64 {
+    let most = if rng.u8(..4) == 0 { 3.0 } else { 90.0 };
+    most * rng.f64()
 }
 
 /// The longest lease of a document, in seconds.

@@ -175,8 +175,6 @@ enum Quality {
     /// Messages are lost, duplicated and reordered.
     #[default]
     Hostile,
-    /// Every message arrives, within about 10 ms.
-    Reliable,
     /// As the scenario says, and partitions lose messages.
     Scripted(NetworkQuality),
 }
@@ -213,7 +211,11 @@ impl Network {
 
     /// Loses and duplicates no message from now on.
     pub(super) fn make_reliable(&mut self) {
-        self.quality = Quality::Reliable;
+        self.quality = Quality::Scripted(NetworkQuality {
+            delay: 0.000_2,
+            jitter: 0.01,
+            ..NetworkQuality::default()
+        });
         self.partitions.clear();
     }
 
@@ -237,7 +239,6 @@ impl Network {
                 let copy = (rng.f64() < 0.05).then(|| delay(rng) + 10.0 * rng.f64());
                 [Some(delay(rng)), copy]
             }
-            Quality::Reliable => [Some(0.000_2 + 0.01 * rng.f64()), None],
             Quality::Scripted(quality) => {
                 if self.is_partitioned(from, to, time) {
                     return [None, None];

@@ -8,6 +8,7 @@ mod clients;
 mod demand;
 mod faults;
 mod nodes;
+mod script;
 
 use std::{
     fmt, iter,
@@ -21,9 +22,9 @@ use serde::Deserialize;
 pub use self::clients::Resource;
 pub(super) use self::{
     changes::Change,
-    clients::{ClientGroup, DemandSource, Load, Requests, Window},
+    clients::{ClientGroup, DemandSource, Load, Requests, Use, Window},
     demand::{DemandPattern, MAX_WANTS},
-    faults::{DemandChange, Fault, FaultKind, RandomFaults},
+    faults::{DemandChange, FaultKind, RandomFaults, ScenarioFault},
     nodes::ScenarioNode,
 };
 use self::{
@@ -54,7 +55,7 @@ pub struct Scenario {
     pub(super) groups: Vec<ClientGroup>,
     pub(super) loads: Vec<Load>,
     pub(super) changes: Vec<Change>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<ScenarioFault>,
     pub(super) random_faults: Option<RandomFaults>,
     pub(super) document: Arc<Document>,
     resources: Vec<Resource>,
@@ -284,7 +285,6 @@ impl Scenario {
 }
 
 impl File {
-    #[expect(clippy::too_many_lines, reason = "one check for each field")]
     fn check(self, document: Option<Document>) -> Result<Scenario, InvalidScenario> {
         check("seconds", self.seconds, 1.0..=MAX_SECONDS)?;
         // There is a sample at each whole second.
@@ -292,14 +292,7 @@ impl File {
         check("measure_from", self.measure_from, 0.0..=last_sample)?;
         check("clock_drift", self.clock_drift, 0.0..=0.05)?;
         self.network.check()?;
-        let nodes = check_nodes(self.servers.count, &self.nodes)?;
-        if let Some(lease) = self.servers.election_lease {
-            check("servers.election_lease", f64::from(lease), 2.0..=60.0)?;
-            if nodes.iter().all(|it| it.servers == 1) {
-                let message = "does not apply: a single server needs no election";
-                return Err(invalid("servers.election_lease", message));
-            }
-        }
+        let nodes = self.check_nodes()?;
         let document = match document {
             Some(document) => document,
             None => own_document(self.document.as_ref())?,
@@ -321,14 +314,7 @@ impl File {
             groups: &groups,
             seconds: self.seconds,
         };
-        let faults = self.faults.iter().enumerate();
-        let faults = faults
-            .map(|(index, fault)| fault.check(&format!("faults[{index}]"), &fault_context))
-            .collect::<Result<Vec<_>, _>>()?;
-        let random_faults = self.random_faults.as_ref();
-        let random_faults = random_faults
-            .map(|it| it.check(&fault_context))
-            .transpose()?;
+        let (faults, random_faults) = self.check_faults(&fault_context)?;
         let added = most_added(&faults, random_faults.as_ref(), &fault_context);
         check_requests(&groups, &resources, added, &context)?;
         Ok(Scenario {
@@ -352,6 +338,29 @@ impl File {
             capacities: resources.iter().map(|it| it.capacity).collect(),
             resources,
         })
+    }
+
+    fn check_nodes(&self) -> Result<Vec<ScenarioNode>, InvalidScenario> {
+        let nodes = check_nodes(self.servers.count, &self.nodes)?;
+        if let Some(lease) = self.servers.election_lease {
+            check("servers.election_lease", f64::from(lease), 2.0..=60.0)?;
+            if nodes.iter().all(|it| it.servers == 1) {
+                let message = "does not apply: a single server needs no election";
+                return Err(invalid("servers.election_lease", message));
+            }
+        }
+        Ok(nodes)
+    }
+
+    fn check_faults(
+        &self,
+        context: &FaultContext<'_>,
+    ) -> Result<(Vec<ScenarioFault>, Option<RandomFaults>), InvalidScenario> {
+        let faults = self.faults.iter().enumerate();
+        let faults = faults.map(|(index, it)| it.check(&format!("faults[{index}]"), context));
+        let random = self.random_faults.as_ref();
+        let random = random.map(|it| it.check(context)).transpose()?;
+        Ok((faults.collect::<Result<_, _>>()?, random))
     }
 }
 

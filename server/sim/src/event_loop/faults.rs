@@ -1,76 +1,225 @@
-//! Faults of processes, network and disk, and changes by operators.
-
-use doorman_openapi::Moment;
+//! Executes the steps of a script.
 
 use doorman_core::election::Event as ElectionEvent;
+use doorman_openapi::Moment;
+use fastrand::Rng;
 
 use super::{ELECTION_LEASE, Simulation};
 use crate::{
-    ablation::Rule, event_queue::Event, limits::Algorithm, limits::Limit, network::Process,
+    event_queue::Event,
+    network::{Delay, Process},
+    scenario::FaultKind,
+    script::{Fault, Length, ServerChoice, Step},
 };
 
 /// Seconds for which a server waits until etcd has recorded its resignation.
 const RESIGN_TIME: f64 = 2.0;
+/// The shortest time until an end, in seconds.
+const SHORTEST: f64 = 0.05;
 
 impl Simulation {
-    pub(super) fn inject_fault(&mut self) {
-        let client = self.rng.usize(..self.clients.len());
-        let server = self.rng.usize(..self.servers.len());
-        // Without these rules only rare faults do harm.
-        match self.plan.without {
-            Some(Rule::DeadlineFromSend | Rule::BoundAnswerInTime) if self.rng.bool() => {
-                return self.pause_and_partition(server);
+    pub(crate) fn execute(&mut self, step: Step) {
+        match step {
+            Step::Fault(fault) => self.inject_fault(&fault),
+            Step::AtEnd(end, step) => {
+                // A fault counts itself.
+                let is_counted = u64::from(!matches!(*step, Step::Fault(_)));
+                self.stats.faults += is_counted;
+                self.stats.aimed_faults += is_counted;
+                let seconds = self.seconds_to(end);
+                self.after(seconds, Event::Step(*step));
             }
-            Some(Rule::GuardedWrites) if self.rng.bool() => return self.stop_server(server),
+            Step::Demand {
+                client,
+                resource,
+                wants,
+                priority,
+            } => self.set_client_demand(client, resource, wants, priority),
+            Step::Release { client, resource } => self.release(client, resource),
+            Step::ChangeDocument(document) => {
+                self.document = document;
+                self.activate_document();
+            }
+            Step::ChangeLimits { limits, are_active } => {
+                self.stats.faults += 1;
+                self.change_limits(limits);
+                if are_active {
+                    self.activate_document();
+                } else {
+                    self.stats.document_changes += 1;
+                }
+            }
+            Step::ChangeServerCount(change) => self.change_server_count(change),
+            Step::Deploy(server) => self.deploy(server),
+        }
+    }
+
+    fn inject_fault(&mut self, fault: &Fault) {
+        self.stats.faults += 1;
+        let seconds = match fault.length {
+            Length::Seconds(seconds) => seconds,
+            Length::Until(end) => {
+                self.stats.aimed_faults += 1;
+                self.seconds_to(end).max(SHORTEST)
+            }
+        };
+        let server = match fault.server {
+            Some(ServerChoice::Number(server)) => Some(server),
+            Some(ServerChoice::Master) => self.master_of(fault.node),
+            Some(ServerChoice::NewestMaster { otherwise }) => {
+                Some(self.newest_master(fault.node).unwrap_or(otherwise))
+            }
+            None => None,
+        };
+        self.record(|| format!("{seconds} s, server {server:?}: {fault:?}"));
+        if fault.kind.is_of_clients() {
+            self.inject_client_fault(fault, server, seconds);
+        } else if let (true, Some(server)) = (fault.kind.is_of_one_server(), server) {
+            self.inject_server_fault(fault, server, seconds);
+        } else {
+            self.inject_node_fault(fault, seconds);
+        }
+    }
+
+    fn inject_server_fault(&mut self, fault: &Fault, server: usize, seconds: f64) {
+        let until = self.time.after_seconds(seconds);
+        let (process, etcd) = (Process::Server(server), self.etcd_of(server));
+        match fault.kind {
+            FaultKind::CrashServer => self.crash_server(server, seconds, false),
+            FaultKind::CrashMachine => self.crash_server(server, seconds, true),
+            FaultKind::StopServer => self.stop_server(server, seconds),
+            FaultKind::PauseServer => self.pause_server_for(server, seconds),
+            FaultKind::FillDisk => self.servers[server].disk_full_until = until,
+            FaultKind::DelayEtcdRequests => {
+                self.delay_requests(fault, seconds, process, Some(etcd));
+            }
+            FaultKind::LoseEtcdCalls => self.network.partition(process, Some(etcd), until),
+            FaultKind::LoseEtcdAnswers => self.network.partition(etcd, Some(process), until),
+            _ => self.cut_off_from_etcd(server, until),
+        }
+    }
+
+    fn inject_node_fault(&mut self, fault: &Fault, seconds: f64) {
+        let node = fault.node;
+        let until = self.time.after_seconds(seconds);
+        let servers = self.nodes[node].servers.clone();
+        match fault.kind {
+            FaultKind::LoseMaster => {
+                if let Some(master) = self.master_of(node) {
+                    self.crash_server(master, seconds, false);
+                }
+                for server in servers {
+                    self.cut_off_from_etcd(server, until);
+                }
+            }
+            FaultKind::ElectMaster => {
+                if let Some(master) = self.master_of(node) {
+                    self.crash_server(master, 0.0, false);
+                }
+            }
+            FaultKind::CrashNode => {
+                self.stats.node_crashes += 1;
+                for server in servers {
+                    let (seconds, is_machine) = (seconds * self.rng.f64(), self.rng.u8(..4) == 0);
+                    self.crash_server(server, seconds, is_machine);
+                }
+            }
+            FaultKind::PartitionNode => self.cut_off_from_parent(node, false, until),
+            FaultKind::LoseNodeAnswers => self.cut_off_from_parent(node, true, until),
+            FaultKind::DelayNodeRequests | FaultKind::RepeatNodeRequests => {
+                let parent = self.nodes[node].parent;
+                let parents = parent.map_or(0..0, |it| self.nodes[it].servers.clone());
+                for server in servers {
+                    for parent in parents.clone() {
+                        let to = Some(Process::Server(parent));
+                        self.delay_requests(fault, seconds, Process::Server(server), to);
+                    }
+                }
+            }
+            _ => self.inject_etcd_fault(fault.kind, node, seconds),
+        }
+    }
+
+    fn inject_etcd_fault(&mut self, kind: FaultKind, node: usize, seconds: f64) {
+        let Some(etcd) = &mut self.nodes[node].etcd else {
+            return;
+        };
+        match kind {
+            // No lease ends without a quorum, or while no member runs.
+            FaultKind::StopEtcd => {
+                etcd.stop(self.time, self.time.after_seconds(seconds));
+                self.after(seconds, Event::RestartEtcd(node));
+            }
+            FaultKind::ElectEtcdLeader => etcd.restart(self.time),
+            FaultKind::RebuildEtcd => etcd.rebuild(),
+            FaultKind::DeposeEtcdLeader => {
+                let rng = &mut self.rng;
+                let (timeout, own) = (1.0 + 2.0 * rng.f64(), Rng::with_seed(rng.u64(..)));
+                etcd.depose_leader(self.time, timeout, seconds, own);
+                self.stats.etcd_depositions += 1;
+            }
+            // There is no master.
             _ => {}
         }
-        match self.rng.u8(..22) {
-            0 => {
-                let delay = 8.0 * self.rng.f64();
-                self.crash_random_server(server, delay);
+    }
+
+    fn inject_client_fault(&mut self, fault: &Fault, server: Option<usize>, seconds: f64) {
+        let until = self.time.after_seconds(seconds);
+        for (number, client) in fault.clients.iter().copied().enumerate() {
+            match fault.kind {
+                FaultKind::ChangeDemand => self.change_steady_demand(client, fault.change),
+                FaultKind::StopClients if self.clients[client].is_running() => {
+                    let effects = self.clients[client].stop(self.time);
+                    self.apply(client, effects);
+                    self.crash_client(client, seconds);
+                }
+                FaultKind::CrashClients if self.clients[client].is_up => {
+                    self.crash_client(client, seconds);
+                }
+                FaultKind::PauseClients => self.pause_client_for(client, seconds),
+                FaultKind::PartitionClients => {
+                    self.network.partition(Process::Client(client), None, until);
+                    self.lose_answers_to(client, None, until);
+                }
+                FaultKind::LoseClientRequests => {
+                    let server = server.map(Process::Server);
+                    self.network
+                        .partition(Process::Client(client), server, until);
+                }
+                FaultKind::LoseClientAnswers => self.lose_answers_to(client, server, until),
+                FaultKind::DelayClientRequests | FaultKind::RepeatClientRequests => {
+                    self.delay_requests(fault, seconds, Process::Client(client), None);
+                }
+                FaultKind::ReleaseClients => self.release_and_want_all(client),
+                FaultKind::RestartClients => {
+                    let delay = seconds * number as f64 / fault.clients.len() as f64;
+                    self.after(delay, Event::Replace(client));
+                }
+                _ => {}
             }
-            1 => self.stop_server(server),
-            2..4 => self.pause_server(server),
-            4..6 => {
-                let seconds = 6.0 + 50.0 * self.rng.f64();
-                self.partition_from_etcd(server, seconds);
-            }
-            6..9 => {
-                let seconds = 2.0 + 60.0 * self.rng.f64();
-                self.partition_client(client, seconds);
-            }
-            9..11 => self.pause_client(client),
-            11 => self.crash_client(client),
-            12 => self.stop_client(client),
-            13..15 => self.release_and_want(client),
-            15 => self.fill_disk(server),
-            16 => self.fail_node(),
-            17..19 => self.change_leases(),
-            19 => self.change_capacity(),
-            _ => self.fail_etcd(),
         }
     }
 
     /// Crashes a server, or its machine, for so many seconds.
-    pub(super) fn crash_random_server(&mut self, index: usize, seconds: f64) {
+    pub(super) fn crash_server(&mut self, index: usize, seconds: f64, is_machine: bool) {
         let server = &mut self.servers[index];
         if server.is_up {
-            if self.rng.u8(..4) == 0 {
+            if is_machine {
                 server.crash_machine(&mut self.rng);
             } else {
                 server.crash();
             }
-            self.record(|| format!("server {index} crashes"));
             self.after(seconds, Event::Start(Process::Server(index)));
         }
     }
 
-    /// Stops a server cleanly.
-    pub(super) fn stop_server(&mut self, index: usize) {
+    /// Stops a server cleanly. It starts again so long after its end.
+    pub(super) fn stop_server(&mut self, index: usize, seconds: f64) {
         let server = &mut self.servers[index];
         if !server.is_running() || server.shuts_down_at.is_some() {
             return;
         }
+        server.restarts_after = Some(seconds);
         let secret = server.secret();
         server.handle(ElectionEvent::Resign { secret }, self.time);
         self.record(|| format!("server {index} resigns"));
@@ -84,9 +233,9 @@ impl Simulation {
         if server.is_running() && server.shuts_down_at.is_some_and(|at| at <= self.time) {
             server.shut_down(self.time);
             self.record(|| format!("server {index} shuts down"));
-            let scripted = self.servers[index].restarts_after.take();
-            let delay = scripted.unwrap_or_else(|| 4.0 * self.rng.f64());
-            self.after(delay, Event::Start(Process::Server(index)));
+            let delay = self.servers[index].restarts_after.take();
+            let start = Event::Start(Process::Server(index));
+            self.after(delay.unwrap_or_default(), start);
         }
     }
 
@@ -96,12 +245,7 @@ impl Simulation {
         self.events.push(at, Event::ShutDown(index));
     }
 
-    fn pause_server(&mut self, index: usize) {
-        let seconds = 20.0 * self.rng.f64();
-        self.pause_server_for(index, seconds);
-    }
-
-    pub(super) fn pause_server_for(&mut self, index: usize, seconds: f64) {
+    fn pause_server_for(&mut self, index: usize, seconds: f64) {
         let until = self.time.after_seconds(seconds);
         let server = &mut self.servers[index];
         if server.is_running() {
@@ -111,16 +255,6 @@ impl Simulation {
         }
     }
 
-    /// Pauses a server. Answers of etcd wait for it, but its next calls are lost.
-    fn pause_and_partition(&mut self, index: usize) {
-        self.pause_server(index);
-        let paused = self.servers[index].paused_until;
-        let until = paused.unwrap_or(self.time).after_seconds(6.0);
-        let server = Process::Server(index);
-        self.network
-            .partition(server, Some(self.etcd_of(index)), until);
-    }
-
     /// Sometimes pauses a server between the clock reading for a request and the response. Returns
     /// the seconds until the pause ends.
     pub(super) fn stall(&mut self, index: usize) -> f64 {
@@ -128,90 +262,28 @@ impl Simulation {
         if !stalls || !self.servers[index].is_up {
             return 0.0;
         }
-        self.pause_server(index);
+        let seconds = 20.0 * self.rng.f64();
+        self.pause_server_for(index, seconds);
         let until = self.servers[index].paused_until;
         until.map_or(0.0, |until| until.seconds_since(self.time))
     }
 
-    /// Prevents a server from renewing its election lease, or from knowing it. Its clients still
-    /// reach it.
-    pub(super) fn partition_from_etcd(&mut self, index: usize, seconds: f64) {
-        let until = self.time.after_seconds(seconds);
-        let loses_calls = self.rng.u8(..4) > 0;
-        self.record(|| format!("server {index} is partitioned from etcd, calls: {loses_calls}"));
-        let (server, etcd) = (Process::Server(index), self.etcd_of(index));
-        self.network.partition(etcd, Some(server), until);
-        if loses_calls {
-            self.network.partition(server, Some(etcd), until);
-        }
+    fn crash_client(&mut self, index: usize, seconds: f64) {
+        self.clients[index].crash();
+        self.after(seconds, Event::Start(Process::Client(index)));
+        self.report_demand(index);
+        self.spread_loads(index);
     }
 
-    fn fail_etcd(&mut self) {
-        let (time, seconds) = (self.time, 10.0 * self.rng.f64());
-        let until = time.after_seconds(seconds);
-        let node = match self.nodes.len() {
-            1 => 0,
-            nodes => self.rng.usize(..nodes),
-        };
-        let Some(etcd) = &mut self.nodes[node].etcd else {
-            return;
-        };
-        match self.rng.u8(..8) {
-            0 if self.rebuilds_etcd => {
-                etcd.rebuild();
-                self.record(|| format!("etcd of node {node} loses its data"));
-            }
-            // No lease ends without a quorum, or while no member runs.
-            0..4 => self.stop_etcd(node, seconds),
-            4..6 => {
-                etcd.restart(time);
-                self.record(|| format!("etcd of node {node} has a new leader"));
-            }
-            _ => {
-                for index in self.nodes[node].servers.clone() {
-                    let server = Process::Server(index);
-                    let etcd = Process::Etcd(node);
-                    self.network.partition(server, Some(etcd), until);
-                }
-                self.record(|| format!("no server of node {node} reaches etcd for {seconds} s"));
-            }
-        }
-    }
-
-    pub(super) fn stop_etcd(&mut self, node: usize, seconds: f64) {
-        if let Some(etcd) = &mut self.nodes[node].etcd {
-            etcd.stop(self.time, self.time.after_seconds(seconds));
-            self.after(seconds, Event::RestartEtcd(node));
-            self.record(|| format!("etcd of node {node} stops for {seconds} s"));
-        }
-    }
-
-    /// Prevents a client from reaching one server or all, or from receiving responses.
-    pub(super) fn partition_client(&mut self, index: usize, seconds: f64) {
-        let until = self.time.after_seconds(seconds);
-        let client = Process::Client(index);
-        let servers = self.clients[index].servers.clone();
-        let server = Process::Server(self.rng.usize(servers));
-        self.record(|| format!("client {index} is partitioned"));
-        match self.rng.u8(..4) {
-            0 => self.network.partition(client, None, until),
-            1 => self.network.partition(server, Some(client), until),
-            _ => self.network.partition(client, Some(server), until),
-        }
-    }
-
-    fn pause_client(&mut self, index: usize) {
-        let seconds = 40.0 * self.rng.f64();
-        self.pause_client_for(index, seconds);
-    }
-
-    pub(super) fn pause_client_for(&mut self, index: usize, seconds: f64) {
+    fn pause_client_for(&mut self, index: usize, seconds: f64) {
         let until = self.time.after_seconds(seconds);
         let client = &mut self.clients[index];
         if client.is_running() {
             client.paused_until = Some(until);
             self.record(|| format!("client {index} pauses for {seconds} s"));
             self.after(seconds, Event::Resume(Process::Client(index)));
+            self.report_demand(index);
+            self.spread_loads(index);
         }
     }
 
@@ -264,33 +336,8 @@ impl Simulation {
         }
     }
 
-    pub(super) fn crash_client(&mut self, index: usize) {
-        if self.clients[index].is_up {
-            self.record(|| format!("client {index} crashes"));
-            self.restart_client(index);
-        }
-    }
-
-    /// Releases all leases and restarts.
-    fn stop_client(&mut self, index: usize) {
-        let client = &mut self.clients[index];
-        if client.is_running() {
-            let effects = client.stop(self.time);
-            self.record(|| format!("client {index} shuts down"));
-            self.apply(index, effects);
-            self.restart_client(index);
-        }
-    }
-
-    fn restart_client(&mut self, index: usize) {
-        self.clients[index].crash();
-        let delay = 10.0 * self.rng.f64();
-        self.after(delay, Event::Start(Process::Client(index)));
-    }
-
-    /// Releases a resource, and sometimes wants it again immediately.
-    pub(super) fn release_and_want(&mut self, index: usize) {
-        let resource = self.rng.usize(..self.limits.len());
+    /// Releases a resource of a client.
+    pub(super) fn release(&mut self, index: usize, resource: usize) {
         let client = &mut self.clients[index];
         // Units in use are not released.
         if client.is_running() && client.operations[resource].in_use == 0.0 {
@@ -298,51 +345,26 @@ impl Simulation {
             effects.extend(client.tick(self.time));
             self.record(|| format!("client {index} releases resource {resource}"));
             self.apply(index, effects);
-            if self.rng.bool() {
-                self.change_client_demand(index, resource);
+        }
+    }
+
+    /// Releases all leases of a client that states its demand, and wants them again at once.
+    fn release_and_want_all(&mut self, index: usize) {
+        if !self.clients[index].sends_requests() {
+            for slot in 0..self.clients[index].wants.len() {
+                self.release(index, slot);
             }
+            self.report_demand(index);
         }
-    }
-
-    fn fill_disk(&mut self, index: usize) {
-        self.record(|| format!("the disk of server {index} is full"));
-        let until = self.time.after_seconds(60.0 * self.rng.f64());
-        self.servers[index].disk_full_until = until;
-    }
-
-    /// Crashes all servers of a node below the root, or cuts it off from its parent.
-    fn fail_node(&mut self) {
-        if self.nodes.len() == 1 {
-            return;
-        }
-        let node = self.rng.usize(1..self.nodes.len());
-        let servers = self.nodes[node].servers.clone();
-        if self.rng.bool() {
-            self.stats.node_crashes += 1;
-            for server in servers {
-                let delay = 8.0 * self.rng.f64();
-                self.crash_random_server(server, delay);
-            }
-            return;
-        }
-        let seconds = 2.0 + 40.0 * self.rng.f64();
-        self.cut_off_random_node(node, seconds);
-    }
-
-    pub(super) fn cut_off_random_node(&mut self, node: usize, seconds: f64) {
-        let until = self.time.after_seconds(seconds);
-        let loses_answers = self.rng.bool();
-        self.stats.cut_offs += 1;
-        self.record(|| format!("node {node} is cut off, answers only: {loses_answers}"));
-        self.cut_off_from_parent(node, loses_answers, until);
     }
 
     /// Loses all messages from a parent to a node, and those from the node, too, unless
     /// `loses_answers`.
-    pub(super) fn cut_off_from_parent(&mut self, node: usize, loses_answers: bool, until: Moment) {
+    fn cut_off_from_parent(&mut self, node: usize, loses_answers: bool, until: Moment) {
         let Some(parent) = self.nodes[node].parent else {
             return;
         };
+        self.stats.cut_offs += 1;
         for upper in self.nodes[parent].servers.clone() {
             for lower in self.nodes[node].servers.clone() {
                 let (lower, upper) = (Process::Server(lower), Process::Server(upper));
@@ -359,43 +381,56 @@ impl Simulation {
         Process::Etcd(self.servers[server].membership.index)
     }
 
-    /// Changes the lease lengths and algorithms.
-    fn change_leases(&mut self) {
-        let mut limits = self.limits.clone();
-        for limit in &mut limits {
-            let factor = [0.25, 0.5, 1.0][self.rng.usize(..3)];
-            let lease_length = (self.longest_lease * factor).max(5.0);
-            let algorithm = Algorithm::random(&mut self.rng, &self.priorities);
-            *limit = Limit {
-                algorithm: if limit.algorithm.divides() {
-                    algorithm
-                } else {
-                    limit.algorithm
-                },
-                lease_length,
-                refresh_interval: (lease_length / 5.0).max(1.5),
-                minimum_refresh_interval: limit.minimum_refresh_interval.min(1.0),
-                ..*limit
-            };
-        }
-        self.reload(limits);
+    fn cut_off_from_etcd(&mut self, server: usize, until: Moment) {
+        let (server, etcd) = (Process::Server(server), self.etcd_of(server));
+        self.network.partition(server, Some(etcd), until);
+        self.network.partition(etcd, Some(server), until);
     }
 
-    /// Raises the capacity of a resource, or lowers it where the run allows that.
-    fn change_capacity(&mut self) {
-        let mut limits = self.limits.clone();
-        let resource = self.rng.usize(..limits.len());
-        let capacity = &mut limits[resource].capacity;
-        let least = if self.allows_cuts { 5.0 } else { *capacity };
-        *capacity = least + (200.0 - least).max(0.0) * self.rng.f64();
-        self.reload(limits);
+    /// Loses the answers of one server to a client, or of all.
+    fn lose_answers_to(&mut self, client: usize, server: Option<usize>, until: Moment) {
+        let all = self.clients[client].servers.clone();
+        let servers = server.map_or(all, |it| it..it + 1);
+        for server in servers {
+            let (server, client) = (Process::Server(server), Process::Client(client));
+            self.network.partition(server, Some(client), until);
+        }
+    }
+
+    /// Delays or repeats the requests of a process to another one, or to all.
+    fn delay_requests(&mut self, fault: &Fault, seconds: f64, from: Process, to: Option<Process>) {
+        self.network.delay(Delay {
+            from,
+            to,
+            until: self.time.after_seconds(seconds),
+            by: fault.late,
+            is_repeated: matches!(
+                fault.kind,
+                FaultKind::RepeatNodeRequests | FaultKind::RepeatClientRequests
+            ),
+        });
+    }
+
+    /// The master of a node: the running server whose reign has the highest epoch.
+    pub(crate) fn master_of(&self, node: usize) -> Option<usize> {
+        let servers = self.nodes[node].servers.clone();
+        let masters = servers.filter(|it| {
+            let server = &self.servers[*it];
+            server.is_running() && server.epoch().is_some()
+        });
+        masters.max_by_key(|it| self.servers[*it].epoch())
+    }
+
+    /// Whether each node has a master.
+    pub(crate) fn have_masters(&self) -> bool {
+        (0..self.nodes.len()).all(|node| self.master_of(node).is_some())
     }
 
     /// Ends all faults and repairs their effects.
     pub(super) fn stop_faults(&mut self) {
         self.record(|| "faults stop".to_owned());
         self.network.make_reliable();
-        self.events.drop_messages();
+        self.events.drop_messages_and_steps();
         for index in 0..self.servers.len() {
             let server = &mut self.servers[index];
             server.disk_full_until = self.time;

@@ -64,7 +64,7 @@ impl Simulation {
     pub(super) fn lie(&mut self, client: usize, request: &mut CapacityRequest) -> bool {
         let client = &self.clients[client];
         let (server, released) = (client.server(), client.released);
-        let rng = &mut self.extras.rng;
+        let rng = &mut self.rng;
         let mut lies = false;
         for asked in &mut request.resources {
             let capacity = self.limits[limits::resource_index(&asked.resource_id)].capacity;

@@ -63,7 +63,7 @@ impl Simulation {
                     return;
                 }
                 self.record(|| format!("client {index} starts"));
-                if self.script.is_some() {
+                if self.demands.is_some() {
                     return self.start_scripted_client(index);
                 }
                 for resource in 0..self.limits.len() {
@@ -96,15 +96,20 @@ impl Simulation {
         }
     }
 
-    pub(super) fn change_demand(&mut self) {
-        let client = self.rng.usize(..self.clients.len());
-        let resource = self.rng.usize(..self.limits.len());
-        self.change_client_demand(client, resource);
+    /// Changes the demand of a client at random.
+    pub(super) fn change_client_demand(&mut self, index: usize, resource: usize) {
+        let wants = limits::random_demand(&mut self.rng);
+        let priority = self.priorities.random(&mut self.rng);
+        self.set_client_demand(index, resource, wants, priority);
     }
 
-    pub(super) fn change_client_demand(&mut self, index: usize, resource: usize) {
-        let wants = if self.rng.u8(..4) == 0 { 3.0 } else { 90.0 } * self.rng.f64();
-        let priority = self.priorities.random();
+    pub(super) fn set_client_demand(
+        &mut self,
+        index: usize,
+        resource: usize,
+        wants: f64,
+        priority: i32,
+    ) {
         let client = &mut self.clients[index];
         if client.is_running() {
             client.priorities[resource] = priority;
@@ -116,14 +121,22 @@ impl Simulation {
         }
     }
 
-    /// Activates a new document on every server.
-    pub(crate) fn reload(&mut self, limits: Vec<Limit>) {
+    /// Changes the document that servers read when they start.
+    pub(crate) fn change_limits(&mut self, limits: Vec<Limit>) {
         self.document = limits::document(&limits);
+        let until = self.leases_end();
         for (resource, new) in limits.iter().enumerate() {
             let old = self.limits[resource];
+            if new.unit.is_gauge() != old.unit.is_gauge() {
+                self.extras.kind_changed[resource] = Some(self.time);
+            }
+            let both_divide = old.algorithm.divides() && new.algorithm.divides();
+            if new.algorithm != old.algorithm && !both_divide {
+                // Leases of the algorithm before may last.
+                self.capacity_check.allow(resource, f64::INFINITY, until);
+            }
             if new.capacity < old.capacity {
                 self.stats.capacity_cuts += 1;
-                let until = self.leases_end();
                 // A server counts in the unit of its document.
                 let booked = self.booked_at_root(resource);
                 match booked.filter(|_| !self.has_several_units()) {
@@ -134,7 +147,7 @@ impl Simulation {
         }
         self.remember_capacities();
         self.limits = limits;
-        self.activate_document();
+        self.record(|| "the document has changed".to_owned());
     }
 
     /// Activates the newest document on one server.
@@ -146,7 +159,8 @@ impl Simulation {
         }
     }
 
-    pub(super) fn activate_document(&mut self) {
+    /// Activates the newest document on every server.
+    pub(crate) fn activate_document(&mut self) {
         for server in &mut self.servers {
             server.reconfigure(&self.document, self.time);
         }

@@ -55,13 +55,47 @@ pub(crate) enum FaultKind {
     RestartClients,
     /// Clients have another demand from then on.
     ChangeDemand,
+    /// The machine of a server crashes: writes that were not synchronized are lost.
+    #[serde(skip)]
+    CrashMachine,
+    /// The disk of a server is full.
+    #[serde(skip)]
+    FillDisk,
+    /// The calls of a server to etcd are lost.
+    #[serde(skip)]
+    LoseEtcdCalls,
+    /// The answers of etcd to a server are lost.
+    #[serde(skip)]
+    LoseEtcdAnswers,
+    /// The etcd of a node has another leader: no lease ends before its full time.
+    #[serde(skip)]
+    ElectEtcdLeader,
+    /// The etcd of a node loses all data.
+    #[serde(skip)]
+    RebuildEtcd,
+    /// The etcd of a node has another leader, and the one before answers on.
+    #[serde(skip)]
+    DeposeEtcdLeader,
+    /// All servers of a node crash.
+    #[serde(skip)]
+    CrashNode,
+    /// The requests of clients are lost.
+    #[serde(skip)]
+    LoseClientRequests,
+    /// Clients stop cleanly, and start again at the end.
+    #[serde(skip)]
+    StopClients,
 }
 
 impl FaultKind {
-    fn is_of_one_server(self) -> bool {
+    pub(crate) fn is_of_one_server(self) -> bool {
         matches!(
             self,
             Self::CrashServer
+                | Self::CrashMachine
+                | Self::FillDisk
+                | Self::LoseEtcdCalls
+                | Self::LoseEtcdAnswers
                 | Self::StopServer
                 | Self::PauseServer
                 | Self::PartitionServer
@@ -81,6 +115,8 @@ impl FaultKind {
                 | Self::ReleaseClients
                 | Self::RestartClients
                 | Self::ChangeDemand
+                | Self::LoseClientRequests
+                | Self::StopClients
         )
     }
 
@@ -221,9 +257,9 @@ pub(super) struct FileRandomFaults {
     more: Option<f64>,
 }
 
-/// A fault at a given time.
+/// A fault at a given time, whose random choices are open.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Fault {
+pub(crate) struct ScenarioFault {
     pub(crate) kind: FaultKind,
     pub(crate) at: f64,
     pub(crate) seconds: f64,
@@ -281,7 +317,7 @@ impl FileFault {
         &self,
         field: &str,
         context: &FaultContext<'_>,
-    ) -> Result<Fault, InvalidScenario> {
+    ) -> Result<ScenarioFault, InvalidScenario> {
         let name = |name: &str| format!("{field}.{name}");
         let kind = self.kind;
         check(&name("at"), self.at, 0.0..=context.seconds)?;
@@ -322,7 +358,7 @@ impl FileFault {
             None => 0.0,
         };
         let is_change = kind == FaultKind::ChangeDemand;
-        Ok(Fault {
+        Ok(ScenarioFault {
             kind,
             at: self.at,
             seconds: self.seconds.unwrap_or_default(),
@@ -439,7 +475,7 @@ fn check_length(field: &str, given: Option<f64>, lasts: bool) -> Result<(), Inva
 
 /// An upper bound of what faults add to the demand of clients by the end.
 pub(super) fn most_added(
-    faults: &[Fault],
+    faults: &[ScenarioFault],
     random: Option<&RandomFaults>,
     context: &FaultContext<'_>,
 ) -> f64 {
