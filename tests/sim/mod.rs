@@ -1,17 +1,14 @@
-//! The deterministic simulation of the server, with random faults and with large fleets.
+//! The deterministic simulation of the server, with random and with aimed faults.
 //!
-//! The processes, the network and the invariants are [`doorman_sim`]. `herd`
-//! measures a large fleet whose master changes.
+//! The processes, the network and the invariants are [`doorman_sim`]. `aimed` makes scenarios.
 
 #![expect(clippy::indexing_slicing, reason = "indices are of clients that exist")]
 
 mod aimed;
-mod herd;
 
 use std::path::Path;
 
 pub use aimed::{aimed_scenario, aimed_yaml};
-pub use herd::{Departure, HerdPlan, HerdReport, change_master};
 
 use doorman_sim::{Extras, Violation};
 

@@ -10,10 +10,13 @@ mod messages;
 mod polls;
 mod processes;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use doorman_config::Document;
-use doorman_openapi::Moment;
+use doorman_openapi::{Epoch, Moment};
 use fastrand::Rng;
 
 pub use self::polls::PollMode;
@@ -69,6 +72,10 @@ pub(super) struct Simulation {
     demands: Option<Demands>,
     /// Whether a client has another lease since this was cleared.
     pub(super) has_lease_changed: bool,
+    /// Leases of clients that ended before the next one began.
+    pub(super) lapses: u64,
+    /// The epoch of the last response to each client.
+    pub(super) heard_epochs: BTreeMap<usize, Epoch>,
     pub(super) stats: Stats,
     /// A broken invariant that the current event has found.
     broken: Option<BrokenInvariant>,
@@ -192,6 +199,8 @@ impl Simulation {
             capacity_check: CapacityCheck::default(),
             demands: None,
             has_lease_changed: false,
+            lapses: 0,
+            heard_epochs: BTreeMap::new(),
             stats: Stats::default(),
             broken: None,
             node_violation: None,

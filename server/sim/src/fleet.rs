@@ -8,11 +8,15 @@ use super::{
     limits::{Demand, Limit},
     network::{Process, RETRANSMISSION},
     report::Plan,
-    scenario::{DemandChange, NetworkQuality, Scenario},
+    scenario::{DemandChange, FaultKind, NetworkQuality, Scenario},
+    script::{Fault, Length, ServerChoice, Step},
 };
 
 /// The only resource.
 const RESOURCE: usize = 0;
+
+/// The most clients of a fleet whose capacity is checked: after every event, for each of them.
+const MOST_CHECKED: usize = 1_000;
 
 /// Simulated seconds within which a condition must hold.
 const PATIENCE: f64 = 60.0;
@@ -24,10 +28,14 @@ pub struct FleetPlan {
     pub capacity: f64,
     /// Whether the algorithm is PROPORTIONAL_SHARE instead of FAIR_SHARE.
     pub is_proportional: bool,
+    /// The servers of the root.
+    pub servers: usize,
     /// For each level below the root: the number of nodes below each node of the level above.
     pub nodes: &'static [usize],
     /// Seconds between two refreshes.
     pub refresh_interval: f64,
+    /// Seconds within which clients join.
+    pub joining: f64,
     /// How clients and nodes poll for hints.
     pub polls: PollMode,
     /// The round trip of the network, in seconds.
@@ -49,9 +57,10 @@ impl FleetPlan {
         let nodes = levels.fold("[]".to_owned(), |below, (level, count)| {
             format!("[{{name: level-{level}, count: {count}, nodes: {below}}}]")
         });
+        let (servers, joining) = (self.servers, self.joining);
         let clients = wants.iter().map(|wants| {
             format!(
-                "  - {{count: 1, resource: db, start: {{at: 0}}, \
+                "  - {{count: 1, resource: db, start: {{at: 0, within: {joining}}}, \
                  demand: {{constant: {{wants: {wants}}}}}}}\n"
             )
         });
@@ -59,7 +68,7 @@ impl FleetPlan {
         let (capacity, refresh) = (self.capacity, self.refresh_interval);
         let lease = 12.0 * refresh;
         let text = format!(
-            "seconds: 1\nclock_drift: 0.05\nnodes: {nodes}\nclients:\n{clients}document:\n  \
+            "seconds: 100\nclock_drift: 0.05\nservers: {{count: {servers}}}\nnodes: {nodes}\nclients:\n{clients}document:\n  \
              resources:\n  - {{identifier_glob: db, capacity: {capacity}, \
              minimum_refresh_interval: 0, algorithm: {{kind: {kind}, lease_length: {lease}, \
              refresh_interval: {refresh}}}}}\n"
@@ -80,7 +89,7 @@ impl FleetPlan {
 /// change as the caller says. Clients have the numbers of their demands.
 ///
 /// Messages take half of a [round trip](FleetPlan::round_trip). Lost packets are sent again. After
-/// every event the clients may together use no more than the limit.
+/// every event up to 1,000 clients may together use no more than the limit.
 #[expect(missing_debug_implementations, reason = "nobody prints it")]
 pub struct Fleet {
     simulation: Simulation,
@@ -100,7 +109,9 @@ impl Fleet {
             trace: false,
         };
         let mut simulation = Simulation::of_scenario(seed, &scenario, plan);
-        simulation.check_limits(vec![limit]);
+        if wants.len() <= MOST_CHECKED {
+            simulation.check_limits(vec![limit]);
+        }
         Self { simulation, limit }
     }
 
@@ -120,6 +131,23 @@ impl Fleet {
     pub fn join(&mut self, client: usize) {
         self.simulation.clients[client].has_left = false;
         self.simulation.start(Process::Client(client));
+    }
+
+    /// Crashes the master of the root. No server of it reaches etcd for so many seconds.
+    pub fn lose_master(&mut self, seconds: f64) {
+        self.inject(FaultKind::LoseMaster, seconds);
+    }
+
+    /// Stops the master of the root for good. It hands its ledger over.
+    pub fn stop_master(&mut self) {
+        self.inject(FaultKind::StopServer, f64::INFINITY);
+    }
+
+    fn inject(&mut self, kind: FaultKind, seconds: f64) {
+        self.simulation.execute(Step::Fault(Fault {
+            server: Some(ServerChoice::Master),
+            ..Fault::new(kind, Length::Seconds(seconds))
+        }));
     }
 
     /// Changes the limit.
@@ -184,6 +212,27 @@ impl Fleet {
     pub fn requests(&self) -> u64 {
         let clients = self.simulation.clients.iter();
         clients.map(|client| client.requests).sum()
+    }
+
+    /// Responses with leases that clients have received.
+    #[must_use]
+    pub fn responses(&self) -> u64 {
+        self.simulation.stats.responses
+    }
+
+    /// Leases that ended before the next one began.
+    #[must_use]
+    pub fn lapses(&self) -> u64 {
+        self.simulation.lapses
+    }
+
+    /// The clients that hold leases of the present master of the root.
+    #[must_use]
+    pub fn clients_of_master(&self) -> usize {
+        let master = self.simulation.master_of(0);
+        let epoch = master.and_then(|it| self.simulation.servers[it].epoch());
+        let heard = self.simulation.heard_epochs.values();
+        heard.filter(|it| Some(**it) == epoch).count()
     }
 
     /// Hints that the server has sent.

@@ -27,8 +27,10 @@ const GRID: f64 = 0.01;
 const PLAN: FleetPlan = FleetPlan {
     capacity: 1000.0,
     is_proportional: false,
+    servers: 1,
     nodes: &[],
     refresh_interval: 5.0,
+    joining: 0.0,
     polls: PollMode::On,
     round_trip: 0.001,
     loss: 0.0,

@@ -10,8 +10,10 @@ use doorman_sim::{Fleet, FleetPlan, PollMode};
 const PLAN: FleetPlan = FleetPlan {
     capacity: 1000.0,
     is_proportional: false,
+    servers: 1,
     nodes: &[2, 2],
     refresh_interval: 8.0,
+    joining: 0.0,
     polls: PollMode::On,
     round_trip: 0.001,
     loss: 0.0,

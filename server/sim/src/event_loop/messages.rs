@@ -381,7 +381,10 @@ impl Simulation {
             let (seq, outcome) = (reply.call.seq, format_outcome(&reply.outcome));
             format!("client {index} receives {seq:?}: {outcome}")
         });
-        self.stats.responses += u64::from(reply.outcome.is_ok());
+        if let Ok(response) = &reply.outcome {
+            self.stats.responses += 1;
+            self.heard_epochs.insert(index, response.epoch);
+        }
         let (effects, lost) = self.clients[index].on_reply(reply, self.time);
         self.check_partial_grants(&lost, index);
         self.apply(index, effects);
@@ -430,7 +433,10 @@ impl Simulation {
                     let to = Process::Server(client.servers.start + endpoint);
                     self.send(from, to, Message::Release(request));
                 }
-                Effect::Changed { .. } => self.has_lease_changed = true,
+                Effect::Changed { status, .. } => {
+                    self.has_lease_changed = true;
+                    self.lapses += u64::from(status.lease.is_none());
+                }
                 Effect::Warn(_) => {}
             }
         }

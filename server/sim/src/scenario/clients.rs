@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The most clients of a scenario.
-const MAX_CLIENTS: usize = 5_000;
+const MAX_CLIENTS: usize = 10_000;
 /// The most demands of one client.
 const MAX_USES: usize = 16;
 /// The most requests of a run.
@@ -283,7 +283,6 @@ impl FileClients {
 }
 
 impl FileUse {
-    #[expect(clippy::too_many_lines, reason = "one check for each field")]
     fn check(
         &self,
         field: &str,
@@ -299,28 +298,7 @@ impl FileUse {
             ));
         };
         let id = ResourceId::new(&**resource).map_err(|error| invalid(&name("resource"), error))?;
-        let demand = match (self.demand, &self.load) {
-            (Some(demand), None) => {
-                demand.check(&name("demand"))?;
-                DemandSource::Own(demand)
-            }
-            (None, Some(load)) => {
-                let index = context.loads.iter().position(|it| it.name == *load);
-                DemandSource::Load(index.ok_or_else(|| {
-                    invalid(
-                        &name("load"),
-                        format!("no entry of loads has the name {load:?}"),
-                    )
-                })?)
-            }
-            (None, None) => {
-                let message = "is missing; must be a pattern, or `load` the name of a load";
-                return Err(invalid(&name("demand"), message));
-            }
-            (Some(_), Some(_)) => {
-                return Err(invalid(&name("load"), "does not apply beside a demand"));
-            }
-        };
+        let demand = self.check_demand(field, context)?;
         let index = match resources.iter().position(|it| it.id == id) {
             Some(known) => known,
             None => {
@@ -356,6 +334,31 @@ impl FileUse {
             demand,
         });
         Ok(())
+    }
+
+    fn check_demand(
+        &self,
+        field: &str,
+        context: &Context<'_>,
+    ) -> Result<DemandSource, InvalidScenario> {
+        let name = |name: &str| format!("{field}.{name}");
+        match (self.demand, &self.load) {
+            (Some(demand), None) => {
+                demand.check(&name("demand"))?;
+                Ok(DemandSource::Own(demand))
+            }
+            (None, Some(load)) => {
+                let index = context.loads.iter().position(|it| it.name == *load);
+                let message = || format!("no entry of loads has the name {load:?}");
+                let index = index.ok_or_else(|| invalid(&name("load"), message()))?;
+                Ok(DemandSource::Load(index))
+            }
+            (None, None) => {
+                let message = "is missing; must be a pattern, or `load` the name of a load";
+                Err(invalid(&name("demand"), message))
+            }
+            (Some(_), Some(_)) => Err(invalid(&name("load"), "does not apply beside a demand")),
+        }
     }
 }
 

@@ -186,8 +186,8 @@ fn errors_name_the_field_and_what_is_right() {
         ),
         (
             "count: 2",
-            "count: 6000",
-            "clients[0].count: must be a number from 1 to 5000",
+            "count: 16000",
+            "clients[0].count: must be a number from 1 to 10000",
         ),
         (
             "capacity: 100,",
