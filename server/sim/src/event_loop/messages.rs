@@ -1,7 +1,8 @@
 //! Delivery of messages, and the responses to them.
 
 use doorman_core::{
-    election::CallId, election::Event as ElectionEvent, election::LedgerSource, etcd::EtcdCall,
+    election::CallId, election::Event as ElectionEvent, election::Handover, election::LedgerSource,
+    etcd::EtcdCall,
 };
 use doorman_openapi::{CapacityRequest, Epoch, ResourceResponse, ServerCapacityRequest};
 use tower_doorman::lease::{Effect, Failure};
@@ -9,8 +10,9 @@ use tower_doorman::lease::{Effect, Failure};
 use super::Simulation;
 use crate::{
     client::Reply, data_dir::Snapshot, event_queue::Event, network::Candidate, network::ClientCall,
-    network::Message, network::NodeOutcome, network::Outcome, network::Process, network::Transfer,
-    server::Action, server::CallReply, server::Caller, server::Decided, server::LeaseRequest,
+    network::Message, network::NodeCall, network::NodeOutcome, network::Outcome, network::Process,
+    network::Transfer, server::Action, server::CallReply, server::Caller, server::Decided,
+    server::LeaseRequest,
 };
 
 /// Seconds for which a server offers its ledger to the next master.
@@ -61,7 +63,6 @@ impl Simulation {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     pub(super) fn deliver_to_server(&mut self, index: usize, from: Process, message: Message) {
         let server = &mut self.servers[index];
         if server.is_up && server.paused_until.is_some() {
@@ -69,30 +70,13 @@ impl Simulation {
             return;
         }
         match message {
-            Message::Request { call, request } => {
-                if call.lies {
-                    self.allow_lie(index, &request);
-                }
-                let is_lie_proven = self.proves_lie(index, &request, call.seq);
-                let call = Caller::Client(from, call);
-                self.handle_request(index, from, call, &LeaseRequest::Client(request));
-                if is_lie_proven {
-                    self.check_lie_is_counted(index);
-                }
-            }
+            Message::Request { call, request } => self.handle_client(index, from, call, request),
             Message::NodeRequest { call, request } => {
                 let call = Caller::Node(from, call);
                 self.handle_request(index, from, call, &LeaseRequest::Node(request));
             }
             Message::NodeResponse { call, outcome } => {
-                if server.is_up {
-                    server.on_parent_answer(call, outcome.clone(), self.time);
-                }
-                self.stats.responses += u64::from(outcome.is_ok());
-                self.record(|| {
-                    let (seq, outcome) = (call.seq, format_node_outcome(&outcome));
-                    format!("server {index} receives {seq:?}: {outcome}")
-                });
+                self.deliver_node_response(index, call, outcome);
             }
             Message::NodeRelease(request) => {
                 if server.is_up {
@@ -126,13 +110,7 @@ impl Simulation {
                 epoch,
                 offer,
             } => {
-                let taken = server.take_offer(&offer, self.time);
-                let has_handed_over = server.has_handed_over();
-                let ledger = taken.map(|it| Box::new(self.transfer(it)));
-                let seconds = ledger.as_ref().map_or(0.0, |it| it.seconds);
-                if has_handed_over {
-                    self.shut_down_after(index, seconds + 1.0);
-                }
+                let ledger = self.hand_over(index, &offer);
                 let message = Message::Ledger {
                     candidate,
                     epoch,
@@ -142,6 +120,50 @@ impl Simulation {
             }
             message => self.deliver_to_driver(index, message),
         }
+    }
+
+    fn deliver_node_response(&mut self, index: usize, call: NodeCall, outcome: NodeOutcome) {
+        self.stats.responses += u64::from(outcome.is_ok());
+        self.record(|| {
+            let (seq, outcome) = (call.seq, format_node_outcome(&outcome));
+            format!("server {index} receives {seq:?}: {outcome}")
+        });
+        let server = &mut self.servers[index];
+        if server.is_up {
+            server.on_parent_answer(call, outcome, self.time);
+        }
+    }
+
+    fn handle_client(
+        &mut self,
+        index: usize,
+        from: Process,
+        call: ClientCall,
+        request: CapacityRequest,
+    ) {
+        if call.lies {
+            self.allow_lie(index, &request);
+        }
+        let is_lie_proven = self.proves_lie(index, &request, call.seq);
+        let call = Caller::Client(from, call);
+        self.handle_request(index, from, call, &LeaseRequest::Client(request));
+        if is_lie_proven {
+            self.check_lie_is_counted(index);
+        }
+    }
+
+    /// The ledger that a server offers, to the next master. The server shuts down after the
+    /// transfer.
+    fn hand_over(&mut self, index: usize, offer: &Handover) -> Option<Box<Transfer>> {
+        let server = &mut self.servers[index];
+        let taken = server.take_offer(offer, self.time);
+        let has_handed_over = server.has_handed_over();
+        let ledger = taken.map(|it| Box::new(self.transfer(it)));
+        let seconds = ledger.as_ref().map_or(0.0, |it| it.seconds);
+        if has_handed_over {
+            self.shut_down_after(index, seconds + 1.0);
+        }
+        ledger
     }
 
     fn handle_request(
@@ -274,8 +296,31 @@ impl Simulation {
         self.send_after(stall, Process::Server(index), to, message);
     }
 
+    fn fetch_ledger(&mut self, candidate: Candidate, source: LedgerSource, epoch: Epoch) {
+        let index = candidate.server;
+        match source {
+            LedgerSource::DataDir { epoch: last } => {
+                let message = Message::ReadLedger {
+                    candidate,
+                    epoch,
+                    last,
+                };
+                self.use_disk(index, message);
+            }
+            LedgerSource::Peer(offer) => {
+                if let Ok(peer) = offer.address.parse() {
+                    let message = Message::FetchLedger {
+                        candidate,
+                        epoch,
+                        offer,
+                    };
+                    self.send(Process::Server(index), Process::Server(peer), message);
+                }
+            }
+        }
+    }
+
     /// Lets a server handle what is due, and executes the effects.
-    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     pub(super) fn drive(&mut self, index: usize) {
         let server = &mut self.servers[index];
         if !server.is_running() {
@@ -306,27 +351,9 @@ impl Simulation {
                     };
                     self.use_disk(index, message);
                 }
-                Action::FetchLedger { source, epoch } => match source {
-                    LedgerSource::DataDir { epoch: last } => {
-                        let message = Message::ReadLedger {
-                            candidate,
-                            epoch,
-                            last,
-                        };
-                        self.use_disk(index, message);
-                    }
-                    LedgerSource::Peer(offer) => {
-                        let Ok(peer) = offer.address.parse() else {
-                            continue;
-                        };
-                        let message = Message::FetchLedger {
-                            candidate,
-                            epoch,
-                            offer,
-                        };
-                        self.send(from, Process::Server(peer), message);
-                    }
-                },
+                Action::FetchLedger { source, epoch } => {
+                    self.fetch_ledger(candidate, source, epoch);
+                }
                 Action::Respond(to, message) => {
                     self.record(|| format!("server {index} responds to {to:?}: {message:?}"));
                     self.send_response(index, to, message);

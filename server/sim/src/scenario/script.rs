@@ -33,7 +33,7 @@ impl Scenario {
             node,
             server: Some(server.unwrap_or(ServerChoice::Master))
                 .filter(|_| !fault.kind.is_of_clients()),
-            clients: self.choose_clients(fault.kind, fault.group.clone(), fault.clients, rng),
+            clients: self.choose_clients(fault.kind, fault.group.as_ref(), fault.clients, rng),
             late: fault.late,
             change: fault.change,
             ..Fault::new(fault.kind, Length::Seconds(fault.seconds))
@@ -71,7 +71,7 @@ impl Scenario {
     fn choose_clients(
         &self,
         kind: FaultKind,
-        group: Option<Range<usize>>,
+        group: Option<&Range<usize>>,
         count: Option<usize>,
         rng: &mut Rng,
     ) -> Vec<usize> {
@@ -80,7 +80,7 @@ impl Scenario {
         }
         let groups = self.groups.iter();
         let members = groups.flat_map(|group| std::iter::repeat_n(group, group.count));
-        let is_in_group = |client: &usize| group.as_ref().is_none_or(|it| it.contains(client));
+        let is_in_group = |client: &usize| group.is_none_or(|it| it.contains(client));
         let clients = members.enumerate().filter_map(|(client, group)| {
             let is_affected = kind != FaultKind::ChangeDemand || group.has_steady_demand();
             (is_affected && is_in_group(&client)).then_some(client)
