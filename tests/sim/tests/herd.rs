@@ -66,8 +66,9 @@ fn check(plan: &FleetPlan, demand: f64, departure: Departure, watched: f64) {
     }
     // Any second lies within such a window.
     let window = (1.0 / STEP) as usize + 1;
-    let seconds = responses.windows(window + 1);
-    let most = seconds.map(|it| it[window] - it[0]).max().unwrap_or(0);
+    let seconds = responses.iter().zip(responses.iter().skip(window));
+    let most = seconds.map(|(before, after)| after - before).max();
+    let most = most.expect("the watch lasts longer than a second");
     println!(
         "demand {demand}, polls {:?}, {departure:?}: {steady} refreshes a second, at most {most} \
          after the change",
