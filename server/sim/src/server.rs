@@ -379,10 +379,9 @@ impl Server {
         self.crash();
     }
 
-    pub(super) fn reconfigure(&mut self, document: &Arc<Document>, time: Moment) {
-        let now = self.clock.local(time);
+    pub(super) fn reconfigure(&mut self, document: &Arc<Document>) {
         self.document = Arc::clone(document);
-        self.master.reconfigure(document, now);
+        self.master.reconfigure(document);
     }
 
     /// Handles a lease request. The server reads its clock here, even if it stalls before it

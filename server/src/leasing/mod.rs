@@ -125,8 +125,13 @@ impl SharedLedger {
         self.bound_urgent.notified().await;
     }
 
-    /// Applies an effect of the election. After a panic reigns end, but none begins.
+    /// Applies an effect of the election. After a panic reigns end, but none begins. Only effects on
+    /// the reign take the lock.
     pub(crate) fn apply<C>(&self, effect: election::Effect<C>) -> Applied<C> {
+        let effect = match Applied::without_reign(effect) {
+            Ok(applied) => return applied,
+            Err(effect) => effect,
+        };
         let reason = match &effect {
             election::Effect::End(reason) => Some(*reason),
             _ => None,
@@ -242,6 +247,10 @@ impl SharedLedger {
         let result = operation(&mut master, now);
         if master.wake_at() <= now {
             master.tick(now);
+            if master.wake_at() <= now {
+                // The rest goes on in turns of the sweeper.
+                self.sweep_sooner.notify_one();
+            }
         }
         let effects = master.settle(now);
         let mut has_updates = false;
@@ -323,7 +332,7 @@ impl SharedLedger {
         &self,
         document: &Arc<Document>,
     ) -> Result<Arc<Document>, LedgerUnavailable> {
-        self.locked(|master, now| master.reconfigure(document, now))
+        self.locked(|master, _| master.reconfigure(document))
     }
 
     /// Decides on the leases of a call, after the parent node has been asked, and returns them
@@ -344,7 +353,7 @@ impl SharedLedger {
                     let proceed = |master: &mut Master, now| master.proceed(request, now);
                     (progress, resumed) = self.go_on(proceed)?;
                 }
-                (Progress::Waits(_), Some(waits)) => progress = self.resumed(waits).await?,
+                (Progress::Waits(id), Some(waits)) => progress = self.resumed(id, waits).await?,
                 // What resumes does not wait.
                 (Progress::Waits(_), None) => return Err(LedgerUnavailable::NotMaster),
             }
@@ -371,16 +380,20 @@ impl SharedLedger {
     /// Waits until a request goes on, and lets the machine see the time at which it must.
     async fn resumed(
         &self,
+        id: RequestId,
         mut resumed: oneshot::Receiver<Progress>,
     ) -> Result<Progress, LedgerUnavailable> {
+        let _waiting = WaitingRequest { ledger: self, id };
         loop {
-            let pause = self.locked(|master, now| master.wake_at().since(now))?;
+            let until = self.locked(|master, now| Some(master.waits_until(id)?.since(now)))?;
+            // Without an end it goes on already.
+            let pause = until.unwrap_or(MIN_SLEEP).max(MIN_SLEEP);
             tokio::select! {
                 progress = &mut resumed => {
                     // The sender is dropped by an answer only.
                     return progress.map_err(|_| LedgerUnavailable::NotMaster);
                 }
-                () = tokio::time::sleep(pause.max(MIN_SLEEP)) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
@@ -405,9 +418,12 @@ impl SharedLedger {
         told.ok_or(LedgerUnavailable::NotMaster)
     }
 
-    /// Reads the state machine around the parent; `None` without one.
+    /// Reads the state machine around the parent; `None` without one, and after the deadline.
     pub(crate) fn upstream<T>(&self, read: impl FnOnce(&Upstream, Moment) -> T) -> Option<T> {
-        let read = self.locked(|master, now| Some(read(master.upstream()?, now)));
+        let read = self.locked(|master, now| {
+            master.current(now)?;
+            Some(read(master.upstream()?, now))
+        });
         read.ok()?
     }
 
@@ -484,5 +500,64 @@ impl SharedLedger {
     fn writes(&self, read: impl FnOnce(&Master) -> Option<BoundWrites>) -> BoundWrites {
         let writes = self.locked(|master, _| read(master));
         writes.ok().flatten().unwrap_or_default()
+    }
+}
+
+/// A request that waits. It is withdrawn if its caller goes.
+struct WaitingRequest<'a> {
+    ledger: &'a SharedLedger,
+    id: RequestId,
+}
+
+impl Drop for WaitingRequest<'_> {
+    fn drop(&mut self) {
+        // A request that goes on is not in the map any more.
+        let is_withdrawn = self.ledger.requests().remove(&self.id).is_some();
+        if is_withdrawn {
+            // After a panic there is nothing to withdraw from.
+            self.ledger
+                .locked(|master, _| master.withdraw(self.id))
+                .ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doorman_core::election::{Effect, EndReason};
+
+    use super::*;
+
+    #[test]
+    fn after_a_panic_the_election_goes_on_and_reigns_only_end() {
+        let ledger = SharedLedger::with_document(Arc::new(Document::built_in()));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            ledger.locked(|_, _| panic!("on purpose")).ok();
+        }));
+        assert!(panicked.is_err() && ledger.is_poisoned());
+        let resigned = Effect::<()>::Resigned { offered: None };
+        assert!(matches!(ledger.apply(resigned), Applied::Resigned { .. }));
+        let ended = ledger.apply(Effect::<()>::End(EndReason::Resigned));
+        assert!(matches!(ended, Applied::Ended { reign: None, .. }));
+        let extended = ledger.apply(Effect::<()>::Extend(Moment::NEVER));
+        assert!(matches!(extended, Applied::Done));
+        assert!(!ledger.is_master());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_whose_caller_goes_is_withdrawn() {
+        let document = Arc::new(Document::built_in());
+        let ledger = SharedLedger::with_document(Arc::clone(&document));
+        let empty = ledger.new_ledger(Epoch::ZERO).unwrap();
+        let bound = doorman_core::reign::DurableBound::new(Moment::ORIGIN, 0);
+        ledger.begin(Reign::new(Epoch::ZERO, Moment::NEVER, empty, bound));
+        let request = r#"{"client_id":"c","resources":[{"resource_id":"db","wants":5}]}"#;
+        let request: doorman_openapi::CapacityRequest = serde_json::from_str(request).unwrap();
+        let waits = ledger.lease(request.into());
+        let elapsed = tokio::time::timeout(Duration::from_millis(100), waits).await;
+        assert!(elapsed.is_err(), "it waits for the bound");
+        assert!(ledger.requests().is_empty());
+        let wakes = ledger.locked(|master, _| master.wake_at());
+        assert_eq!(wakes, Ok(Moment::NEVER));
     }
 }

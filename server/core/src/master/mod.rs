@@ -25,6 +25,9 @@ use crate::{
     upstream::{self, Upstream, UpstreamSettings},
 };
 
+/// The most requests that go on in one [`Master::tick`].
+const MAX_STEPS: usize = 64;
+
 /// Settings of a [`Master`].
 #[derive(Debug, Clone)]
 pub struct MasterSettings {
@@ -107,6 +110,27 @@ pub enum Applied<C> {
     },
 }
 
+impl<C> Applied<C> {
+    /// What the shell does with an effect that does not concern a reign. It needs no [`Master`].
+    ///
+    /// # Errors
+    /// The effect, if it concerns a reign.
+    #[expect(
+        clippy::result_large_err,
+        reason = "both are moved on, and neither is an error"
+    )]
+    pub fn without_reign(effect: election::Effect<C>) -> Result<Self, election::Effect<C>> {
+        use election::Effect;
+        Ok(match effect {
+            Effect::Call { id, call } => Self::Call { id, call },
+            Effect::FetchLedger { source, epoch } => Self::FetchLedger { source, epoch },
+            Effect::TermsHeard(terms) => Self::TermsHeard(terms),
+            Effect::Resigned { offered } => Self::Resigned { offered },
+            other => return Err(other),
+        })
+    }
+}
+
 /// The beginning of a reign.
 #[derive(Debug)]
 pub struct Began {
@@ -171,10 +195,11 @@ impl Master {
 
     /// Puts a document in force, in this reign and in later ones. Returns the one before, which is
     /// not to be dropped under a lock.
-    pub fn reconfigure(&mut self, document: &Arc<Document>, now: Moment) -> Arc<Document> {
+    pub fn reconfigure(&mut self, document: &Arc<Document>) -> Arc<Document> {
         let before = std::mem::replace(&mut self.document, Arc::clone(document));
         self.note_longest();
-        if let Some(reign) = self.current(now) {
+        // Even after its deadline: an extension may be on its way.
+        if let Some(reign) = &mut self.reign {
             reign.reconfigure(document);
         }
         before
@@ -217,12 +242,12 @@ impl Master {
     /// Applies an effect of the election at `now`. The shell does what is left.
     pub fn apply<C>(&mut self, effect: election::Effect<C>, now: Moment) -> Applied<C> {
         use election::Effect;
+        let effect = match Applied::without_reign(effect) {
+            Ok(applied) => return applied,
+            Err(effect) => effect,
+        };
         let reign = self.reign.as_deref_mut();
         match effect {
-            Effect::Call { id, call } => return Applied::Call { id, call },
-            Effect::FetchLedger { source, epoch } => return Applied::FetchLedger { source, epoch },
-            Effect::TermsHeard(terms) => return Applied::TermsHeard(terms),
-            Effect::Resigned { offered } => return Applied::Resigned { offered },
             Effect::Begin(term) => return Applied::Began(self.begin(term, now)),
             Effect::End(reason) => {
                 let reign = self.end();
@@ -236,6 +261,7 @@ impl Master {
             Effect::BoundWritten(written) => {
                 if let Some(reign) = reign {
                     reign.bound_mut().record_written(written);
+                    self.requests.note_write();
                 }
             }
             Effect::BoundFailed => {
@@ -246,6 +272,7 @@ impl Master {
             Effect::TermsWritten(written) => {
                 if let Some(terms) = reign.and_then(|it| it.bound_mut().terms_mut()) {
                     terms.record_written(&written);
+                    self.requests.note_write();
                 }
             }
             Effect::TermsFailed => {
@@ -253,6 +280,11 @@ impl Master {
                     terms.record_failure();
                 }
             }
+            // Handled above.
+            Effect::Call { .. }
+            | Effect::FetchLedger { .. }
+            | Effect::TermsHeard(_)
+            | Effect::Resigned { .. } => {}
         }
         Applied::Done
     }
@@ -357,7 +389,7 @@ impl Master {
         let Some(reign) = self.reign.as_deref_mut() else {
             return Progress::Done(Err(NotGranted::NotMaster));
         };
-        match request.step(reign, now) {
+        match request.step(reign, self.requests.answers(), now) {
             Next::Done(outcome) => Progress::Done(outcome),
             Next::Step | Next::Pause => Progress::Again(Box::new(request)),
             Next::Wait => {
@@ -377,14 +409,12 @@ impl Master {
         self.requests.wake_at()
     }
 
-    /// Answers the requests that have waited long enough, or that have what they waited for.
+    /// Goes on with requests that have waited long enough, or that may have what they waited for. If
+    /// some are left, [`wake_at`](Self::wake_at) is not after `now`.
     pub fn tick(&mut self, now: Moment) {
-        let Some(reign) = self.reign.as_deref_mut() else {
-            return;
-        };
-        for id in self.requests.due(reign, now) {
-            let Some(request) = self.requests.take(id) else {
-                continue;
+        for _ in 0..MAX_STEPS {
+            let Some((id, request)) = self.requests.take_due(now) else {
+                return;
             };
             match self.step(request, Some(id), now) {
                 Progress::Waits(_) => {}
@@ -418,6 +448,17 @@ impl Master {
     #[must_use]
     pub fn upstream(&self) -> Option<&Upstream> {
         self.upstream.as_ref()
+    }
+
+    /// When a request has waited long enough; `None` if it does not wait.
+    #[must_use]
+    pub fn waits_until(&self, id: RequestId) -> Option<Moment> {
+        Some(self.requests.get(id)?.until())
+    }
+
+    /// Withdraws a request that waits: its caller has gone. Leases that were decided stay booked.
+    pub fn withdraw(&mut self, id: RequestId) {
+        self.requests.take(id);
     }
 
     /// The leases that a request waits to be answered with; `None` while it waits for the parent.

@@ -1,6 +1,6 @@
 //! Lease requests from their arrival to their outcome.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use doorman_openapi::{Epoch, Moment};
 
@@ -58,6 +58,8 @@ pub struct Request {
     stage: Stage,
     /// When it has waited long enough.
     until: Moment,
+    /// The answers of the parent before it registered its demand.
+    answers: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -94,7 +96,13 @@ impl Request {
                 awaits: false,
             },
             until: now.after_seconds(PATIENCE),
+            answers: 0,
         }
+    }
+
+    /// When it has waited long enough.
+    pub(super) fn until(&self) -> Moment {
+        self.until
     }
 
     pub(super) fn waits_for_bound(&self) -> bool {
@@ -111,23 +119,27 @@ impl Request {
     }
 
     /// Goes on as far as it can. All parts of a response come from one reign.
-    pub(super) fn step(&mut self, reign: &mut Reign, now: Moment) -> Next {
+    pub(super) fn step(&mut self, reign: &mut Reign, answers: u64, now: Moment) -> Next {
         if reign.epoch() != self.epoch {
             return Next::Done(Err(NotGranted::NotMaster));
         }
         loop {
-            match self.advance(reign, now) {
+            match self.advance(reign, answers, now) {
                 Next::Step => {}
                 next => return next,
             }
         }
     }
 
-    fn advance(&mut self, reign: &mut Reign, now: Moment) -> Next {
+    fn advance(&mut self, reign: &mut Reign, answers: u64, now: Moment) -> Next {
         match &mut self.stage {
             Stage::Registers { from, awaits } => {
                 let (from, awaits) = (*from, *awaits);
-                self.register(from, awaits, reign, now)
+                if from == 0 {
+                    self.answers = answers;
+                }
+                let has_answered = self.answers != answers;
+                self.register(from, awaits, has_answered, reign, now)
             }
             Stage::AwaitsParent => {
                 self.stage = Stage::Registers {
@@ -158,8 +170,16 @@ impl Request {
         }
     }
 
-    /// Registers the demand of a part, and asks the parent first where it must be.
-    fn register(&mut self, from: usize, awaits: bool, reign: &mut Reign, now: Moment) -> Next {
+    /// Registers the demand of a part, and asks the parent first where it must be. If the parent has
+    /// answered since the first part, it may have answered for all.
+    fn register(
+        &mut self,
+        from: usize,
+        awaits: bool,
+        has_answered: bool,
+        reign: &mut Reign,
+        now: Moment,
+    ) -> Next {
         let Some(ledger) = reign.ledger(now) else {
             return Next::Done(Err(NotGranted::NotMaster));
         };
@@ -171,7 +191,7 @@ impl Request {
         }
         if awaits && now < self.until {
             self.stage = Stage::AwaitsParent;
-            return Next::Wait;
+            return if has_answered { Next::Step } else { Next::Wait };
         }
         if awaits && ledger.may_have_lost_leases(now) {
             return Next::Done(Err(NotGranted::NoParent));
@@ -273,9 +293,16 @@ fn report(
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     waiting: BTreeMap<RequestId, Request>,
+    /// When each has waited long enough.
+    ends: BTreeSet<(Moment, RequestId)>,
+    /// Those that wait for the parent, and those that wait for the bound.
+    for_parent: BTreeSet<RequestId>,
+    for_bound: BTreeSet<RequestId>,
+    /// Those that may have what they waited for, in this order.
+    ready: VecDeque<RequestId>,
     last: u64,
-    /// Whether the parent has answered since requests that wait for it were last looked at.
-    is_answered: bool,
+    /// Counts answers of the parent.
+    answers: u64,
 }
 
 impl Requests {
@@ -285,6 +312,12 @@ impl Requests {
     }
 
     pub(super) fn insert(&mut self, id: RequestId, request: Request) {
+        self.ends.insert((request.until, id));
+        if request.waits_for_bound() {
+            self.for_bound.insert(id);
+        } else {
+            self.for_parent.insert(id);
+        }
         self.waiting.insert(id, request);
     }
 
@@ -293,49 +326,58 @@ impl Requests {
     }
 
     pub(super) fn take(&mut self, id: RequestId) -> Option<Request> {
-        self.waiting.remove(&id)
+        let request = self.waiting.remove(&id)?;
+        self.ends.remove(&(request.until, id));
+        self.for_parent.remove(&id);
+        self.for_bound.remove(&id);
+        Some(request)
     }
 
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (RequestId, Request)> + use<> {
-        std::mem::take(&mut self.waiting).into_iter()
+        let (last, answers) = (self.last, self.answers);
+        let all = std::mem::replace(
+            self,
+            Self {
+                last,
+                answers,
+                ..Self::default()
+            },
+        );
+        all.waiting.into_iter()
+    }
+
+    /// Answers of the parent so far.
+    pub(super) fn answers(&self) -> u64 {
+        self.answers
     }
 
     pub(super) fn note_parent_answer(&mut self) {
-        self.is_answered = true;
+        self.answers = self.answers.wrapping_add(1);
+        self.ready.extend(std::mem::take(&mut self.for_parent));
     }
 
-    /// When the next request has waited long enough; now if the parent has answered.
+    /// A bound or terms were written.
+    pub(super) fn note_write(&mut self) {
+        self.ready.extend(std::mem::take(&mut self.for_bound));
+    }
+
+    /// When the next request has waited long enough; at once if it may have what it waits for.
     pub(super) fn wake_at(&self) -> Moment {
-        if self.waiting.is_empty() {
-            return Moment::NEVER;
-        }
-        let waiting = self.waiting.values();
-        if self.is_answered && waiting.clone().any(|it| !it.waits_for_bound()) {
+        if !self.ready.is_empty() {
             return Moment::ORIGIN;
         }
-        let ends = waiting.map(|it| it.until);
-        ends.min().unwrap_or(Moment::NEVER)
+        self.ends.first().map_or(Moment::NEVER, |(end, _)| *end)
     }
 
-    /// The requests that have waited long enough, or may have what they waited for; those that wait
-    /// for the parent first.
-    pub(super) fn due(&mut self, reign: &Reign, now: Moment) -> Vec<RequestId> {
-        let is_answered = std::mem::take(&mut self.is_answered);
-        let mut due = Vec::new();
-        let mut covered = Vec::new();
-        for (id, request) in &self.waiting {
-            match &request.stage {
-                Stage::AwaitsParent if is_answered || request.until <= now => due.push(*id),
-                Stage::AwaitsBound { grants, needed, .. }
-                    if request.until <= now
-                        || is_covered(reign.bound(), needed.as_ref(), grants) =>
-                {
-                    covered.push(*id);
-                }
-                _ => {}
+    /// Takes the next request that may have what it waited for, or has waited long enough.
+    pub(super) fn take_due(&mut self, now: Moment) -> Option<(RequestId, Request)> {
+        while let Some(id) = self.ready.pop_front() {
+            // It may have ended meanwhile.
+            if let Some(request) = self.take(id) {
+                return Some((id, request));
             }
         }
-        due.append(&mut covered);
-        due
+        let (_, id) = *self.ends.first().filter(|(end, _)| *end <= now)?;
+        Some((id, self.take(id)?))
     }
 }

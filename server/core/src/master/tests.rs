@@ -49,7 +49,9 @@ fn bound(ends: f64, longest: u64) -> DurableBound {
 
 /// The lengths of the leases of the only request that was answered.
 fn answered(master: &mut Master, now: Moment) -> Option<Result<Vec<f64>, NotGranted>> {
-    master.tick(now);
+    if master.wake_at() <= now {
+        master.tick(now);
+    }
     let outcome = master.settle(now).into_iter().find_map(|it| match it {
         Effect::Resume {
             progress: Progress::Done(outcome),
@@ -149,7 +151,7 @@ fn changed() -> Master {
     let mut master = master(DurableBound::new(Moment::NEVER, u64::MAX).with_terms(terms));
     let due = master.due_terms(NOW).unwrap();
     master.apply(election::Effect::<()>::TermsWritten(due), NOW);
-    master.reconfigure(&document(60.0), NOW);
+    master.reconfigure(&document(60.0));
     master.settle(NOW);
     master
 }

@@ -96,7 +96,7 @@ impl Simulation {
         }
         self.document = limits::document(&self.limits);
         for server in &mut self.servers {
-            server.reconfigure(&self.document, self.time);
+            server.reconfigure(&self.document);
         }
         let reads_units =
             self.extras.include(Extra::Gauges) || self.extras.include(Extra::Documents);

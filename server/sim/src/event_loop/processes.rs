@@ -153,7 +153,7 @@ impl Simulation {
     /// Activates the newest document on one server.
     pub(super) fn deploy(&mut self, index: usize) {
         if self.servers[index].is_up {
-            self.servers[index].reconfigure(&self.document, self.time);
+            self.servers[index].reconfigure(&self.document);
             self.answer_polls(index);
             self.record(|| format!("server {index} has the newest document"));
         }
@@ -162,7 +162,7 @@ impl Simulation {
     /// Activates the newest document on every server.
     pub(crate) fn activate_document(&mut self) {
         for server in &mut self.servers {
-            server.reconfigure(&self.document, self.time);
+            server.reconfigure(&self.document);
         }
         for index in 0..self.servers.len() {
             self.answer_polls(index);

@@ -460,7 +460,9 @@ impl Server {
         if let Some(due) = self.master.due_terms(now) {
             self.handle(Event::TermsDue(due), time);
         }
-        self.master.tick(now);
+        while self.master.wake_at() <= now {
+            self.master.tick(now);
+        }
         self.resume(limits, now);
         self.drive_upstream(now);
         std::mem::take(&mut self.actions)
