@@ -71,7 +71,10 @@ impl Simulation {
             }
             None => None,
         };
-        self.record(|| format!("{seconds} s, server {server:?}: {fault:?}"));
+        self.record(|| {
+            let (kind, clients, change) = (fault.kind, &fault.clients, &fault.change);
+            format!("{kind:?} for {seconds} s: {server:?}, clients {clients:?}, {change:?}")
+        });
         if fault.kind.is_of_clients() {
             self.inject_client_fault(fault, server, seconds);
         } else if let (true, Some(server)) = (fault.kind.is_of_one_server(), server) {
