@@ -1,4 +1,7 @@
 //! Metrics of the layer through the `metrics` facade; without that feature the calls do nothing.
+//!
+//! To add a metric, add its name, its counter and its description to `limits` or `leases`, the same
+//! method to `noop`, and a row to the tables of `lib.rs` and `docs/LAYER.md`.
 
 #[cfg(feature = "metrics")]
 mod leases;

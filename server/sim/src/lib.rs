@@ -1,8 +1,7 @@
 //! Deterministic simulation of elections, the ledger and the client state machine.
 //!
-//! The real [`election`](doorman_core::election), [`Reign`](doorman_core::reign::Reign),
-//! [`Ledger`](doorman_core::ledger::Ledger), [`Upstream`](doorman_core::upstream::Upstream) and
-//! [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and
+//! The real [`election`](doorman_core::election), [`Master`](doorman_core::master::Master) with its
+//! reign, ledger and parent, and [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and
 //! every fault. After each event the simulation checks that the holders of a resource may together
 //! use no more than its capacity.
 //!
@@ -12,7 +11,9 @@
 //! model. `tree` has the nodes, their servers and their parents.
 //!
 //! All runs execute a `script`: faults, and changes of demands and documents, at their seconds.
-//! `event_loop::faults` alone executes it. Random choices are drawn when the script is made. A step
+//! `event_loop::faults` alone executes it. Which fault affects which process, and when, is drawn when
+//! the script is made; the executor draws details, such as how long each server of a crashed node is
+//! down. A step
 //! may wait for the end of a lease, a bound or an election, which only the run knows. Scripts have
 //! two sources:
 //!

@@ -1,7 +1,7 @@
 //! Steps that a run executes at their seconds: faults, and changes of demands and documents.
 //!
-//! Random choices are drawn. Only what depends on the run is open: the master of a node, and the
-//! [`End`] of a lease or an election.
+//! Which fault affects which process, and when, is drawn. Only what depends on the run is open: the
+//! master of a node, and the [`End`] of a lease or an election.
 
 use std::sync::Arc;
 

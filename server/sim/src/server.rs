@@ -1,4 +1,4 @@
-//! A server process: the product's election, reign and ledger, with crashes, pauses and a data
+//! A server process: the product's election and [`Master`], with crashes, pauses and a data
 //! directory.
 
 mod driver;

@@ -2,8 +2,7 @@
 //! election, the task that asks the parent, and the sweeper.
 //!
 //! Every use reads the clock under the lock, which is held for a bounded number of steps: long
-//! requests are decided in parts. What waits for an effect of the machine (requests, polls) waits
-//! here.
+//! requests are decided in parts. Requests and polls wait here for effects of the state machine.
 
 mod polls;
 pub(crate) mod sweeper;
@@ -117,7 +116,7 @@ impl SharedLedger {
         self.parent_updates.notified().await;
     }
 
-    /// Waits until a response waits for the bound.
+    /// Waits until a response needs a bound that is not durable yet.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
@@ -338,6 +337,10 @@ impl SharedLedger {
     /// Decides on the leases of a call, after the parent node has been asked, and returns them
     /// shortened to what the bound covers.
     ///
+    /// # Errors
+    /// [`LedgerUnavailable`] after a panic; [`NotGranted`] if the server is not master, or no lease can
+    /// be reported.
+    ///
     /// # Cancel safety
     /// Decided leases stay booked until they expire, as if the response had been lost.
     pub(crate) async fn lease(
@@ -451,7 +454,11 @@ impl SharedLedger {
         }
     }
 
-    /// Whether a call only renews.
+    /// Whether the holder has a lease on every resource of the call. In learning mode it has what it
+    /// claims.
+    ///
+    /// # Cancel safety
+    /// Nothing changes.
     pub(crate) async fn renews(&self, call: &LeaseCall) -> Result<bool, LedgerUnavailable> {
         let mut from = 0;
         loop {

@@ -24,8 +24,8 @@
 //! A module imports others by their path, not from here, and none that imports it.
 //!
 //! The booked amounts of a resource never add up to more than its capacity, unless an operator
-//! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this, with the name
-//! that `docs/MODEL.md` lists beside the test that fails without it. A decision takes O(log holders):
+//! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this, with its name if
+//! `docs/MODEL.md` lists a test that fails without it. A decision takes O(log holders):
 //! sums are kept in trees and deadlines in heaps.
 //!
 //! To add an algorithm, extend `AlgorithmKind` (in `doorman-openapi`), its names in

@@ -1,11 +1,11 @@
-//! A server of a node as a machine: its reign, the leases from its parent, and the lease requests
-//! that wait. Events and the time go in, effects come out.
+//! A server of a node as a state machine: its reign, the leases from its parent, and the lease
+//! requests that wait. Events and the time go in, effects come out.
 //!
 //! The effects of an [`Election`](crate::election::Election) begin and end reigns
 //! ([`Master::apply`]). A lease request ([`Master::request`]) asks the parent first if it must, is
 //! decided in parts, and is answered once the durable bound covers it: at once, or later by
 //! [`Effect::Resume`]. The server's shell has the lock, the clock, sockets and disks; the
-//! simulation and the model checker run the same machine.
+//! simulation runs the same state machine.
 
 mod requests;
 #[cfg(test)]
@@ -72,14 +72,14 @@ pub enum Effect {
     BoundUrgent,
 }
 
-/// What is left to do of an effect of the election.
+/// What the shell must do after [`Master::apply`].
 #[derive(Debug)]
 pub enum Applied<C> {
     /// Nothing.
     Done,
     /// Execute an operation of the election.
     Call {
-        /// To be given with the reply.
+        /// Pass it on with the reply.
         id: CallId,
         /// The operation.
         call: C,
@@ -144,7 +144,9 @@ pub struct Began {
     pub before: Option<Box<Reign>>,
 }
 
-/// A server of a node; master while it has a reign.
+/// State machine of one server of a node, which is the master while it has a reign.
+///
+/// [`settle`](Self::settle) is to be called after each use.
 #[derive(Debug)]
 pub struct Master {
     settings: MasterSettings,
@@ -370,7 +372,8 @@ impl Master {
         self.reign.as_mut()?.bound_mut().terms_mut()?.due(now)
     }
 
-    /// Begins a lease request.
+    /// Begins a lease request. It waits at most one second for the parent, then at most one second
+    /// for the durable bound. If its caller goes, the leases that were decided stay booked.
     pub fn request(&mut self, call: LeaseCall, now: Moment) -> Progress {
         let Some(reign) = self.current(now) else {
             return Progress::Done(Err(NotGranted::NotMaster));
@@ -379,7 +382,8 @@ impl Master {
         self.step(request, None, now)
     }
 
-    /// Goes on with a request, after [`Progress::Again`].
+    /// Goes on with a request, after [`Progress::Again`]. The outcome is [`NotGranted::NotMaster`] if
+    /// another reign has begun.
     pub fn proceed(&mut self, request: Box<Request>, now: Moment) -> Progress {
         self.step(*request, None, now)
     }
@@ -461,7 +465,7 @@ impl Master {
         self.requests.take(id);
     }
 
-    /// The leases that a request waits to be answered with; `None` while it waits for the parent.
+    /// The leases of a request that waits for the bound; `None` while it waits for the parent.
     #[must_use]
     pub fn granted(&self, id: RequestId) -> Option<Granted> {
         self.requests.get(id)?.granted()
@@ -478,7 +482,7 @@ impl Master {
         effects
     }
 
-    /// Takes the effects so far but the hints for polls, which [`Ledger::take_hints`] has.
+    /// Takes the effects so far, without the hints for polls, which [`Ledger::take_hints`] has.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         if let Some(reign) = &mut self.reign {
             reign.note_terms();

@@ -37,7 +37,7 @@ pub enum NotGranted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(u64);
 
-/// How far a request is.
+/// The state of a request after a step.
 #[derive(Debug)]
 pub enum Progress {
     /// It has its outcome.
