@@ -121,8 +121,14 @@ impl Plane {
 
     /// The newest lease request.
     pub(super) fn last_request(&self) -> CapacityRequest {
+        self.last_requests(1).pop().unwrap()
+    }
+
+    /// The newest lease requests, the last one first.
+    pub(super) fn last_requests(&self, count: usize) -> Vec<CapacityRequest> {
         let calls = self.calls();
-        calls.iter().rev().find_map(Received::capacity).unwrap()
+        let requests = calls.iter().rev().filter_map(Received::capacity);
+        requests.take(count).collect()
     }
 }
 
