@@ -19,7 +19,6 @@ use doorman_config::Document;
 use doorman_openapi::{Epoch, Moment};
 use fastrand::Rng;
 
-pub use self::polls::PollMode;
 use self::{
     demands::Demands,
     extras::ExtraFaults,
@@ -37,7 +36,7 @@ use super::{
     random::Generator,
     report::{Plan, Stats, Violation},
     scenario::Scenario,
-    script::Script,
+    scenario::steps::Script,
     server::Server,
     tree::{self, ELECTION_LEASE, Node, Participation},
 };
@@ -190,7 +189,7 @@ impl Simulation {
             servers: Vec::new(),
             nodes: Vec::new(),
             network: Network::default(),
-            polls: Polls::new(PollMode::Off, seed),
+            polls: Polls::new(crate::scenario::PollMode::Off, seed),
             priorities: Priorities::default(),
             extras: ExtraFaults::of_run(seed, plan.extras),
             document,

@@ -10,7 +10,7 @@ use doorman_openapi::Moment;
 
 use super::{
     network::{Message, PollCall, Process},
-    script::Step,
+    scenario::steps::Step,
 };
 
 #[derive(Debug)]

@@ -3,13 +3,14 @@
 use doorman_openapi::Moment;
 
 use super::{
-    event_loop::{PollMode, Simulation},
+    event_loop::Simulation,
     extras::Extras,
     limits::{Demand, Limit},
     network::{Process, RETRANSMISSION},
     report::Plan,
+    scenario::PollMode,
+    scenario::steps::{Fault, Length, ServerChoice, Step},
     scenario::{DemandChange, FaultKind, NetworkQuality, Scenario},
-    script::{Fault, Length, ServerChoice, Step},
 };
 
 /// The only resource.
@@ -101,7 +102,7 @@ impl Fleet {
     #[must_use]
     pub fn new(seed: u64, plan: &FleetPlan, wants: &[f64]) -> Self {
         let scenario = plan.scenario(wants);
-        let limit = Limit::of_scenario(&scenario).expect("the resource is divided");
+        let limit = scenario.limit().expect("the resource is divided");
         let plan = Plan {
             seconds: 0.0,
             without: None,

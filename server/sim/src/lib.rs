@@ -10,14 +10,14 @@
 //! requests to the parent node as the server's tasks do, and has a simulated disk. `etcd` is a
 //! model. `tree` has the nodes, their servers and their parents.
 //!
-//! All runs execute a `script`: faults, and changes of demands and documents, at their seconds.
+//! All runs execute a script (`scenario::steps`): faults, and changes of demands and documents, at their seconds.
 //! `event_loop::faults` alone executes it. Which fault affects which process, and when, is drawn when
 //! the script is made; the executor draws details, such as how long each server of a crashed node is
 //! down. A step
 //! may wait for the end of a lease, a bound or an election, which only the run knows. Scripts have
 //! two sources:
 //!
-//! - `scenario` is the format of `doorman simulate`, with demands over time (`wave`). `run` executes
+//! - `scenario` is the format of `doorman simulate`, with demands over time (`scenario::wave`). `run` executes
 //!   one and samples what clients hold. A [`Fleet`] is a scenario without faults, whose demands the
 //!   caller changes.
 //! - `random` draws faults for [`simulate`], a third of them in chains at the ends of leases, bounds
@@ -48,15 +48,12 @@ mod random;
 mod report;
 mod run;
 mod scenario;
-mod script;
 mod server;
 mod tree;
-mod wave;
 
 pub use self::{
     ablation::{Rule, UnknownRule},
     chart::{ChartError, draw_chart},
-    event_loop::PollMode,
     extras::{Extra, Extras, UnknownExtra},
     fleet::{Fleet, FleetPlan},
     limits::Limit,
@@ -65,7 +62,7 @@ pub use self::{
         Amounts, Overshoot, Run, RunReport, Sample, Summary, check_scenario, run_scenario,
         trace_scenario,
     },
-    scenario::{InvalidScenario, Resource, Scenario, ScenarioHolder},
+    scenario::{InvalidScenario, PollMode, Resource, Scenario, ScenarioHolder},
 };
 
 /// Runs one simulation. The same seed and plan always give the same result.

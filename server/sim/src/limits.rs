@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use doorman_config::Document;
-use doorman_openapi::{AlgorithmKind, ResourceId};
+use doorman_openapi::ResourceId;
 use fastrand::Rng;
-
-use super::scenario::Scenario;
 
 /// The largest number of resources that are divided from the beginning.
 pub(super) const DIVIDED: usize = 2;
@@ -207,30 +205,6 @@ impl Limit {
                 0.0
             },
         }
-    }
-
-    /// The template of a scenario whose clients all use the first of the known resources, if its
-    /// algorithm divides.
-    pub(super) fn of_scenario(scenario: &Scenario) -> Option<Self> {
-        let [resource] = scenario.resources() else {
-            return None;
-        };
-        let template = scenario.document.lookup(&resource.id)?;
-        let algorithm = template.algorithm();
-        Some(Self {
-            capacity: resource.capacity,
-            unit: LimitUnit::Rate { per: 1.0 },
-            glob: Glob::Exact,
-            algorithm: match algorithm.kind {
-                AlgorithmKind::FairShare => Algorithm::Fair,
-                AlgorithmKind::ProportionalShare => Algorithm::Proportional,
-                _ => return None,
-            },
-            lease_length: algorithm.lease_length.get(),
-            refresh_interval: algorithm.refresh_interval.get(),
-            minimum_refresh_interval: 0.0,
-        })
-        .filter(|_| resource.id == resource_id(0))
     }
 
     /// The shares once all holders have reported these demands.

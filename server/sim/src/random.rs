@@ -9,8 +9,8 @@ use fastrand::Rng;
 use super::{
     ablation::Rule, client::Client, extras::Extra, extras::Extras, limits, limits::Algorithm,
     limits::Glob, limits::Limit, limits::LimitUnit, limits::Priorities, scenario::FaultKind,
-    script::End, script::Fault, script::Length, script::Script, script::ServerChoice,
-    script::ServerCount, script::Step, tree::Node,
+    scenario::steps::End, scenario::steps::Fault, scenario::steps::Length, scenario::steps::Script,
+    scenario::steps::ServerChoice, scenario::steps::ServerCount, scenario::steps::Step, tree::Node,
 };
 
 /// The most faults of a chain after the first one.

@@ -8,7 +8,6 @@ use super::{
     client::RequestCounts,
     event_loop::Simulation,
     extras::Extras,
-    limits::Limit,
     report::{Plan, Stats, Violation},
     scenario::{Resource, Scenario},
 };
@@ -190,7 +189,9 @@ pub fn check_scenario(
     seed: u64,
     plan: &Plan,
 ) -> Result<Stats, Box<Violation>> {
-    let limit = Limit::of_scenario(scenario).expect("all clients use `db`, which is divided");
+    let limit = scenario
+        .limit()
+        .expect("all clients use `db`, which is divided");
     let plan = Plan {
         seconds: scenario.seconds,
         ..*plan

@@ -9,6 +9,8 @@ mod demand;
 mod faults;
 mod nodes;
 mod script;
+pub(crate) mod steps;
+pub(crate) mod wave;
 
 use std::{
     fmt, iter,
@@ -17,6 +19,7 @@ use std::{
 };
 
 use doorman_config::Document;
+use doorman_openapi::AlgorithmKind;
 use serde::Deserialize;
 
 pub use self::clients::Resource;
@@ -33,12 +36,26 @@ use self::{
     faults::{FaultContext, FileFault, FileRandomFaults, most_added},
     nodes::{FileNode, check_nodes},
 };
-use super::event_loop::PollMode;
+
+use crate::limits::{Algorithm, Glob, Limit, LimitUnit, resource_id};
 
 /// The longest run, in seconds.
 const MAX_SECONDS: f64 = 86_400.0;
 /// The most seconds times resources of clients: what all samples of a run hold.
 const MAX_SAMPLES: f64 = 5e6;
+
+/// Whether clients poll, and what becomes of the hints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PollMode {
+    /// Clients do not poll.
+    Off,
+    /// Hints are messages like others.
+    On,
+    /// Clients also receive invented hints.
+    Mad,
+    /// All hints are lost.
+    Lost,
+}
 
 /// A valid scenario.
 #[derive(Debug, Clone)]
@@ -181,6 +198,30 @@ fn check_seconds(field: &str, value: f64) -> Result<(), InvalidScenario> {
 }
 
 impl Scenario {
+    /// The limit of a scenario whose clients all use the first of the known resources, if its
+    /// algorithm divides.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        let [resource] = self.resources() else {
+            return None;
+        };
+        let template = self.document.lookup(&resource.id)?;
+        let algorithm = template.algorithm();
+        Some(Limit {
+            capacity: resource.capacity,
+            unit: LimitUnit::Rate { per: 1.0 },
+            glob: Glob::Exact,
+            algorithm: match algorithm.kind {
+                AlgorithmKind::FairShare => Algorithm::Fair,
+                AlgorithmKind::ProportionalShare => Algorithm::Proportional,
+                _ => return None,
+            },
+            lease_length: algorithm.lease_length.get(),
+            refresh_interval: algorithm.refresh_interval.get(),
+            minimum_refresh_interval: 0.0,
+        })
+        .filter(|_| resource.id == resource_id(0))
+    }
+
     /// Parses and checks a scenario. A given document replaces that of the scenario.
     ///
     /// # Errors

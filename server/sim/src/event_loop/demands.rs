@@ -9,8 +9,8 @@ use super::Simulation;
 use crate::{
     event_queue::Event,
     network::Process,
+    scenario::wave::{Traffic, Wave},
     scenario::{DemandChange, DemandPattern, DemandSource, MAX_WANTS, Scenario, Use, Window},
-    wave::{Traffic, Wave},
 };
 
 /// The demand of each client of a scenario.

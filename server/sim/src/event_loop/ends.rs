@@ -3,7 +3,7 @@
 use doorman_openapi::{CLOCK_DRIFT, Moment};
 
 use super::Simulation;
-use crate::{limits::resource_id, script::End};
+use crate::{limits::resource_id, scenario::steps::End};
 
 impl Simulation {
     /// The time to an end of what is valid now.

@@ -11,7 +11,7 @@ use crate::{
     limits::{self, Algorithm, Limit, LimitUnit, RESOURCES},
     network::Process,
     random::DEPLOYMENT,
-    script::{ServerCount, Step},
+    scenario::steps::{ServerCount, Step},
     tree::OnlyServer,
 };
 

@@ -9,7 +9,7 @@ use crate::{
     event_queue::Event,
     network::{Delay, Process},
     scenario::FaultKind,
-    script::{Fault, Length, ServerChoice, Step},
+    scenario::steps::{Fault, Length, ServerChoice, Step},
 };
 
 /// Seconds for which a server waits until etcd has recorded its resignation.

@@ -8,6 +8,7 @@ use tower_doorman::lease::Event as HolderEvent;
 use super::Simulation;
 use crate::{
     event_queue::Event, limits::resource_id, network::Message, network::PollCall, network::Process,
+    scenario::PollMode,
 };
 use doorman_core::ledger::HolderId;
 
@@ -22,19 +23,6 @@ const STORM_INTERVAL: f64 = 20.0;
 
 /// Invented hints of a storm, in one second.
 const STORM_HINTS: usize = 100;
-
-/// Whether clients poll, and what becomes of the hints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PollMode {
-    /// Clients do not poll.
-    Off,
-    /// Hints are messages like others.
-    On,
-    /// Clients also receive invented hints.
-    Mad,
-    /// All hints are lost.
-    Lost,
-}
 
 /// Polls of a run. Another source of randomness than that of the faults, so that runs without polls
 /// do not depend on this.

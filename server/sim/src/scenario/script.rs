@@ -6,8 +6,8 @@ use fastrand::Rng;
 
 use super::{FaultKind, RandomFaults, Scenario, ScenarioFault};
 use crate::{
-    script::{Fault, Length, Script, ServerChoice, Step},
-    wave::exponential,
+    scenario::steps::{Fault, Length, Script, ServerChoice, Step},
+    scenario::wave::exponential,
 };
 
 impl Scenario {

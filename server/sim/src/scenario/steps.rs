@@ -8,16 +8,14 @@ use std::sync::Arc;
 use doorman_config::Document;
 use fastrand::Rng;
 
-use super::{
-    limits::Limit,
-    scenario::{DemandChange, FaultKind},
-};
+use super::{DemandChange, FaultKind};
+use crate::limits::Limit;
 
 /// The steps of a run, with their seconds.
-pub(super) type Script = Vec<(f64, Step)>;
+pub(crate) type Script = Vec<(f64, Step)>;
 
 #[derive(Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Fault(Fault),
     /// A step at an end that is known now.
     AtEnd(End, Box<Self>),
@@ -49,35 +47,35 @@ pub(super) enum Step {
 
 /// A change between one server of a node and several.
 #[derive(Debug)]
-pub(super) struct ServerCount {
-    pub(super) node: usize,
+pub(crate) struct ServerCount {
+    pub(crate) node: usize,
     /// Which of the servers that may start alone, from 0 up to 1.
-    pub(super) choice: f64,
+    pub(crate) choice: f64,
     /// Whether it stops cleanly. Otherwise it crashes.
-    pub(super) is_stopped: bool,
+    pub(crate) is_stopped: bool,
     /// Seconds until it starts again.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// The document changes, too.
-    pub(super) limits: Vec<Limit>,
+    pub(crate) limits: Vec<Limit>,
 }
 
 /// A fault of known processes. Its kind decides which of them it affects.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Fault {
-    pub(super) kind: FaultKind,
-    pub(super) length: Length,
-    pub(super) node: usize,
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    pub(crate) length: Length,
+    pub(crate) node: usize,
     /// Of a fault of clients: the only server that they do not reach.
-    pub(super) server: Option<ServerChoice>,
-    pub(super) clients: Vec<usize>,
+    pub(crate) server: Option<ServerChoice>,
+    pub(crate) clients: Vec<usize>,
     /// Seconds by which messages are late.
-    pub(super) late: f64,
-    pub(super) change: Option<DemandChange>,
+    pub(crate) late: f64,
+    pub(crate) change: Option<DemandChange>,
 }
 
 /// How long a fault lasts.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Length {
+pub(crate) enum Length {
     Seconds(f64),
     /// Until something ends that is valid when the fault begins.
     Until(End),
@@ -86,16 +84,16 @@ pub(super) enum Length {
 /// The end of a lease, a bound, an election, a learning mode or a hand-over. Only the run knows
 /// these.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct End {
+pub(crate) struct End {
     /// Which of all ends, from 0 up to 1.
-    pub(super) choice: f64,
+    pub(crate) choice: f64,
     /// Seconds before or after it.
-    pub(super) offset: f64,
+    pub(crate) offset: f64,
 }
 
 /// A server of a node.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum ServerChoice {
+pub(crate) enum ServerChoice {
     /// By its number, which counts over all nodes.
     Number(usize),
     /// The running master.
@@ -106,7 +104,7 @@ pub(super) enum ServerChoice {
 
 impl Fault {
     /// A fault of a kind that concerns no process yet.
-    pub(super) fn new(kind: FaultKind, length: Length) -> Self {
+    pub(crate) fn new(kind: FaultKind, length: Length) -> Self {
         Self {
             kind,
             length,
@@ -121,7 +119,7 @@ impl Fault {
 
 impl End {
     /// Any end, or a moment just before or after it.
-    pub(super) fn random(rng: &mut Rng) -> Self {
+    pub(crate) fn random(rng: &mut Rng) -> Self {
         let offset = match rng.u8(..4) {
             0 => -0.1 - 1.9 * rng.f64(),
             1 => 0.1 * rng.f64() - 0.05,

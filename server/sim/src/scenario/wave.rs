@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use doorman_openapi::Moment;
 use fastrand::Rng;
 
-use super::scenario::{DemandPattern, MAX_WANTS, Requests};
+use super::{DemandPattern, MAX_WANTS, Requests};
 
 /// Seconds between two values of a smooth demand.
 const STEP: f64 = 1.0;
@@ -14,26 +14,26 @@ const STEP: f64 = 1.0;
 const MAX_REQUEST_RATE: f64 = 1e6;
 
 /// The present value of a demand over time.
-pub(super) struct Wave {
-    pub(super) pattern: DemandPattern,
-    pub(super) wants: f64,
+pub(crate) struct Wave {
+    pub(crate) pattern: DemandPattern,
+    pub(crate) wants: f64,
     is_peak: bool,
 }
 
 /// The requests of a user.
-pub(super) struct Traffic {
+pub(crate) struct Traffic {
     kind: Requests,
     /// Seconds of the unit of the demand.
     per: f64,
     /// In requests a second.
     rate: f64,
-    pub(super) next: Moment,
+    pub(crate) next: Moment,
     /// Counts the changes of the rate.
-    pub(super) plan: u32,
+    pub(crate) plan: u32,
 }
 
 impl Wave {
-    pub(super) fn new(pattern: DemandPattern) -> Self {
+    pub(crate) fn new(pattern: DemandPattern) -> Self {
         Self {
             pattern,
             wants: 0.0,
@@ -42,7 +42,7 @@ impl Wave {
     }
 
     /// Moves to the next value. Returns the seconds until the one after.
-    pub(super) fn advance(&mut self, seconds: f64, is_first: bool, rng: &mut Rng) -> Option<f64> {
+    pub(crate) fn advance(&mut self, seconds: f64, is_first: bool, rng: &mut Rng) -> Option<f64> {
         match self.pattern {
             DemandPattern::Constant { wants } => {
                 self.wants = wants;
@@ -89,7 +89,7 @@ impl Wave {
 }
 
 impl Traffic {
-    pub(super) fn new(kind: Requests, per: f64) -> Self {
+    pub(crate) fn new(kind: Requests, per: f64) -> Self {
         Self {
             kind,
             per,
@@ -100,7 +100,7 @@ impl Traffic {
     }
 
     /// The seconds to the next request.
-    pub(super) fn gap(&self, rng: &mut Rng) -> f64 {
+    pub(crate) fn gap(&self, rng: &mut Rng) -> f64 {
         match self.kind {
             Requests::Even => 1.0 / self.rate,
             Requests::Random => exponential(1.0, rng) / self.rate,
@@ -108,7 +108,7 @@ impl Traffic {
     }
 
     /// Changes the rate. Returns whether the next request is planned anew.
-    pub(super) fn change(&mut self, wants: f64, time: Moment, rng: &mut Rng) -> bool {
+    pub(crate) fn change(&mut self, wants: f64, time: Moment, rng: &mut Rng) -> bool {
         let rate = (wants / self.per).min(MAX_REQUEST_RATE);
         if rate == self.rate {
             return false;
@@ -131,7 +131,7 @@ impl Traffic {
 }
 
 /// A time until a random event, so many seconds on average.
-pub(super) fn exponential(mean: f64, rng: &mut Rng) -> f64 {
+pub(crate) fn exponential(mean: f64, rng: &mut Rng) -> f64 {
     (-mean * (1.0 - rng.f64()).ln()).max(0.001)
 }
 
