@@ -1,7 +1,7 @@
 //! Behavior of a limit without a lease.
 //!
-//! To add a fallback, extend [`Fallback`], the type of the wire in `openapi/src/rule.rs`, its name in
-//! `config/src/parse/rule.rs`, and `ALL` in `limiter/settings.rs`. The compiler names the other
+//! To add a fallback, extend [`Fallback`], the type of the wire in `openapi/src/rule.rs`, its name
+//! in `config/src/parse/rule.rs`, and `ALL` in `limiter/settings.rs`. The compiler names the other
 //! places. Describe it in `docs/LAYER.md` and `docs/RULES.md`.
 
 /// How a limit decides while it has no lease on its resource.

@@ -1,8 +1,9 @@
 //! The control plane of Doorman: leases a limited capacity to many processes, so that together they
 //! stay within it.
 //!
-//! The machines of [`doorman_core`] decide on leases without IO. This package connects them to HTTP, the document
-//! and the data directory. The binary `doorman` is a command line around [`Server`].
+//! The machines of [`doorman_core`] decide on leases without IO. This package connects them to
+//! HTTP, the document and the data directory. The binary `doorman` is a command line around
+//! [`Server`].
 
 mod agent;
 mod auth;

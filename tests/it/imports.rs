@@ -505,7 +505,8 @@ fn modules_of_the_layer_import_only_lower_ones() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The re-exports of the root are for users: a module that imports by them hides which one it needs.
+/// The re-exports of the root are for users: a module that imports by them hides which one it
+/// needs.
 #[test]
 fn modules_of_the_layer_import_nothing_by_the_root() {
     let found = Crate::read("middleware");

@@ -37,9 +37,9 @@ enum Poll {
 pub struct HintPoller {
     enabled: bool,
     state: Poll,
-    /// The source of the last poll; `None` if its server is not the master, or is about to stop. Not
-    /// the server that it was redirected to: a server that redirects polls may answer every lease
-    /// request.
+    /// The source of the last poll; `None` if its server is not the master, or is about to stop.
+    /// Not the server that it was redirected to: a server that redirects polls may answer every
+    /// lease request.
     polled: Option<usize>,
     /// The `after` of the next poll, which confirms the hints of the last response.
     after: u64,

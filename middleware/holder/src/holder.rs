@@ -383,7 +383,8 @@ impl<N: Names> Holder<N> {
         self.resources.update(index, update).is_some()
     }
 
-    /// As [`Event::Report`]: units of a gauge were given back, of which more are in use than leased.
+    /// As [`Event::Report`]: units of a gauge were given back, of which more are in use than
+    /// leased.
     pub fn report_returned(&mut self, index: ResourceIndex, now: Moment) {
         let tuning = &self.tuning;
         let report = |resource: &mut Resource| resource.report_returned(tuning, now);

@@ -16,8 +16,8 @@ use slab::Slab;
 pub struct ResourceIndex(u32);
 
 impl ResourceIndex {
-    /// A resource by the number that its [`Names`] gave it. Numbers are small: memory grows with the
-    /// largest.
+    /// A resource by the number that its [`Names`] gave it. Numbers are small: memory grows with
+    /// the largest.
     #[must_use]
     pub fn new(number: u32) -> Self {
         Self(number)

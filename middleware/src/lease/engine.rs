@@ -25,7 +25,7 @@ use crate::{
     tuning::tuning,
 };
 
-/// What remains to be done outside, in order.
+/// The actions that the worker executes, in order.
 #[derive(Debug)]
 pub(super) enum Action {
     /// An effect of the holder. A change of a resource is already published to its limiter.

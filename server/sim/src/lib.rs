@@ -1,28 +1,27 @@
 //! Deterministic simulation of elections, the ledger and the client state machine.
 //!
 //! The real [`election`](doorman_core::election), [`Master`](doorman_core::master::Master) with its
-//! reign, ledger and parent, and [`Holder`](tower_doorman::lease::Holder) run in virtual time. A seed decides every delay and
-//! every fault. After each event the simulation checks that the holders of a resource may together
-//! use no more than its capacity.
+//! reign, ledger and parent, and [`Holder`](tower_doorman::lease::Holder) run in virtual time. A
+//! seed decides every delay and every fault. After each event the simulation checks that the
+//! holders of a resource may together use no more than its capacity.
 //!
 //! `event_loop` is the simulation itself. `client`, `server` and `etcd` are the processes, and
 //! `network` carries their messages. `server` executes the effects of its election and of its
 //! requests to the parent node as the server's tasks do, and has a simulated disk. `etcd` is a
 //! model. `tree` has the nodes, their servers and their parents.
 //!
-//! All runs execute a script (`scenario::steps`): faults, and changes of demands and documents, at their seconds.
-//! `event_loop::faults` alone executes it. Which fault affects which process, and when, is drawn when
-//! the script is made; the executor draws details, such as how long each server of a crashed node is
-//! down. A step
-//! may wait for the end of a lease, a bound or an election, which only the run knows. Scripts have
-//! two sources:
+//! All runs execute a script (`scenario::steps`): faults, and changes of demands and documents, at
+//! their seconds. `event_loop::faults` alone executes it. Which fault affects which process, and
+//! when, is drawn when the script is made; the executor draws details, such as how long each server
+//! of a crashed node is down. A step may wait for the end of a lease, a bound or an election, which
+//! only the run knows. Scripts have two sources:
 //!
-//! - `scenario` is the format of `doorman simulate`, with demands over time (`scenario::wave`). `run` executes
-//!   one and samples what clients hold. A [`Fleet`] is a scenario without faults, whose demands the
-//!   caller changes.
-//! - `random` draws faults for [`simulate`], a third of them in chains at the ends of leases, bounds
-//!   and elections. A plan adds further kinds of faults and holders ([`Extras`]). A run without them
-//!   draws no random numbers for them, so that a seed means the same.
+//! - `scenario` is the format of `doorman simulate`, with demands over time (`scenario::wave`).
+//!   `run` executes one and samples what clients hold. A [`Fleet`] is a scenario without faults,
+//!   whose demands the caller changes.
+//! - `random` draws faults for [`simulate`], a third of them in chains at the ends of leases,
+//!   bounds and elections. A plan adds further kinds of faults and holders ([`Extras`]). A run
+//!   without them draws no random numbers for them, so that a seed means the same.
 //!
 //! A [`Rule`] of `ablation` disables one safety rule at a time: an invariant must then break.
 

@@ -124,8 +124,8 @@ impl SharedLedger {
         self.bound_urgent.notified().await;
     }
 
-    /// Applies an effect of the election. After a panic reigns end, but none begins. Only effects on
-    /// the reign take the lock.
+    /// Applies an effect of the election. After a panic reigns end, but none begins. Only effects
+    /// on the reign take the lock.
     pub(crate) fn apply<C>(&self, effect: election::Effect<C>) -> Applied<C> {
         let effect = match Applied::without_reign(effect) {
             Ok(applied) => return applied,
@@ -338,8 +338,8 @@ impl SharedLedger {
     /// shortened to what the bound covers.
     ///
     /// # Errors
-    /// [`LedgerUnavailable`] after a panic; [`NotGranted`] if the server is not master, or no lease can
-    /// be reported.
+    /// [`LedgerUnavailable`] after a panic; [`NotGranted`] if the server is not master, or no lease
+    /// can be reported.
     ///
     /// # Cancel safety
     /// Decided leases stay booked until they expire, as if the response had been lost.
@@ -454,8 +454,8 @@ impl SharedLedger {
         }
     }
 
-    /// Whether the holder has a lease on every resource of the call. In learning mode it has what it
-    /// claims.
+    /// Whether the holder has a lease on every resource of the call. In learning mode it has what
+    /// it claims.
     ///
     /// # Cancel safety
     /// Nothing changes.

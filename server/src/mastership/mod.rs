@@ -1,4 +1,5 @@
-//! Mastership of this server: executes what its [`Election`](doorman_core::election::Election) decides.
+//! Mastership of this server: executes what its [`Election`](doorman_core::election::Election)
+//! decides.
 //!
 //! The driver feeds events and the time to the state machine, begins and ends the reign in the
 //! [`SharedLedger`](crate::leasing::SharedLedger), and keeps the durable bound ahead of the leases.

@@ -125,16 +125,22 @@ impl Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.rules {
+        let mut are_found = true;
         for rule in Rule::ALL {
             match rules::finding(*rule) {
                 Finding::Model(scope, depth) => {
                     let (_, outcome) = args.search(scope, depth, Some(*rule));
                     println!("{rule}: {}", summary(&outcome));
+                    are_found &= outcome.violation.is_some();
                 }
                 Finding::Test(file, test) => println!("{rule}: {test} in {file}"),
             }
         }
-        return ExitCode::SUCCESS;
+        return if are_found {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        };
     }
     let (scope, depth) = match args.without.map(rules::finding) {
         Some(Finding::Model(scope, depth)) => (scope, depth.max(args.depth)),

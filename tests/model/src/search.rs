@@ -1,7 +1,7 @@
 //! Breadth-first search: the first violation has a shortest trace.
 //!
-//! Of each state that was seen only a hash of 64 bits is kept, so two states in about 10¹⁹ pairs may
-//! be taken for one.
+//! Of each state that was seen only a hash of 64 bits is kept, so two states in about 10¹⁹ pairs
+//! may be taken for one.
 
 use std::{
     collections::HashSet,

@@ -141,8 +141,8 @@ fn tests_of_other_rules_exist() {
     }
 }
 
-/// A late copy of a node's claim arrives as learning mode ends, and the node, which has forgotten the
-/// resource, asks for it again.
+/// A late copy of a node's claim arrives as learning mode ends, and the node, which has forgotten
+/// the resource, asks for it again.
 #[test]
 fn late_claim_of_a_node_is_not_granted_after_learning_mode() {
     let scope = Scope {

@@ -2,8 +2,8 @@
 //!
 //! A request takes this path:
 //!
-//! 1. `call` is what a client or a node asks. `requests` splits it, a bounded number of resources at
-//!    a time.
+//! 1. `call` is what a client or a node asks. `requests` splits it, a bounded number of
+//!    resources at a time.
 //! 2. `state` finds the holder and the resource, and adopts a new document.
 //! 3. `decide` checks the order of the request, books what the holder claims, computes its share,
 //!    limits the grant to what the other holders leave, and covers it. It names the steps.
@@ -24,8 +24,8 @@
 //! A module imports others by their path, not from here, and none that imports it.
 //!
 //! The booked amounts of a resource never add up to more than its capacity, unless an operator
-//! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this, with its name if
-//! `docs/MODEL.md` lists a test that fails without it. A decision takes O(log holders):
+//! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this, with its
+//! name if `docs/MODEL.md` lists a test that fails without it. A decision takes O(log holders):
 //! sums are kept in trees and deadlines in heaps.
 //!
 //! To add an algorithm, extend `AlgorithmKind` (in `doorman-openapi`), its names in

@@ -33,7 +33,7 @@ const MAX_STEPS: usize = 64;
 pub struct MasterSettings {
     /// The most leases of its ledger.
     pub max_leases: usize,
-    /// What happens to resources that no template matches.
+    /// The handling of resources that no template matches.
     pub unmatched: UnmatchedPolicy,
     /// No earlier lease was longer than this or than those of the document; zero if nothing is
     /// known.
@@ -72,7 +72,7 @@ pub enum Effect {
     BoundUrgent,
 }
 
-/// What the shell must do after [`Master::apply`].
+/// The rest of an effect of the election, which the shell executes after [`Master::apply`].
 #[derive(Debug)]
 pub enum Applied<C> {
     /// Nothing.
@@ -111,7 +111,7 @@ pub enum Applied<C> {
 }
 
 impl<C> Applied<C> {
-    /// What the shell does with an effect that does not concern a reign. It needs no [`Master`].
+    /// The part of the shell in an effect that does not concern a reign. It needs no [`Master`].
     ///
     /// # Errors
     /// The effect, if it concerns a reign.
@@ -136,7 +136,7 @@ impl<C> Applied<C> {
 pub struct Began {
     /// The term.
     pub term: Term,
-    /// What the new ledger assumes of earlier leases.
+    /// The assumption of the new ledger about earlier leases.
     pub predecessor: Predecessor,
     /// Whether it began with an inherited ledger.
     pub inherits: bool,
@@ -382,8 +382,8 @@ impl Master {
         self.step(request, None, now)
     }
 
-    /// Goes on with a request, after [`Progress::Again`]. The outcome is [`NotGranted::NotMaster`] if
-    /// another reign has begun.
+    /// Goes on with a request, after [`Progress::Again`]. The outcome is [`NotGranted::NotMaster`]
+    /// if another reign has begun.
     pub fn proceed(&mut self, request: Box<Request>, now: Moment) -> Progress {
         self.step(*request, None, now)
     }
@@ -413,8 +413,8 @@ impl Master {
         self.requests.wake_at()
     }
 
-    /// Goes on with requests that have waited long enough, or that may have what they waited for. If
-    /// some are left, [`wake_at`](Self::wake_at) is not after `now`.
+    /// Goes on with requests that have waited long enough, or that may have what they waited for.
+    /// If some are left, [`wake_at`](Self::wake_at) is not after `now`.
     pub fn tick(&mut self, now: Moment) {
         for _ in 0..MAX_STEPS {
             let Some((id, request)) = self.requests.take_due(now) else {

@@ -78,7 +78,7 @@ enum Stage {
     },
 }
 
-/// What a step leads to.
+/// The result of a step.
 pub(super) enum Next {
     Step,
     Pause,
@@ -170,8 +170,8 @@ impl Request {
         }
     }
 
-    /// Registers the demand of a part, and asks the parent first where it must be. If the parent has
-    /// answered since the first part, it may have answered for all.
+    /// Registers the demand of a part, and asks the parent first where it must be. If the parent
+    /// has answered since the first part, it may have answered for all.
     fn register(
         &mut self,
         from: usize,

@@ -49,7 +49,7 @@ pub struct DurableTerms {
     /// Of `generations`, and of those that are stored.
     version: u64,
     written: u64,
-    /// What storage has and keeps.
+    /// The terms that storage has and keeps.
     durable: EarlierTerms,
     writes: BoundWrites,
 }

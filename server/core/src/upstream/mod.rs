@@ -1,7 +1,7 @@
 //! The side of a node that leases its capacity from a parent node.
 //!
-//! [`Upstream`] is a pure state machine, which the simulation runs too. A [`Holder`] decides when to
-//! ask which server; the ledger says what to ask for, and takes the responses. There is one per
+//! [`Upstream`] is a pure state machine, which the simulation runs too. A [`Holder`] decides when
+//! to ask which server; the ledger says what to ask for, and takes the responses. There is one per
 //! reign.
 
 #[cfg(test)]

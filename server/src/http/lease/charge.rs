@@ -31,9 +31,9 @@ impl QuotaCharge {
         Self { key, cost }
     }
 
-    /// Charges for the leases of a call. If the quota for new leases is spent or the
-    /// server is overloaded, the call passes if it only renews. One new resource makes the whole call
-    /// new: otherwise a holder of one lease could pass ten thousand others off as renewals.
+    /// Charges for the leases of a call. If the quota for new leases is spent or the server is
+    /// overloaded, the call passes if it only renews. One new resource makes the whole call new:
+    /// otherwise a holder of one lease could pass ten thousand others off as renewals.
     ///
     /// # Errors
     /// 429, or 503 if the ledger is poisoned.
@@ -68,7 +68,8 @@ impl QuotaCharge {
     }
 
     /// Releases leases, returns how many, and charges for them: named resources before, all of a
-    /// holder's leases afterwards, when their number is known. Resources that are not `allowed` stay.
+    /// holder's leases afterwards, when their number is known. Resources that are not `allowed`
+    /// stay.
     ///
     /// # Errors
     /// 429 if even the reserve for renewals is spent, or 503 if the ledger is poisoned.
