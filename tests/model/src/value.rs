@@ -3,6 +3,7 @@
 //! The states of two machines are equal if their canonical texts are. Every field is part of it
 //! but those that [`DROPPED`] names, so a field that is added later is never forgotten.
 
+use std::str::FromStr;
 use std::{collections::HashMap, sync::LazyLock};
 
 use doorman_openapi::Moment;
@@ -179,10 +180,13 @@ impl Value {
         }
     }
 
-    /// The number of an atom, or of the only field of a tuple.
+    /// The number of an atom, or of the only field of a tuple; 0 of `None`.
+    ///
+    /// # Panics
+    /// It is no number: a check that read another field would hold for nothing.
     #[must_use]
     pub fn number(&self) -> f64 {
-        self.text().parse().unwrap_or(0.0)
+        self.parse()
     }
 
     /// Appends the canonical text: without dropped fields, all times relative to `now`, and past
@@ -245,9 +249,19 @@ impl Value {
     }
 
     /// As [`number`](Self::number), exactly.
+    ///
+    /// # Panics
+    /// As [`number`](Self::number).
     #[must_use]
     pub fn number_u64(&self) -> u64 {
-        self.text().parse().unwrap_or(0)
+        self.parse()
+    }
+
+    fn parse<T: FromStr + Default>(&self) -> T {
+        match self.text() {
+            "None" => T::default(),
+            text => (text.parse()).unwrap_or_else(|_| unreachable!("no number: {self:?}")),
+        }
     }
 }
 
