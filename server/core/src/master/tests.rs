@@ -213,3 +213,63 @@ fn long_request_is_decided_in_parts_of_one_reign() {
     let is_lost = matches!(progress, Progress::Done(Err(NotGranted::NotMaster)));
     assert!(is_lost, "{progress:?}");
 }
+
+/// A master below a parent, with a request that waits for it, and the request to the parent.
+fn below_parent() -> (Master, upstream::Effect) {
+    let mut master = master(DurableBound::new(Moment::NEVER, u64::MAX));
+    master.lease_from(ParentLink {
+        node: "eu".parse().unwrap(),
+        endpoints: 1,
+        seed: 7,
+    });
+    let ledger = master.new_ledger(Epoch::ZERO, NOW);
+    let bound = DurableBound::new(Moment::NEVER, u64::MAX);
+    let reign = Reign::new(Epoch::ZERO, Moment::NEVER, ledger, bound);
+    assert!(master.install(reign).is_some());
+    let progress = master.request(call(&["db"]), NOW);
+    assert!(matches!(progress, Progress::Waits(_)), "{progress:?}");
+    let told = master.tell_upstream(Epoch::ZERO, upstream::Event::Wake, NOW);
+    let is_request = |it: &upstream::Effect| matches!(it, upstream::Effect::Send { .. });
+    let asked = told.unwrap().into_iter().find(is_request);
+    (master, asked.unwrap())
+}
+
+#[test]
+fn request_that_waits_for_the_parent_goes_on_at_its_answer() {
+    let (mut master, asked) = below_parent();
+    let upstream::Effect::Send { seq, request, .. } = asked else {
+        unreachable!("it is a request");
+    };
+    assert!(answered(&mut master, NOW).is_none());
+    let settings = Settings {
+        max_leases: 10,
+        unmatched: UnmatchedPolicy::Grant,
+        predecessor: Predecessor::None,
+        epoch: Epoch::ZERO,
+    };
+    let mut root = Ledger::new(document(1.0), settings, NOW);
+    let grants = root.refresh(&request.into(), NOW).into_iter();
+    let response = doorman_openapi::ServerCapacityResponse {
+        node: "root".parse().unwrap(),
+        epoch: Epoch::ZERO,
+        level: 0,
+        resources: grants.map(|it| it.into_server_response(0)).collect(),
+    };
+    let event = upstream::Event::Answered { seq, response };
+    // An answer to a request of an earlier reign counts for nothing.
+    let other = Epoch::new(1).unwrap();
+    assert!(master.tell_upstream(other, event.clone(), NOW).is_none());
+    assert!(answered(&mut master, NOW).is_none());
+    master.tell_upstream(Epoch::ZERO, event, NOW).unwrap();
+    let lengths = answered(&mut master, NOW).unwrap().unwrap();
+    assert!(lengths[0] > 50.0, "{lengths:?}");
+}
+
+#[test]
+fn request_without_an_answer_of_the_parent_ends_after_a_second() {
+    let (mut master, _) = below_parent();
+    assert!(answered(&mut master, NOW.after_seconds(0.999)).is_none());
+    // Nobody has leases of an earlier master, so the holder is told that it has none.
+    let end = NOW.after_seconds(1.0);
+    assert_eq!(answered(&mut master, end), Some(Ok(vec![0.0])));
+}
