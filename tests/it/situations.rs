@@ -39,7 +39,6 @@ situations! {
     new_tenant_is_admitted_a_bucket: "new-tenant",
     fast_client_far_below_the_limit_is_admitted: "hey",
     waiting_requests_lease_the_whole_limit: "wait-loop",
-    bursts_beside_large_loads_are_admitted: "small-bursts",
     idle_key_admits_a_bucket_at_once: "idle-key",
     first_seconds_of_the_readme_stay_within_the_limit: "readme",
 }
