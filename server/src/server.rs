@@ -531,6 +531,7 @@ async fn begin(
                 node: node.clone(),
                 endpoints,
                 seed: fastrand::u64(..),
+                polls: true,
             });
         }
     };

@@ -61,13 +61,23 @@ pub enum Event {
         /// The failure.
         failure: Failure,
     },
-    /// A server named leases to refresh now. Hints may be lost, late, duplicate or wrong.
+    /// A server named leases to refresh now. [`Holder::end_poll`](super::Holder::end_poll) ends the
+    /// poll that brought them. Hints may be lost, late, duplicate or wrong.
     Hinted {
         /// The server that was polled: a position in the list of servers.
         endpoint: usize,
         /// Its hints.
         hints: HintsResponse,
     },
+    /// The poll for hints failed.
+    PollFailed {
+        /// The server that was polled.
+        endpoint: usize,
+        /// The failure.
+        failure: Failure,
+    },
+    /// The polled server has no hints.
+    PollUnsupported,
     /// Time has passed. Only a tick sends, and it sends at most one request: tick again while
     /// [`Holder::wake_at`](super::Holder::wake_at) is not after now.
     Tick,
@@ -125,6 +135,17 @@ pub enum Effect {
         /// The release.
         request: ReleaseRequest,
     },
+    /// Poll a server for hints. It ends with
+    /// [`Holder::end_poll`](super::Holder::end_poll), [`Event::PollFailed`] or
+    /// [`Event::PollUnsupported`].
+    OpenPoll {
+        /// The server to poll.
+        endpoint: usize,
+        /// The `after` of the poll.
+        after: u64,
+    },
+    /// Close the open poll, whose end is no event then.
+    ClosePoll,
     /// The status of a resource has changed: apply it before sending anything else.
     Changed {
         /// The resource.

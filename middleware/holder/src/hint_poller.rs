@@ -14,9 +14,11 @@ const EARLY: Duration = Duration::from_secs(1);
 const SPACING: Duration = Duration::from_millis(50);
 const BURST: u32 = 20;
 /// The shortest refresh interval that paces polls after a failure.
-pub const MIN_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause after failures in a row: a proxy may cut every poll.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// When a failed poll of one of few holders comes back after its server has answered a request.
+const REPOLL_PAUSE: Duration = Duration::from_millis(100);
 /// The pause for a server without hints.
 const UNSUPPORTED_PAUSE: Duration = Duration::from_secs(300);
 
@@ -34,8 +36,7 @@ enum Poll {
 
 /// Schedule of the polls for hints, as a state machine without IO: at most one is open.
 #[derive(Debug, Clone)]
-pub struct HintPoller {
-    enabled: bool,
+pub(crate) struct HintPoller {
     state: Poll,
     /// The source of the last poll; `None` if its server is not the master, or is about to stop.
     /// Not the server that it was redirected to: a server that redirects polls may answer every
@@ -50,14 +51,15 @@ pub struct HintPoller {
     unsupported: Option<(usize, Moment)>,
     /// The time up to which polls have used their spacing.
     spaced: Moment,
+    /// When a request failed last because the server was unavailable.
+    unavailable_at: Moment,
+    rng: fastrand::Rng,
 }
 
 impl HintPoller {
-    /// The first poll is due at once. Without `enabled` none ever is.
-    #[must_use]
-    pub fn new(enabled: bool) -> Self {
+    /// The first poll is due at once. `seed` is that of jitter.
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
-            enabled,
             state: Poll::Waiting {
                 due: Moment::ORIGIN,
             },
@@ -67,24 +69,26 @@ impl HintPoller {
             redirected: None,
             unsupported: None,
             spaced: Moment::ORIGIN,
+            unavailable_at: Moment::ORIGIN,
+            rng: fastrand::Rng::with_seed(seed),
         }
     }
 
-    /// When to open the next poll if requests go to `source`.
-    #[must_use]
-    pub fn wake_at(&self, source: Option<usize>) -> Moment {
-        let (Poll::Waiting { due }, Some(source), true) = (self.state, source, self.enabled) else {
+    /// When to open the next poll, or to abandon the open one, if requests go to `source`.
+    pub(crate) fn wake_at(&self, source: Option<usize>) -> Moment {
+        let Some(source) = source else {
             return Moment::NEVER;
         };
-        match self.unsupported {
-            Some((server, until)) if server == source => due.max(until),
-            Some(_) | None => due,
+        match (self.state, self.unsupported) {
+            (Poll::Open { source: polled, .. }, _) if polled == source => Moment::NEVER,
+            (Poll::Open { .. }, _) => Moment::ORIGIN,
+            (Poll::Waiting { due }, Some((server, until))) if server == source => due.max(until),
+            (Poll::Waiting { due }, _) => due,
         }
     }
 
     /// Whether a poll of `source` is open or due.
-    #[must_use]
-    pub fn is_polling(&self, source: usize, now: Moment) -> bool {
+    pub(crate) fn is_polling(&self, source: usize, now: Moment) -> bool {
         match self.state {
             Poll::Open { source: polled, .. } => polled == source,
             Poll::Waiting { .. } => self.wake_at(Some(source)) <= now,
@@ -92,7 +96,7 @@ impl HintPoller {
     }
 
     /// Opens a poll, and returns the server to poll.
-    pub fn open(&mut self, source: usize, now: Moment) -> usize {
+    pub(crate) fn open(&mut self, source: usize, now: Moment) -> usize {
         self.state = Poll::Open { source, since: now };
         self.polled = Some(source);
         self.spaced = self.spaced.max(now).after(SPACING);
@@ -100,7 +104,7 @@ impl HintPoller {
     }
 
     /// Abandons the poll if requests go to another server now, and returns whether it did.
-    pub fn follow(&mut self, source: usize, now: Moment) -> bool {
+    pub(crate) fn follow(&mut self, source: usize, now: Moment) -> bool {
         let Poll::Open { source: polled, .. } = self.state else {
             return false;
         };
@@ -114,7 +118,7 @@ impl HintPoller {
     }
 
     /// The poll was answered. `interval` is the refresh interval of leases.
-    pub fn on_hints(&mut self, hints: &HintsResponse, interval: Duration, now: Moment) {
+    pub(crate) fn on_hints(&mut self, hints: &HintsResponse, interval: Duration, now: Moment) {
         let Poll::Open { since, .. } = self.state else {
             return;
         };
@@ -128,15 +132,22 @@ impl HintPoller {
         if hints.leaving {
             self.polled = None;
         }
-        self.wait_until(if hints.leaving {
-            now.after(interval.mul_f64(fastrand::f64()))
+        let due = if hints.leaving {
+            now.after(interval.mul_f64(self.rng.f64()))
         } else {
             self.next_in_row(now)
-        });
+        };
+        self.wait_until(due);
     }
 
     /// The polled server is not master, and has named `to` as master.
-    pub fn on_redirect(&mut self, from: usize, to: Option<usize>, interval: Duration, now: Moment) {
+    pub(crate) fn on_redirect(
+        &mut self,
+        from: usize,
+        to: Option<usize>,
+        interval: Duration,
+        now: Moment,
+    ) {
         match to.filter(|to| *to != from && self.redirected.is_none()) {
             Some(to) => {
                 self.redirected = Some(to);
@@ -147,9 +158,9 @@ impl HintPoller {
     }
 
     /// The polled server has no hints.
-    pub fn on_unsupported(&mut self, now: Moment) {
+    pub(crate) fn on_unsupported(&mut self, now: Moment) {
         if let Poll::Open { source, .. } = self.state {
-            let pause = UNSUPPORTED_PAUSE.mul_f64(0.5 + 0.5 * fastrand::f64());
+            let pause = UNSUPPORTED_PAUSE.mul_f64(0.5 + 0.5 * self.rng.f64());
             self.unsupported = Some((source, now.after(pause)));
         }
         self.redirected = None;
@@ -158,12 +169,12 @@ impl HintPoller {
 
     /// The poll failed. The next one is due within one interval at random, so that a fleet does not
     /// poll all at once, and later after further failures.
-    pub fn on_failure(&mut self, interval: Duration, now: Moment) {
+    pub(crate) fn on_failure(&mut self, interval: Duration, now: Moment) {
         let ceiling = interval
             .saturating_mul(1 << self.failures.min(16))
             .min(MAX_PAUSE.max(interval));
         let least = if self.failures == 0 { 0.0 } else { 0.5 };
-        let share = least + (1.0 - least) * fastrand::f64();
+        let share = least + (1.0 - least) * self.rng.f64();
         self.failures = self.failures.saturating_add(1);
         self.redirected = None;
         // The server may have restarted, and its numbers with it.
@@ -174,7 +185,7 @@ impl HintPoller {
     /// The holder's server, `source`, has answered a lease request. If the next poll waits because
     /// the one before reached a server that is not the master, or was for another source, it is due
     /// now.
-    pub fn on_answer(&mut self, source: usize, now: Moment) {
+    pub(crate) fn on_answer(&mut self, source: usize, now: Moment) {
         let waits = matches!(self.state, Poll::Waiting { .. });
         if waits && self.polled != Some(source) {
             self.failures = 0;
@@ -184,19 +195,25 @@ impl HintPoller {
         }
     }
 
-    /// The server has answered a request: after a failed poll the next one is due within `pause`. A
-    /// poll that was opened before a request failed at `failed_at` may wait at a server that is
-    /// gone, so it is abandoned. Returns whether it was. For nodes, of which a server has few.
-    pub fn on_reachable(&mut self, pause: Duration, failed_at: Moment, now: Moment) -> bool {
+    /// A request has failed because the server was unavailable.
+    pub(crate) fn on_unavailable(&mut self, now: Moment) {
+        self.unavailable_at = now;
+    }
+
+    /// The server of one of few holders has answered a request: after a failed poll the next one is
+    /// due soon. A poll that was opened before a request failed may wait at a server that is gone,
+    /// so it is abandoned. Returns whether it was.
+    pub(crate) fn on_reachable(&mut self, now: Moment) -> bool {
+        let soon = now.after(REPOLL_PAUSE);
         match self.state {
             Poll::Waiting { due } if self.failures > 0 => {
-                self.wait_until(due.min(now.after(pause)));
+                self.wait_until(due.min(soon));
                 false
             }
-            Poll::Open { since, .. } if since <= failed_at => {
+            Poll::Open { since, .. } if since < self.unavailable_at => {
                 self.redirected = None;
                 self.after = 0;
-                self.wait_until(now.after(pause));
+                self.wait_until(soon);
                 true
             }
             Poll::Waiting { .. } | Poll::Open { .. } => false,
@@ -204,8 +221,7 @@ impl HintPoller {
     }
 
     /// The `after` of the next poll, which confirms the hints of the last response.
-    #[must_use]
-    pub fn after(&self) -> u64 {
+    pub(crate) fn after(&self) -> u64 {
         self.after
     }
 
@@ -242,8 +258,7 @@ mod tests {
     #[test]
     fn failed_poll_comes_back_once_the_server_answers() {
         let interval = Duration::from_secs(8);
-        let pause = Duration::from_millis(100);
-        let mut poller = HintPoller::new(true);
+        let mut poller = HintPoller::new(7);
         let mut now = Moment::ORIGIN.after_seconds(3600.0);
         for _ in 0..4 {
             poller.open(0, now);
@@ -253,13 +268,13 @@ mod tests {
         poller.open(0, now);
         poller.on_failure(interval, now);
         assert!(poller.wake_at(Some(0)) > now.after(interval));
-        let failed_at = now;
-        assert!(!poller.on_reachable(pause, failed_at, now));
-        assert_eq!(poller.wake_at(Some(0)), now.after(pause));
+        poller.on_unavailable(now);
+        assert!(!poller.on_reachable(now));
+        assert_eq!(poller.wake_at(Some(0)), now.after(REPOLL_PAUSE));
         // A poll that was opened since then is left alone.
-        let opened = now.after(pause);
+        let opened = now.after(REPOLL_PAUSE);
         poller.open(0, opened);
-        assert!(!poller.on_reachable(pause, failed_at, opened));
+        assert!(!poller.on_reachable(opened));
         assert_eq!(poller.wake_at(Some(0)), Moment::NEVER);
     }
 
@@ -277,7 +292,7 @@ mod tests {
             leaving,
         };
         let open = || {
-            let mut poller = HintPoller::new(true);
+            let mut poller = HintPoller::new(7);
             poller.open(0, now);
             poller
         };
@@ -314,20 +329,20 @@ mod tests {
         poller.on_answer(1, now);
         assert_eq!(poller.open(1, now), 1);
 
-        // An open poll is left to `follow`.
+        // An open poll is left to `follow`, which is due.
         poller.on_answer(2, now);
         assert_eq!(poller.wake_at(Some(1)), Moment::NEVER);
+        assert_eq!(poller.wake_at(Some(2)), Moment::ORIGIN);
     }
 
     #[test]
     fn poll_from_before_a_failure_is_abandoned() {
-        let pause = Duration::from_millis(100);
-        let mut poller = HintPoller::new(true);
+        let mut poller = HintPoller::new(7);
         let opened = Moment::ORIGIN.after_seconds(3600.0);
         poller.open(0, opened);
-        let failed_at = opened.after_seconds(3.0);
+        poller.on_unavailable(opened.after_seconds(3.0));
         let answered = opened.after_seconds(4.0);
-        assert!(poller.on_reachable(pause, failed_at, answered));
-        assert_eq!(poller.wake_at(Some(0)), answered.after(pause));
+        assert!(poller.on_reachable(answered));
+        assert_eq!(poller.wake_at(Some(0)), answered.after(REPOLL_PAUSE));
     }
 }

@@ -27,6 +27,7 @@ use self::{
 use crate::{
     backoff::Backoff,
     event::{Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus},
+    hint_poller::HintPoller,
     index::{Names, OwnNames, ResourceIndex},
     log_throttle::LogThrottle,
     servers::{Endpoints, MasterTracker},
@@ -95,6 +96,10 @@ pub struct Holder<N = OwnNames> {
     endpoints: Endpoints,
     backoff: Backoff,
     is_one_of_few: bool,
+    /// `None`: it does not poll.
+    poller: Option<HintPoller>,
+    /// The server that tells of changed rules.
+    rules_source: Option<usize>,
     master: MasterTracker,
     templates: Arc<TemplateTerms>,
     /// Smaller than usual after a request was too large or rejected.
@@ -147,6 +152,8 @@ impl<N: Names> Holder<N> {
             endpoints: Endpoints::new(settings.endpoints, first_server),
             backoff: Backoff::default(),
             is_one_of_few: false,
+            poller: None,
+            rules_source: None,
             master: MasterTracker::default(),
             templates: Arc::default(),
             batch_limits: BatchLimits {
@@ -184,6 +191,14 @@ impl<N: Names> Holder<N> {
         }
     }
 
+    /// Polls for hints, if `polls`.
+    #[must_use]
+    pub fn polling(mut self, polls: bool) -> Self {
+        let seed = self.rng.clone().u64(..);
+        self.poller = polls.then(|| HintPoller::new(seed));
+        self
+    }
+
     /// Requests all resources soon, although none is due.
     pub fn refresh_all(&mut self, now: Moment) {
         self.resources
@@ -216,7 +231,10 @@ impl<N: Names> Holder<N> {
             Event::Demand { resource, demand } if !self.stopped => {
                 self.set_demand(&resource, demand, now);
             }
-            Event::Tick if !self.stopped => self.tick(now),
+            Event::Tick if !self.stopped => {
+                self.tick(now);
+                self.poll(now);
+            }
             Event::Demand { .. } | Event::Tick => {}
             Event::Report { resource } => {
                 if let Some(index) = self.resources.find(&resource) {
@@ -231,9 +249,16 @@ impl<N: Names> Holder<N> {
             Event::Answered { seq, response } => {
                 if let Some(request) = self.in_flight.remove(&seq) {
                     self.on_response(&request, response, now);
+                    self.poll_after_answer(request.endpoint, now);
                 }
             }
             Event::Hinted { endpoint, hints } => self.on_hints(endpoint, &hints, now),
+            Event::PollFailed { endpoint, failure } => self.on_poll_failed(endpoint, &failure, now),
+            Event::PollUnsupported => {
+                if let Some(poller) = &mut self.poller {
+                    poller.on_unsupported(now);
+                }
+            }
             Event::Failed { seq, failure } => {
                 if let Some(request) = self.in_flight.remove(&seq) {
                     self.on_failure(&request, failure, now);
@@ -254,6 +279,7 @@ impl<N: Names> Holder<N> {
         let release = self.releases.first().map(|_| backoff);
         let deadline = self.in_flight.values().map(|it| it.deadline).min();
         [
+            self.poller_wakes_at(),
             due.map(|due| due.max(self.next_send_at()).max(backoff)),
             release,
             self.resources.first_lease_end(),
@@ -462,7 +488,7 @@ impl<N: Names> Holder<N> {
                 client_id: self.client_id.clone(),
                 seq: Some(seq),
                 heard_epoch: self.master.heard_epoch(),
-                polls: false,
+                polls: self.is_polling(endpoint, now),
                 resources,
             },
             timeout,

@@ -1,8 +1,7 @@
 //! The holder's side of the lease protocol, without IO: events and time in, effects out.
 //!
 //! A client, or a node of the control plane, that leases capacity runs these state machines.
-//! [`Holder`] requests leases, renews them and reacts to failures; [`HintPoller`] decides when to
-//! poll for hints. The package has no clock, no sockets and no limiter: `tower-doorman` is the
+//! [`Holder`] requests leases, renews them, reacts to failures and polls for hints. The package has no clock, no sockets and no limiter: `tower-doorman` is the
 //! layer around it, and a simulator or a model checker runs the same code. The protocol is
 //! described in `docs/LEASES.md` of the repository.
 
@@ -23,7 +22,7 @@ pub use self::{
         ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, LeaseStatus,
         ResourceTerms, SharedBalance, Sharing, Warning,
     },
-    hint_poller::{GRACE, HintPoller, MIN_PAUSE, WAIT, hint_count},
+    hint_poller::{GRACE, WAIT, hint_count},
     holder::{FOLLOW_UP_INTERVAL, Holder, HolderSettings, TemplateTerms},
     index::{Dense, Names, OwnNames, ResourceIndex, Timer, TimerHeap},
     log_throttle::LogThrottle,

@@ -1,8 +1,7 @@
 //! The leasing side of a process without IO: events and time in, actions out.
 //!
-//! It measures the demand of the limiters for the [`Holder`], publishes leases to them, and decides
-//! when to poll for hints. [`Worker`](super::Worker) is the task around it. A simulator runs the
-//! same engine.
+//! It measures the demand of the limiters for the [`Holder`], and publishes leases to them.
+//! [`Worker`](super::Worker) is the task around it. A simulator runs the same engine.
 
 mod bands;
 mod limiters;
@@ -13,8 +12,8 @@ use std::{
 };
 
 use doorman_holder::{
-    Demand, Effect, Event, Failure, FirstAnswer, HintPoller, Holder, HolderSettings, LeaseStatus,
-    MIN_PAUSE, ResourceIndex, TemplateTerms, hint_count,
+    Demand, Effect, Event, FirstAnswer, Holder, HolderSettings, LeaseStatus, ResourceIndex,
+    TemplateTerms, hint_count,
 };
 use doorman_openapi::{Capacity, HintsResponse, MAX_RESOURCES, Moment, ReleaseRequest, ResourceId};
 
@@ -43,10 +42,6 @@ pub(super) enum Action {
     },
     /// The units in use of a gauge that stays, as sampled.
     InUse { resource: ResourceId, units: f64 },
-    /// Poll this server for hints.
-    OpenPoll { endpoint: usize, after: u64 },
-    /// The open poll is at a server to which requests no longer go.
-    ClosePoll,
     /// The master gave hints.
     Hinted {
         hints: u64,
@@ -64,7 +59,6 @@ pub(crate) struct Engine {
     idle_after: Duration,
     /// The terms with which new limiters begin.
     templates: Arc<TemplateTerms>,
-    hint_poller: HintPoller,
     /// Hints that wait until the demand is measured, and when it is.
     measured_hints: Vec<(Moment, Event)>,
     actions: Vec<Action>,
@@ -81,12 +75,11 @@ impl Engine {
     ) -> Self {
         let holder = Holder::with_names(settings, registry.table());
         Self {
-            holder: holder.with_tuning(tuning().holder),
+            holder: holder.with_tuning(tuning().holder).polling(hints),
             limiters: Limiters::new(registry.table()),
             registry: Arc::downgrade(registry),
             idle_after,
             templates: Arc::default(),
-            hint_poller: HintPoller::new(hints),
             measured_hints: Vec::new(),
             actions: Vec::new(),
         }
@@ -107,16 +100,18 @@ impl Engine {
         std::mem::take(&mut self.actions)
     }
 
-    /// When to [tick](Self::tick) and to [poll](Self::poll) next. `rules` is the server that tells
-    /// of changed rules.
-    pub(super) fn wake_at(&self, rules: Option<usize>) -> Moment {
+    /// The server that tells of changed rules.
+    pub(super) fn set_rules_source(&mut self, server: Option<usize>) {
+        self.holder.set_rules_source(server);
+    }
+
+    /// When to [tick](Self::tick) next.
+    pub(super) fn wake_at(&self) -> Moment {
         let hints = self.measured_hints.iter().map(|(due, _)| *due).min();
-        let poll = self.hint_poller.wake_at(self.holder.hint_source(rules));
         self.holder
             .wake_at()
             .min(self.limiters.next_sample_at())
             .min(hints.unwrap_or(Moment::NEVER))
-            .min(poll)
     }
 
     /// Does everything that is due, with at most so many samples of limiters.
@@ -214,14 +209,6 @@ impl Engine {
     /// of stated, and a [tick](Self::tick) does more than that of the holder.
     pub(super) fn handle(&mut self, event: Event, now: Moment) {
         match event {
-            Event::Answered { seq, .. } => {
-                let server = self.holder.requested_server(seq);
-                self.apply(event, now);
-                // Not if the answer was ignored, as that of an earlier master.
-                if let Some(server) = server.filter(|it| *it == self.holder.server()) {
-                    self.hint_poller.on_answer(server, now);
-                }
-            }
             Event::Hinted { endpoint, hints } => self.on_hints(endpoint, hints, now),
             other => self.apply(other, now),
         }
@@ -244,11 +231,11 @@ impl Engine {
                         });
                     }
                 }
-                Effect::Send {
-                    endpoint, request, ..
-                } => request.polls = self.hint_poller.is_polling(*endpoint, now),
                 Effect::SendRelease { request, .. } => self.keep_units_in_use(request),
-                Effect::Warn(_) => {}
+                Effect::Send { .. }
+                | Effect::OpenPoll { .. }
+                | Effect::ClosePoll
+                | Effect::Warn(_) => {}
             }
             self.actions.push(Action::Effect(effect));
         }
@@ -289,37 +276,12 @@ impl Engine {
         }
     }
 
-    /// Opens a poll for hints if one is due. `rules` is the server that tells of changed rules.
-    pub(super) fn poll(&mut self, rules: Option<usize>, now: Moment) {
-        let Some(source) = self.holder.hint_source(rules) else {
-            return;
-        };
-        if self.hint_poller.follow(source, now) {
-            self.actions.push(Action::ClosePoll);
-        }
-        if self.hint_poller.wake_at(Some(source)) <= now {
-            self.actions.push(Action::OpenPoll {
-                endpoint: self.hint_poller.open(source, now),
-                after: self.hint_poller.after(),
-            });
-        }
-    }
-
-    /// The interval that paces polls after failures.
-    fn poll_interval(&self) -> Duration {
-        self.holder.refresh_interval().max(MIN_PAUSE)
-    }
-
     fn on_hints(&mut self, endpoint: usize, hints: HintsResponse, now: Moment) {
-        let interval = self.poll_interval();
-        if self.holder.is_from_master(&hints.node, hints.epoch, now) {
+        if self.holder.end_poll(&hints, now) {
             self.actions.push(Action::Hinted {
                 hints: hint_count(&hints),
                 rules: hints.rules,
             });
-            self.hint_poller.on_hints(&hints, interval, now);
-        } else {
-            self.hint_poller.on_failure(interval, now);
         }
         let ids = hints.refresh.iter().map(|hint| &hint.resource_id);
         let due = self.limiters.measure_for_hints(ids, now);
@@ -327,25 +289,6 @@ impl Engine {
         let event = Event::Hinted { endpoint, hints };
         self.measured_hints.push((due, event));
         self.process_hints(now);
-    }
-
-    /// The polled server has no hints.
-    pub(super) fn on_hints_unsupported(&mut self, now: Moment) {
-        self.hint_poller.on_unsupported(now);
-    }
-
-    /// A poll at a server failed.
-    pub(super) fn on_poll_failed(&mut self, endpoint: usize, failure: &Failure, now: Moment) {
-        let interval = self.poll_interval();
-        match failure {
-            Failure::Redirected { to } => {
-                self.hint_poller.on_redirect(endpoint, *to, interval, now);
-            }
-            Failure::Unavailable { .. }
-            | Failure::Rejected { .. }
-            | Failure::TooLarge
-            | Failure::RateLimited { .. } => self.hint_poller.on_failure(interval, now),
-        }
     }
 
     /// Passes on the hints whose demands are measured.

@@ -25,7 +25,7 @@ pub use self::{
     worker::Worker,
 };
 pub use doorman_holder::{
-    ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, HintPoller, Holder,
+    ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, GRACE, Holder,
     HolderSettings, LeaseStatus, ResourceTerms, SharedBalance, Sharing, WAIT, Warning,
 };
 

@@ -23,7 +23,7 @@ use crate::{
 /// The limits of one process without a task: its limiters and the engine that leases for them, with
 /// time as an argument.
 ///
-/// Its limits are of rates and have the default settings. Requests do not wait. It does not poll.
+/// Its limits are of rates and have the default settings. Requests do not wait.
 #[expect(missing_debug_implementations, reason = "nobody prints it")]
 pub struct SimulatedLayer {
     registry: Arc<Registry>,
@@ -40,9 +40,9 @@ struct SimulatedLimit {
 }
 
 impl SimulatedLayer {
-    /// Creates a process without limits.
+    /// Creates a process without limits, which polls for hints if `polls`.
     #[must_use]
-    pub fn new(settings: HolderSettings) -> Self {
+    pub fn new(settings: HolderSettings, polls: bool) -> Self {
         let (sender, nudges) = unbounded_channel();
         let status = Arc::new(Status::new(WorkerState::Running));
         let source = Source::Worker {
@@ -55,7 +55,7 @@ impl SimulatedLayer {
         Self {
             nudges,
             limits: Vec::new(),
-            engine: Engine::new(settings, &registry, IDLE_AFTER, false),
+            engine: Engine::new(settings, &registry, IDLE_AFTER, polls),
             registry,
             rng,
         }
@@ -108,7 +108,7 @@ impl SimulatedLayer {
     /// When to [tick](Self::tick) next.
     #[must_use]
     pub fn wake_at(&self) -> Moment {
-        self.engine.wake_at(None)
+        self.engine.wake_at()
     }
 
     /// Does everything that is due at `now`.
@@ -164,11 +164,12 @@ mod tests {
 
     /// A process with one limit, whose first request is answered with a lease of 100 a second.
     fn leased(probability: Option<f64>) -> SimulatedLayer {
-        let mut layer = SimulatedLayer::new(HolderSettings {
+        let settings = HolderSettings {
             client_id: ClientId::new("a").unwrap(),
             endpoints: 1,
             seed: 7,
-        });
+        };
+        let mut layer = SimulatedLayer::new(settings, false);
         layer.add_limit(&ResourceId::new("db").unwrap(), 0, at(0.0));
         let (now, seq) = loop {
             let now = layer.wake_at().max(at(0.0));

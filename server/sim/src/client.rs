@@ -2,9 +2,10 @@
 
 use std::{cmp::Reverse, collections::VecDeque, ops::Range, sync::Arc};
 
+use doorman_core::ledger::HolderId;
 use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, ClientBand, ClientId, Epoch, Moment, Reason,
-    ResourceId, Seconds, Seq, Unit,
+    Capacity, CapacityRequest, CapacityResponse, ClientBand, ClientId, Epoch, HintsResponse,
+    Moment, Reason, ResourceId, Seconds, Seq, Unit,
 };
 use tower_doorman::{
     Cost,
@@ -15,7 +16,7 @@ use super::{
     ablation::{Rule, change_client_response},
     clock::{Clock, ExpiringCapacity},
     limits::LimitUnit,
-    network::{ClientCall, Outcome},
+    network::{ClientCall, Message, Outcome, PollCall, Process},
     operations::Operations,
 };
 
@@ -85,10 +86,9 @@ pub(super) struct Client {
     pub(super) priorities: Vec<i32>,
     /// The simulated time of the next timer.
     pub(super) wake: Moment,
-    /// Counts polls, and names the open one.
+    /// Counts polls, their beginnings and ends: the number of the open one.
     pub(super) poll: u64,
-    /// The last batch of hints.
-    pub(super) heard_batch: u64,
+    polls: bool,
     /// The position, among the servers of its node, of the server of the last request.
     pub(super) endpoint: usize,
     /// The newest transmission of this incarnation.
@@ -140,7 +140,7 @@ impl Client {
             priorities: vec![0; count],
             wake: Moment::NEVER,
             poll: 0,
-            heard_batch: 0,
+            polls: false,
             endpoint: 0,
             newest: Seq::ZERO,
             released: Seq::ZERO,
@@ -189,12 +189,18 @@ impl Client {
         self
     }
 
+    /// Lets a client that has not started yet poll for hints.
+    pub(super) fn enable_polls(&mut self) {
+        self.polls = true;
+        self.leasing = self.new_leasing();
+    }
+
     fn new_leasing(&self) -> Leasing {
         let settings = holder_settings(self.index, self.incarnation, self.servers.len(), self.seed);
         if self.limits.is_empty() {
-            Leasing::Stated(Box::new(Holder::new(settings)))
+            Leasing::Stated(Box::new(Holder::new(settings).polling(self.polls)))
         } else {
-            Leasing::Measured(Box::new(SimulatedLayer::new(settings)))
+            Leasing::Measured(Box::new(SimulatedLayer::new(settings, self.polls)))
         }
     }
 
@@ -211,6 +217,33 @@ impl Client {
                 layer.add_limit(&self.resources[limit.resource], limit.priority, now);
             }
         }
+    }
+
+    /// Handles the hints that end its poll.
+    pub(super) fn on_hints(
+        &mut self,
+        endpoint: usize,
+        hints: HintsResponse,
+        time: Moment,
+    ) -> Vec<Effect> {
+        if let Leasing::Stated(holder) = &mut self.leasing {
+            holder.end_poll(&hints, self.clock.local(time));
+        }
+        self.handle(Event::Hinted { endpoint, hints }, time)
+    }
+
+    /// The poll that is open from now on, and the server that gets it.
+    pub(super) fn poll_message(&mut self, endpoint: usize, after: u64) -> (Process, Message) {
+        self.poll += 1;
+        let message = Message::Poll {
+            call: PollCall {
+                incarnation: self.incarnation,
+                number: self.poll,
+            },
+            poller: HolderId::Client(self.client_id()),
+            after,
+        };
+        (Process::Server(self.servers.start + endpoint), message)
     }
 
     /// Decides a request at one of its limits.
@@ -239,6 +272,7 @@ impl Client {
     pub(super) fn crash(&mut self) {
         self.is_up = false;
         self.incarnation += 1;
+        self.poll += 1;
         self.paused_until = None;
         self.inbox.clear();
         self.usable.fill(ExpiringCapacity::default());

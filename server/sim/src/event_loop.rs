@@ -259,6 +259,7 @@ impl Simulation {
     }
 
     fn begin(&mut self, rebuilds_etcd: bool, allows_cuts: bool) {
+        self.begin_polls();
         let parents = self.nodes.iter().filter_map(|it| it.parent);
         for parent in parents {
             self.stats.nodes += 1;
@@ -269,7 +270,6 @@ impl Simulation {
             let delay = 20.0 * self.rng.f64();
             self.after(delay, Event::Start(Process::Client(client)));
         }
-        self.begin_polls();
         // On each level, old leases must expire, one election take place, and three refreshes
         // follow.
         let rest = 2.5 * self.longest_lease + 4.0 * f64::from(ELECTION_LEASE);
@@ -340,8 +340,11 @@ impl Simulation {
             Event::Local { server, message } => {
                 self.deliver(Process::Server(server), Process::Server(server), message);
             }
-            Event::Poll { client, number } => self.poll(client, number),
-            Event::PollParent { server, number } => self.poll_parent(server, number),
+            Event::PollTimeout {
+                process,
+                server,
+                call,
+            } => self.time_out_poll(process, server, call),
             Event::AnswerPolls(server) => self.answer_polls(server),
             Event::EndPoll {
                 server,

@@ -33,10 +33,12 @@ pub(super) enum Event {
     RestartEtcd(usize),
     /// Something ends within a server.
     Local { server: usize, message: Message },
-    /// A client polls, unless a poll after this number is open.
-    Poll { client: usize, number: u64 },
-    /// A server polls its parent, unless a poll after this number is open.
-    PollParent { server: usize, number: u64 },
+    /// A process gives up its poll of a server, if it is open.
+    PollTimeout {
+        process: Process,
+        server: usize,
+        call: PollCall,
+    },
     /// A server may have polls to answer.
     AnswerPolls(usize),
     /// The wait of a poll is over.

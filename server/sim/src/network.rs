@@ -47,6 +47,14 @@ pub(super) struct PollCall {
     pub(super) number: u64,
 }
 
+/// The end of a poll.
+#[derive(Debug, Clone)]
+pub(super) enum PollEnd {
+    Hints(HintsResponse),
+    /// The connection is refused or broken, or the poll has timed out.
+    Failed,
+}
+
 /// Identifies the request of a node's master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeCall {
@@ -82,9 +90,9 @@ pub(super) enum Message {
         poller: HolderId,
         after: u64,
     },
-    Hints {
+    PollEnd {
         call: PollCall,
-        hints: HintsResponse,
+        end: PollEnd,
     },
     NodeRequest {
         call: NodeCall,

@@ -32,7 +32,7 @@ use super::{
     clock::Clock,
     data_dir::{DataDir, Snapshot},
     limits::{Limit, resource_index},
-    network::{ClientCall, Message, NodeCall, PollCall, Process},
+    network::{ClientCall, Message, NodeCall, PollCall, PollEnd, Process},
     tree::Membership,
 };
 
@@ -44,6 +44,19 @@ const SETTINGS: MasterSettings = MasterSettings {
     unmatched: UnmatchedPolicy::Refuse,
     longest: Seconds::ZERO,
 };
+
+/// The response to a poll without hints.
+fn no_hints(node: NodeId, epoch: Epoch, after: u64) -> HintsResponse {
+    HintsResponse {
+        node,
+        epoch,
+        after,
+        refresh: Vec::new(),
+        all: false,
+        rules: false,
+        leaving: false,
+    }
+}
 
 /// The sender of each open poll, and its `after`.
 type Polls = HashMap<PollTicket, (Process, PollCall, u64)>;
@@ -159,10 +172,10 @@ pub(super) struct Server {
     pub(super) shuts_down_at: Option<Moment>,
     /// Seconds after which a server that resigns starts again; random where nothing says so.
     pub(super) restarts_after: Option<f64>,
-    /// The number of polls of the parent, which is that of the open one.
+    /// Counts polls of the parent, their beginnings and ends: the number of the open one.
     pub(super) poll: u64,
-    /// The last batch of hints of the parent.
-    heard_batch: u64,
+    /// Whether it polls its parent.
+    pub(super) polls_parent: bool,
     pub(super) membership: Membership,
     index: usize,
     document: Arc<Document>,
@@ -209,7 +222,7 @@ impl Server {
             shuts_down_at: None,
             restarts_after: None,
             poll: 0,
-            heard_batch: 0,
+            polls_parent: false,
             membership,
             index,
             master: Master::new(SETTINGS, Arc::clone(&document)),
@@ -348,6 +361,7 @@ impl Server {
         self.master = Master::new(SETTINGS, Arc::clone(&self.document));
         self.epoch = None;
         self.has_inherited = false;
+        self.poll += 1;
         self.polls.clear();
         self.requests.clear();
         self.actions.clear();
@@ -500,6 +514,7 @@ impl Server {
         }
     }
 
+    /// Opens a poll. A server that is not the master responds at once.
     pub(super) fn open_poll(
         &mut self,
         from: Process,
@@ -507,11 +522,33 @@ impl Server {
         poller: &HolderId,
         after: u64,
         time: Moment,
-    ) -> Option<PollTicket> {
+    ) -> Result<PollTicket, PollEnd> {
+        if !self.is_up {
+            return Err(PollEnd::Failed);
+        }
         let now = self.clock.local(time);
-        let ticket = self.serving(now)?.open_poll(poller, after, now);
+        let Some(ledger) = self.serving(now) else {
+            return Err(PollEnd::Hints(self.leaving(after)));
+        };
+        let ticket = ledger.open_poll(poller, after, now);
         self.polls.insert(ticket, (from, call, after));
-        Some(ticket)
+        Ok(ticket)
+    }
+
+    /// Forgets the open polls, and returns them in order.
+    pub(super) fn take_polls(&mut self) -> Vec<(Process, PollCall, u64)> {
+        let mut polls: Vec<_> = self.polls.drain().collect();
+        polls.sort_unstable_by_key(|(ticket, _)| *ticket);
+        polls.into_iter().map(|(_, poll)| poll).collect()
+    }
+
+    /// The answer to a poll of a server that is not the master, or no longer.
+    fn leaving(&self, after: u64) -> HintsResponse {
+        let epoch = self.view().epoch.unwrap_or(Epoch::ZERO);
+        HintsResponse {
+            leaving: true,
+            ..no_hints(self.membership.name.clone(), self.sent_epoch(epoch), after)
+        }
     }
 
     /// Ends a poll whose wait is over. Returns the response, which has no hints.
@@ -528,16 +565,7 @@ impl Server {
         let is_open = open.is_some_and(|(_, open, _)| *open == call);
         let (to, _, after) = self.polls.remove(&ticket).filter(|_| is_open)?;
         self.serving(now)?.close_poll(ticket, now);
-        let hints = HintsResponse {
-            node,
-            epoch,
-            after,
-            refresh: Vec::new(),
-            all: false,
-            rules: false,
-            leaving: false,
-        };
-        Some((to, hints))
+        Some((to, no_hints(node, epoch, after)))
     }
 
     /// The polls to answer now, and the simulated time of the next ones.
@@ -556,13 +584,9 @@ impl Server {
         let answers = answers.filter_map(|(ticket, batch)| {
             let (to, call, _) = self.polls.remove(&ticket)?;
             let hints = HintsResponse {
-                node: node.clone(),
-                epoch,
-                after: batch.after,
                 refresh: batch.refresh,
                 all: batch.all,
-                rules: false,
-                leaving: false,
+                ..no_hints(node.clone(), epoch, batch.after)
             };
             Some((to, call, hints))
         });
@@ -594,16 +618,19 @@ impl Server {
         self.master.ledger(now)
     }
 
-    /// The response of a server without a ledger: a redirect to the master, if it knows it.
-    pub(super) fn unavailable(&self) -> Failure {
-        let view = match &self.candidacy {
+    /// What it knows of the election.
+    fn view(&self) -> View {
+        match &self.candidacy {
             None => View::default(),
             Some(Candidacy::Alone(election)) => election.view(),
             Some(Candidacy::Etcd(election)) => election.view(),
-        };
-        let master = view
-            .address
-            .and_then(|address| address.parse::<usize>().ok());
+        }
+    }
+
+    /// The response of a server without a ledger: a redirect to the master, if it knows it.
+    pub(super) fn unavailable(&self) -> Failure {
+        let address = self.view().address;
+        let master = address.and_then(|address| address.parse::<usize>().ok());
         match master.filter(|master| *master != self.index) {
             Some(master) => Failure::Redirected {
                 to: Some(master - self.membership.servers.start),

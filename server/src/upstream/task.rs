@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::sleep;
 use tower_doorman::{
     Credentials,
-    lease::{Failure, HintPoller, Hints, HttpTransport, ParentClient, TransportError, Warning},
+    lease::{Failure, Hints, HttpTransport, ParentClient, TransportError, Warning},
 };
 
 use super::ParentNode;
@@ -18,11 +18,6 @@ use crate::{leasing::SharedLedger, util::clock};
 
 /// The longest sleep: timers stand still while the machine is suspended.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
-
-/// When a failed poll comes back after the parent has answered a request.
-const REPOLL_PAUSE: Duration = Duration::from_millis(100);
-/// The shortest interval to which failed polls are spread.
-const MIN_POLL_PAUSE: Duration = Duration::from_secs(1);
 
 /// The parent node.
 #[derive(Debug, Clone)]
@@ -87,9 +82,8 @@ pub(crate) struct UpstreamTask {
     requests: Pending<(Sent, Answer<ServerCapacityResponse>)>,
     releases: Pending<Answer<()>>,
     polls: Pending<(usize, Answer<Hints>)>,
-    poller: HintPoller,
-    /// When a request failed last.
-    failed_at: Moment,
+    /// The server of the parent that tells of changed rules, as the state machine knows it.
+    rules_source: Option<usize>,
 }
 
 impl UpstreamTask {
@@ -112,8 +106,7 @@ impl UpstreamTask {
             requests: FuturesUnordered::new(),
             releases: FuturesUnordered::new(),
             polls: FuturesUnordered::new(),
-            poller: HintPoller::new(true),
-            failed_at: Moment::ORIGIN,
+            rules_source: None,
         })
     }
 
@@ -121,11 +114,10 @@ impl UpstreamTask {
     pub(crate) async fn run(mut self) {
         let shared = Arc::clone(&self.ledger);
         loop {
+            self.follow_rules();
             self.handle(Event::Wake);
-            self.poll();
             let wake = shared.upstream(|upstream, _| upstream.wake_at());
             let wake = wake.unwrap_or(Moment::NEVER);
-            let wake = wake.min(self.poller.wake_at(self.source()));
             let pause = wake.since(clock::now()).min(MAX_SLEEP);
             tokio::select! {
                 Some((sent, answer)) = self.requests.next() => self.on_answer(sent, answer),
@@ -151,7 +143,7 @@ impl UpstreamTask {
             self.parent.forget_leases();
             self.requests.clear();
             self.polls.clear();
-            self.poller = HintPoller::new(true);
+            self.rules_source = None;
         }
         self.epoch = epoch;
         if let Ok((_, effects)) = told {
@@ -185,6 +177,12 @@ impl UpstreamTask {
                     let released = self.client.release(endpoint, &request, MAX_SLEEP);
                     self.releases.push(Box::pin(released));
                 }
+                Effect::OpenPoll { endpoint, after } => {
+                    let hints = self.client.poll_hints(endpoint, &self.node, after);
+                    self.polls
+                        .push(Box::pin(async move { (endpoint, hints.await) }));
+                }
+                Effect::ClosePoll => self.polls.clear(),
                 Effect::Warn(warning) => self.warn(warning),
             }
         }
@@ -194,17 +192,10 @@ impl UpstreamTask {
         let Sent { seq, endpoint, at } = sent;
         let event = match answer {
             Ok(response) => {
-                let now = clock::now();
-                self.parent.on_leases(&response, at, now);
-                if self.poller.on_reachable(REPOLL_PAUSE, self.failed_at, now) {
-                    self.polls.clear();
-                }
+                self.parent.on_leases(&response, at, clock::now());
                 Event::Answered { seq, response }
             }
             Err((failure, reason)) => {
-                if matches!(failure, Failure::Unavailable { .. }) {
-                    self.failed_at = clock::now();
-                }
                 let server = self.client.address(endpoint);
                 tracing::debug!(server, reason, "request to the parent failed");
                 self.parent
@@ -212,76 +203,28 @@ impl UpstreamTask {
                 Event::Failed { seq, failure }
             }
         };
-        let is_answer = matches!(event, Event::Answered { .. });
         self.handle(event);
-        // Not if the answer was ignored, as that of an earlier master.
-        if is_answer && self.is_asked(endpoint) {
-            self.poller.on_answer(endpoint, clock::now());
-        }
     }
 
-    /// Whether this server of the parent gets the requests.
-    fn is_asked(&self, endpoint: usize) -> bool {
-        let server = self.ledger.upstream(|it, _| it.holder().server());
-        server == Some(endpoint)
-    }
-
-    /// The server of the parent to poll.
-    fn source(&self) -> Option<usize> {
-        let rules = self.parent.rules_source();
-        self.ledger
-            .upstream(|it, _| it.holder().hint_source(rules))?
-    }
-
-    fn poll(&mut self) {
-        let now = clock::now();
-        let Some(source) = self.source() else { return };
-        if self.poller.follow(source, now) {
-            self.polls.clear();
-        }
-        if self.poller.wake_at(Some(source)) <= now {
-            let endpoint = self.poller.open(source, now);
-            let hints = self
-                .client
-                .poll_hints(endpoint, &self.node, self.poller.after());
-            self.polls
-                .push(Box::pin(async move { (endpoint, hints.await) }));
+    fn follow_rules(&mut self) {
+        let source = self.parent.rules_source();
+        if source != self.rules_source {
+            self.rules_source = source;
+            self.handle(Event::RulesSource { endpoint: source });
         }
     }
 
     fn on_hints(&mut self, endpoint: usize, answer: Answer<Hints>) {
-        let now = clock::now();
-        let interval = self.ledger.upstream(|it, _| it.holder().refresh_interval());
-        let Some(interval) = interval.map(|it| it.max(MIN_POLL_PAUSE)) else {
-            return;
-        };
-        match answer {
+        self.handle(match answer {
             Ok(Hints::Received(hints)) => {
                 if hints.rules {
                     self.parent.announce_rules(endpoint);
                 }
-                let is_from_master = self
-                    .ledger
-                    .upstream(|it, now| it.holder().is_from_master(&hints.node, hints.epoch, now));
-                if is_from_master == Some(true) {
-                    self.poller.on_hints(&hints, interval, now);
-                } else {
-                    self.poller.on_failure(interval, now);
-                }
-                self.handle(Event::Hinted { endpoint, hints });
+                Event::Hinted { endpoint, hints }
             }
-            Ok(Hints::Unsupported) => self.poller.on_unsupported(now),
-            Err((Failure::Redirected { to }, _)) => {
-                self.poller.on_redirect(endpoint, to, interval, now);
-            }
-            Err((failure, _)) => {
-                self.poller.on_failure(interval, now);
-                // A parent that limits its callers gets no further requests.
-                if matches!(failure, Failure::Unavailable { .. }) {
-                    self.handle(Event::PollBroken);
-                }
-            }
-        }
+            Ok(Hints::Unsupported) => Event::PollUnsupported,
+            Err((failure, _)) => Event::PollFailed { endpoint, failure },
+        });
     }
 
     fn warn(&self, warning: Warning) {

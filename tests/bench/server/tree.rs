@@ -248,6 +248,7 @@ impl Node {
             epoch: Epoch::ZERO,
             endpoints: 1,
             seed: index as u64,
+            polls: false,
         };
         Ok(Self {
             name,

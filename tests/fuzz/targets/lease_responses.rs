@@ -129,6 +129,8 @@ impl World {
             | Event::Report { .. }
             | Event::Forget { .. }
             | Event::Hinted { .. }
+            | Event::PollFailed { .. }
+            | Event::PollUnsupported
             | Event::Tick => (None, None),
         };
         for effect in self.holder.handle(event, self.now) {
@@ -153,7 +155,7 @@ impl World {
                         check_granted(&resource, &status, sent, response);
                     }
                 }
-                Effect::Warn(_) => {}
+                Effect::OpenPoll { .. } | Effect::ClosePoll | Effect::Warn(_) => {}
             }
         }
     }

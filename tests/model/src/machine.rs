@@ -963,7 +963,14 @@ impl Node {
         let now = self.reign.now;
         self.fail();
         let ledger = &mut self.reign.ledger;
-        drop(self.upstream.handle(UpstreamEvent::PollBroken, ledger, now));
+        drop(self.upstream.handle(
+            UpstreamEvent::PollFailed {
+                endpoint: 0,
+                failure: Failure::Unavailable { retry_after: None },
+            },
+            ledger,
+            now,
+        ));
         let effects = self.upstream.handle(UpstreamEvent::Wake, ledger, now);
         let sent = effects.into_iter().find_map(|effect| match effect {
             UpstreamEffect::Send {
@@ -1106,5 +1113,6 @@ fn upstream() -> Upstream {
         epoch: epoch(EPOCH),
         endpoints: ENDPOINTS,
         seed: 1,
+        polls: false,
     })
 }

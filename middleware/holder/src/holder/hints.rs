@@ -6,7 +6,8 @@ use doorman_openapi::{ClientId, Epoch, Hint, HintsResponse, MAX_HINTS, Moment, N
 
 use super::{Holder, resource::Resource};
 use crate::{
-    event::{Effect, Warning},
+    event::{Effect, Failure, Warning},
+    hint_poller::MIN_PAUSE,
     index::{Names, ResourceIndex},
     servers::MasterCheck,
 };
@@ -69,17 +70,97 @@ impl<N: Names> Holder<N> {
         self.resources.get(index).is_some_and(Resource::is_hinted)
     }
 
+    /// The server that tells of changed rules, a position in the list of servers. It is polled while
+    /// no resource is wanted.
+    pub fn set_rules_source(&mut self, server: Option<usize>) {
+        self.rules_source = server;
+    }
+
     /// The server to poll: that of the lease requests, or that of the rules while no resource is
     /// wanted. `None` while no server answers.
-    #[must_use]
-    pub fn hint_source(&self, rules: Option<usize>) -> Option<usize> {
+    pub(super) fn hint_source(&self) -> Option<usize> {
         if self.stopped {
             None
         } else if self.resources.len() == 0 {
-            rules
+            self.rules_source
         } else {
             self.backoff.is_idle().then(|| self.endpoints.current())
         }
+    }
+
+    /// When a poll is due.
+    pub(super) fn poller_wakes_at(&self) -> Option<Moment> {
+        let poller = self.poller.as_ref()?;
+        Some(poller.wake_at(self.hint_source()))
+    }
+
+    /// Whether a poll of a server is open or due.
+    pub(super) fn is_polling(&self, endpoint: usize, now: Moment) -> bool {
+        let poller = self.poller.as_ref();
+        poller.is_some_and(|it| it.is_polling(endpoint, now))
+    }
+
+    /// Opens a poll if one is due.
+    pub(super) fn poll(&mut self, now: Moment) {
+        let source = self.hint_source();
+        let (Some(source), Some(poller)) = (source, &mut self.poller) else {
+            return;
+        };
+        if poller.follow(source, now) {
+            self.effects.push(Effect::ClosePoll);
+        }
+        if poller.wake_at(Some(source)) <= now {
+            let endpoint = poller.open(source, now);
+            let after = poller.after();
+            self.effects.push(Effect::OpenPoll { endpoint, after });
+        }
+    }
+
+    /// The poll was answered with these hints, which [`Event::Hinted`](crate::Event::Hinted)
+    /// applies. Returns whether they come from the master.
+    pub fn end_poll(&mut self, hints: &HintsResponse, now: Moment) -> bool {
+        let interval = self.poll_interval();
+        let is_from_master = self.is_from_master(&hints.node, hints.epoch, now);
+        match &mut self.poller {
+            Some(poller) if is_from_master => poller.on_hints(hints, interval, now),
+            Some(poller) => poller.on_failure(interval, now),
+            None => {}
+        }
+        is_from_master
+    }
+
+    pub(super) fn on_poll_failed(&mut self, endpoint: usize, failure: &Failure, now: Moment) {
+        let interval = self.poll_interval();
+        match (failure, &mut self.poller) {
+            (Failure::Redirected { to }, Some(poller)) => {
+                poller.on_redirect(endpoint, *to, interval, now);
+            }
+            (_, Some(poller)) => poller.on_failure(interval, now),
+            (_, None) => {}
+        }
+        // There may be another master. A server that limits its callers gets no further requests.
+        if self.is_one_of_few && matches!(failure, Failure::Unavailable { .. }) {
+            self.refresh_all(now);
+        }
+    }
+
+    /// A request was answered by this server.
+    pub(super) fn poll_after_answer(&mut self, endpoint: usize, now: Moment) {
+        let Some(poller) = &mut self.poller else {
+            return;
+        };
+        if self.is_one_of_few && poller.on_reachable(now) {
+            self.effects.push(Effect::ClosePoll);
+        }
+        // Not if the answer was ignored, as that of an earlier master.
+        if endpoint == self.endpoints.current() {
+            poller.on_answer(endpoint, now);
+        }
+    }
+
+    /// The interval that paces polls after failures.
+    fn poll_interval(&self) -> Duration {
+        self.refresh_interval.max(MIN_PAUSE)
     }
 
     /// How often leases are refreshed, the most frequent of the last response.

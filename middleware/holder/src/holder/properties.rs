@@ -278,7 +278,7 @@ impl Referee {
                         "{resource}: {lease:?} was never granted"
                     );
                 }
-                Effect::Warn(_) => {}
+                Effect::OpenPoll { .. } | Effect::ClosePoll | Effect::Warn(_) => {}
             }
         }
     }

@@ -105,6 +105,9 @@ impl<N: Names> Holder<N> {
     pub(super) fn on_failure(&mut self, request: &Request, failure: Failure, now: Moment) {
         match failure {
             Failure::Unavailable { retry_after } => {
+                if let Some(poller) = &mut self.poller {
+                    poller.on_unavailable(now);
+                }
                 let retry = self.endpoints.on_failure(request.endpoint);
                 self.retry(request, retry, retry_after, now);
             }

@@ -27,11 +27,12 @@ impl<T: Transport> Worker<T> {
         let engine = &mut self.parts.engine;
         match result {
             Ok(FetchedHints::Hints(hints)) => engine.handle(Event::Hinted { endpoint, hints }, now),
-            Ok(FetchedHints::Unsupported) => engine.on_hints_unsupported(now),
+            Ok(FetchedHints::Unsupported) => engine.handle(Event::PollUnsupported, now),
             Err(error) => {
                 let reason = &error.reason;
                 tracing::debug!(reason, trace_id = %ids.trace_id, "poll for hints failed");
-                engine.on_poll_failed(endpoint, &error.failure, now);
+                let failure = error.failure;
+                engine.handle(Event::PollFailed { endpoint, failure }, now);
             }
         }
         self.carry_out(now);

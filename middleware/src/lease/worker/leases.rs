@@ -36,13 +36,12 @@ impl<T: Transport> Worker<T> {
         } else {
             0
         };
-        self.parts.engine.tick(samples, now);
-        self.carry_out(now);
         self.poll_rules(now);
         let rules = self.rules_poller.hint_source();
-        self.parts.engine.poll(rules, now);
+        self.parts.engine.set_rules_source(rules);
+        self.parts.engine.tick(samples, now);
         self.carry_out(now);
-        let wake = self.parts.engine.wake_at(rules);
+        let wake = self.parts.engine.wake_at();
         wake.min(self.rules_poller.wake_at())
     }
 
@@ -115,8 +114,6 @@ impl<T: Transport> Worker<T> {
                     is_forgotten: false,
                 } => self.meter.set_capacity(&resource, 0.0),
                 Action::InUse { resource, units } => self.meter.set_in_flight(&resource, units),
-                Action::OpenPoll { endpoint, after } => self.open_poll(endpoint, after),
-                Action::ClosePoll => self.hint_polls.clear(),
                 Action::Hinted { hints, rules } => {
                     self.meter.on_hints(hints);
                     if rules {
@@ -145,6 +142,8 @@ impl<T: Transport> Worker<T> {
                 let release = client.release(endpoint, &request, IDLE_RELEASE_TIME);
                 self.releases.push(Box::pin(release));
             }
+            Effect::OpenPoll { endpoint, after } => self.open_poll(endpoint, after),
+            Effect::ClosePoll => self.hint_polls.clear(),
             Effect::Changed { .. } => {}
             Effect::Warn(warning) => self.log_warning(&warning, now),
         }

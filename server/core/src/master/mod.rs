@@ -49,6 +49,8 @@ pub struct ParentLink {
     pub endpoints: usize,
     /// The seed of jitter.
     pub seed: u64,
+    /// Whether to poll the parent for hints.
+    pub polls: bool,
 }
 
 /// Output of the machine, to be carried out in order.
@@ -328,6 +330,7 @@ impl Master {
                 epoch,
                 endpoints: parent.endpoints,
                 seed: parent.seed.wrapping_add(epoch.get()),
+                polls: parent.polls,
             })
         });
         before

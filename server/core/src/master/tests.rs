@@ -221,6 +221,7 @@ fn below_parent() -> (Master, upstream::Effect) {
         node: "eu".parse().unwrap(),
         endpoints: 1,
         seed: 7,
+        polls: false,
     });
     let ledger = master.new_ledger(Epoch::ZERO, NOW);
     let bound = DurableBound::new(Moment::NEVER, u64::MAX);

@@ -34,6 +34,8 @@ pub struct UpstreamSettings {
     pub endpoints: usize,
     /// The seed of jitter.
     pub seed: u64,
+    /// Whether to poll the parent for hints.
+    pub polls: bool,
 }
 
 /// Input of the state machine.
@@ -56,9 +58,22 @@ pub enum Event {
         /// The failure.
         failure: Failure,
     },
-    /// The poll for hints broke off: the parent may have another master.
-    PollBroken,
-    /// A server of the parent named resources to ask for now.
+    /// Another server of the parent tells of changed rules, or none. It is polled while no resource
+    /// is wanted.
+    RulesSource {
+        /// The server.
+        endpoint: Option<usize>,
+    },
+    /// The poll for hints failed.
+    PollFailed {
+        /// The server of the parent.
+        endpoint: usize,
+        /// The failure.
+        failure: Failure,
+    },
+    /// The polled server has no hints.
+    PollUnsupported,
+    /// The poll for hints was answered: a server of the parent named resources to ask for now.
     Hinted {
         /// The server.
         endpoint: usize,
@@ -88,6 +103,16 @@ pub enum Effect {
         /// The release.
         request: ServerReleaseRequest,
     },
+    /// Poll a server of the parent for hints. It ends with [`Event::Hinted`],
+    /// [`Event::PollFailed`] or [`Event::PollUnsupported`].
+    OpenPoll {
+        /// The server.
+        endpoint: usize,
+        /// The `after` of the poll.
+        after: u64,
+    },
+    /// Close the open poll, whose end is no event then.
+    ClosePoll,
     /// Log this.
     Warn(Warning),
 }
@@ -111,8 +136,8 @@ impl Upstream {
             seed: settings.seed,
         });
         Self {
+            holder: holder.one_of_few().polling(settings.polls),
             settings,
-            holder: holder.one_of_few(),
             in_flight: BTreeMap::new(),
         }
     }
@@ -176,9 +201,17 @@ impl Upstream {
                 let event = lease::Event::Failed { seq, failure };
                 self.run(event, &HashMap::new(), ledger, &mut effects, now);
             }
-            Event::PollBroken => self.holder.refresh_all(now),
+            Event::RulesSource { endpoint } => self.holder.set_rules_source(endpoint),
+            Event::PollFailed { endpoint, failure } => {
+                let event = lease::Event::PollFailed { endpoint, failure };
+                self.run(event, &HashMap::new(), ledger, &mut effects, now);
+            }
+            Event::PollUnsupported => {
+                let event = lease::Event::PollUnsupported;
+                self.run(event, &HashMap::new(), ledger, &mut effects, now);
+            }
             Event::Hinted { endpoint, hints } => {
-                if self.holder.is_from_master(&hints.node, hints.epoch, now) {
+                if self.holder.end_poll(&hints, now) {
                     for hint in &hints.refresh {
                         ledger.pass_hint(&hint.resource_id, now);
                     }
@@ -271,6 +304,10 @@ impl Upstream {
                         resource_ids: request.resource_ids,
                     },
                 }),
+                lease::Effect::OpenPoll { endpoint, after } => {
+                    effects.push(Effect::OpenPoll { endpoint, after });
+                }
+                lease::Effect::ClosePoll => effects.push(Effect::ClosePoll),
                 lease::Effect::Changed { resource, status } => {
                     let answer = answered.get(&resource);
                     record(&resource, &status, answer, ledger, now);

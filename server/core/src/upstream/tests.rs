@@ -51,6 +51,11 @@ struct Sent {
 
 impl Link {
     fn new() -> Self {
+        Self::polling(false)
+    }
+
+    /// Polls for hints if `polls`.
+    fn polling(polls: bool) -> Self {
         let now = Moment::ORIGIN.after_seconds(3600.0);
         let text = "resources: [{identifier_glob: '*', capacity: 100, \
                     algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]";
@@ -63,6 +68,7 @@ impl Link {
                 epoch: epoch(3),
                 endpoints: SERVERS,
                 seed: 1,
+                polls,
             }),
             now,
             effects: Vec::new(),
@@ -366,7 +372,11 @@ fn broken_poll_brings_the_next_request_forward() {
     let mut link = leased_link();
     assert!(link.next_request(0.5).is_none());
     assert!(
-        link.handle(Event::PollBroken).is_none(),
+        link.handle(Event::PollFailed {
+            endpoint: 0,
+            failure: Failure::Unavailable { retry_after: None },
+        })
+        .is_none(),
         "only a wake sends"
     );
     let request = link.next_request(0.0).unwrap();
@@ -384,4 +394,42 @@ fn response_of_an_earlier_master_changes_nothing() {
     let seq = sent.seq;
     link.handle(Event::Answered { seq, response });
     assert_eq!(link.leased("db").0, before.0);
+}
+
+#[test]
+fn master_of_the_parent_is_polled_from_its_first_answer_on() {
+    let mut link = Link::polling(true);
+    let next_poll = |link: &mut Link| {
+        while link.upstream.wake_at() <= link.now {
+            assert!(link.handle(Event::Wake).is_none());
+        }
+        std::mem::take(&mut link.effects)
+    };
+    link.register(30.0, &["db"]);
+    let sent = link.next_request(0.1).unwrap();
+    let endpoint = sent.endpoint;
+    link.answer(&sent);
+    let polls = next_poll(&mut link);
+    assert!(
+        matches!(&polls[..], [Effect::OpenPoll { endpoint: polled, after: 0 }] if *polled == endpoint),
+        "{polls:?}"
+    );
+    // A server that is unavailable may hold its poll for long.
+    let sent = link.next_request(5.0).unwrap();
+    let failure = Failure::Unavailable { retry_after: None };
+    link.handle(Event::Failed {
+        seq: sent.seq,
+        failure,
+    });
+    let sent = link.next_request(0.5).unwrap();
+    assert_ne!(sent.endpoint, endpoint);
+    link.answer(&sent);
+    let polls = next_poll(&mut link);
+    assert!(
+        matches!(
+            polls[..],
+            [Effect::ClosePoll, Effect::OpenPoll { endpoint, .. }] if endpoint == sent.endpoint
+        ),
+        "{polls:?}"
+    );
 }

@@ -118,8 +118,8 @@ impl Demands {
 impl Simulation {
     /// Begins a run of a scenario: starts the servers, and plans what follows.
     pub(super) fn begin_scenario(&mut self, scenario: &Scenario) {
+        self.begin_polls();
         self.start_servers();
-        self.begin_parent_polls();
         for load in 0..scenario.loads.len() {
             self.change_scripted_demand(load, true);
         }
@@ -281,8 +281,6 @@ impl Simulation {
         self.schedule_wake(Process::Client(index));
         self.report_demand(index);
         self.spread_loads(index);
-        let number = self.clients[index].poll;
-        self.poll(index, number);
     }
 
     /// Stops a client, which releases its leases.

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::{ELECTION_LEASE, Simulation};
 use crate::{
     event_queue::Event,
-    network::{Delay, Process},
+    network::{Delay, PollEnd, Process},
     scenario::FaultKind,
     scenario::steps::{Fault, Length, ServerChoice, Step},
 };
@@ -210,7 +210,11 @@ impl Simulation {
             if is_machine {
                 server.crash_machine(&mut self.rng);
             } else {
-                server.crash();
+                // The kernel closes its connections.
+                for (to, call, _) in server.take_polls() {
+                    self.respond_to_poll(index, to, call, PollEnd::Failed);
+                }
+                self.servers[index].crash();
             }
             self.after(seconds, Event::Start(Process::Server(index)));
         }

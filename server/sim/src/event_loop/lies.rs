@@ -20,6 +20,25 @@ pub(super) struct FirstClaims {
 }
 
 impl FirstClaims {
+    /// Notes a request, which makes earlier ones stale.
+    fn note(&mut self, epoch: Epoch, key: (ClientId, usize), seq: Option<Seq>) {
+        if self.is_of(epoch) {
+            let newest = self.newest.entry(key).or_insert(Seq::ZERO);
+            *newest = seq.unwrap_or(Seq::ZERO).max(*newest);
+        }
+    }
+
+    /// Whether it is of this epoch now. A later epoch begins anew.
+    fn is_of(&mut self, epoch: Epoch) -> bool {
+        if self.epoch < Some(epoch) {
+            *self = Self {
+                epoch: Some(epoch),
+                ..Self::default()
+            };
+        }
+        self.epoch == Some(epoch)
+    }
+
     /// Adds a claim that a server is about to confirm, unless it is not the first one. Returns the
     /// sum with it. One with an old number, which is `None`, may be stale: it counts for nothing,
     /// nor does a later one.
@@ -30,14 +49,8 @@ impl FirstClaims {
         seq: Option<Seq>,
         claim: f64,
     ) -> Option<f64> {
-        if Some(epoch) < self.epoch {
+        if !self.is_of(epoch) {
             return None;
-        }
-        if self.epoch != Some(epoch) {
-            *self = Self {
-                epoch: Some(epoch),
-                ..Self::default()
-            };
         }
         let Some(seq) = seq else {
             self.confirmed.insert(key);
@@ -116,9 +129,16 @@ impl Simulation {
         let is_checked = self.extras.include(Extra::Liars)
             && !self.servers[server].has_inherited()
             && self.nodes.len() == 1
-            && !self.has_several_units()
-            && request.heard_epoch == Some(epoch);
+            && !self.has_several_units();
         if !is_checked {
+            return false;
+        }
+        if request.heard_epoch != Some(epoch) {
+            for asked in &request.resources {
+                let resource = limits::resource_index(&asked.resource_id);
+                let key = (request.client_id.clone(), resource);
+                self.extras.first_claims.note(epoch, key, request.seq);
+            }
             return false;
         }
         let mut is_proven = false;

@@ -46,8 +46,8 @@ impl Simulation {
             (Process::Client(index), Message::Response { call, outcome }) => {
                 self.deliver_to_client(index, Reply { call, outcome });
             }
-            (Process::Client(index), Message::Hints { call, hints }) => {
-                self.deliver_hints(index, from, call, hints);
+            (Process::Client(index), Message::PollEnd { call, end }) => {
+                self.end_client_poll(index, from, call, end);
             }
             (
                 Process::Etcd(node),
@@ -84,7 +84,7 @@ impl Simulation {
                 }
                 self.record(|| format!("{from:?} -> server {index}: {request:?}"));
             }
-            Message::Hints { call, hints } => self.deliver_parent_hints(index, from, call, hints),
+            Message::PollEnd { call, end } => self.end_server_poll(index, from, call, end),
             Message::Release(request) => {
                 if server.is_up {
                     server.release(&request, self.time);
@@ -98,13 +98,10 @@ impl Simulation {
                 call,
                 poller,
                 after,
-            } => {
-                if server.is_up
-                    && let Some(ticket) = server.open_poll(from, call, &poller, after, self.time)
-                {
-                    self.expect_poll_end(index, ticket, call);
-                }
-            }
+            } => match server.open_poll(from, call, &poller, after, self.time) {
+                Ok(ticket) => self.expect_poll_end(index, ticket, call),
+                Err(end) => self.respond_to_poll(index, from, call, end),
+            },
             Message::FetchLedger {
                 candidate,
                 epoch,
@@ -362,6 +359,8 @@ impl Simulation {
                     self.record(|| format!("server {index} asks {to:?}: {message:?}"));
                     self.send(from, to, message);
                 }
+                Action::Poll(to, message) => self.open_poll(from, to, &message),
+                Action::EndPoll(to, call, end) => self.respond_to_poll(index, to, call, end),
                 Action::Began { inherits } => {
                     self.record(|| format!("server {index} is master, inherits: {inherits}"));
                     self.stats.masterships += 1;
@@ -460,6 +459,11 @@ impl Simulation {
                     let to = Process::Server(client.servers.start + endpoint);
                     self.send(from, to, Message::Release(request));
                 }
+                Effect::OpenPoll { endpoint, after } => {
+                    let (to, message) = self.clients[index].poll_message(endpoint, after);
+                    self.open_poll(from, to, &message);
+                }
+                Effect::ClosePoll => self.clients[index].poll += 1,
                 Effect::Changed { status, .. } => {
                     self.has_lease_changed = true;
                     self.lapses += u64::from(status.lease.is_none());

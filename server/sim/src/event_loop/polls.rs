@@ -3,20 +3,16 @@
 use doorman_core::ledger::PollTicket;
 use doorman_openapi::{Hint, HintsResponse, Seq};
 use fastrand::Rng;
-use tower_doorman::lease::Event as HolderEvent;
+use tower_doorman::lease::{Event as HolderEvent, Failure, GRACE, WAIT};
 
 use super::Simulation;
 use crate::{
-    event_queue::Event, limits::resource_id, network::Message, network::PollCall, network::Process,
+    client::Client,
+    event_queue::Event,
+    limits::resource_id,
+    network::{Message, PollCall, PollEnd, Process},
     scenario::PollMode,
 };
-use doorman_core::ledger::HolderId;
-
-/// Seconds after which a client gives up a poll, at least and at most.
-const POLL_TIMEOUT: (f64, f64) = (5.0, 30.0);
-
-/// Seconds after which a server ends a poll.
-const WAIT: f64 = 25.0;
 
 /// Seconds between two storms of invented hints.
 const STORM_INTERVAL: f64 = 20.0;
@@ -55,95 +51,133 @@ impl Polls {
 }
 
 impl Simulation {
+    /// Lets clients and servers poll. None has started yet.
     pub(super) fn begin_polls(&mut self) {
-        for client in 0..self.clients.len() {
-            self.after(1.0, Event::Poll { client, number: 0 });
-            if self.polls.mode == PollMode::Mad {
+        if !self.polls.are_on() {
+            return;
+        }
+        self.clients.iter_mut().for_each(Client::enable_polls);
+        for server in &mut self.servers {
+            server.polls_parent = true;
+        }
+        if self.polls.mode == PollMode::Mad {
+            for client in 0..self.clients.len() {
                 self.after(STORM_INTERVAL, Event::InventHints { client, left: 0 });
             }
         }
-        self.begin_parent_polls();
     }
 
-    pub(super) fn begin_parent_polls(&mut self) {
-        for server in 0..self.servers.len() {
-            if self.servers[server].membership.parent.is_some() {
-                self.after(1.0, Event::PollParent { server, number: 0 });
-            }
+    /// Sends a poll, and gives it up some time later.
+    pub(super) fn open_poll(&mut self, from: Process, to: Process, message: &Message) {
+        self.send_hints(from, to, message);
+        if let (Message::Poll { call, .. }, Process::Server(server)) = (message, to) {
+            let timeout = Event::PollTimeout {
+                process: from,
+                server,
+                call: *call,
+            };
+            self.after((WAIT + GRACE).as_secs_f64(), timeout);
         }
     }
 
-    /// Polls the parent for a server, unless a poll after this number is open.
-    pub(super) fn poll_parent(&mut self, index: usize, number: u64) {
-        let server = &mut self.servers[index];
-        if !self.polls.are_on() || server.poll != number {
+    /// Gives up a poll, unless it has ended. A process that pauses does so afterwards.
+    pub(super) fn time_out_poll(&mut self, process: Process, server: usize, call: PollCall) {
+        let (number, is_paused) = match process {
+            Process::Client(index) => {
+                let client = &self.clients[index];
+                (client.poll, client.paused_until.is_some())
+            }
+            Process::Server(index) => {
+                let server = &self.servers[index];
+                (server.poll, server.paused_until.is_some())
+            }
+            Process::Etcd(_) => return,
+        };
+        if number != call.number {
             return;
         }
-        server.poll += 1;
-        let number = server.poll;
-        let poll = if server.is_running() {
-            server.poll_parent()
-        } else {
-            None
-        };
-        let seconds = match poll {
-            Some((to, message)) => {
-                self.send_hints(Process::Server(index), to, &message);
-                self.poll_timeout()
+        if is_paused {
+            let timeout = Event::PollTimeout {
+                process,
+                server,
+                call,
+            };
+            return self.after(1.0, timeout);
+        }
+        let (from, end) = (Process::Server(server), PollEnd::Failed);
+        match process {
+            Process::Client(index) => self.end_client_poll(index, from, call, end),
+            Process::Server(index) => {
+                self.end_server_poll(index, from, call, end);
+                self.drive(index);
             }
-            None => 1.0,
-        };
-        let server = index;
-        self.after(seconds, Event::PollParent { server, number });
+            Process::Etcd(_) => {}
+        }
     }
 
-    fn poll_timeout(&mut self) -> f64 {
-        let (shortest, longest) = POLL_TIMEOUT;
-        shortest + (longest - shortest) * self.polls.rng.f64()
-    }
-
-    /// Delivers hints of the parent to the master of a node.
-    pub(super) fn deliver_parent_hints(
+    /// Ends the poll of a server at its parent.
+    pub(super) fn end_server_poll(
         &mut self,
         index: usize,
         from: Process,
         call: PollCall,
-        hints: HintsResponse,
+        end: PollEnd,
     ) {
         let server = &mut self.servers[index];
         if let Process::Server(from) = from
             && server.is_up
-            && server.incarnation == call.incarnation
+            && (server.incarnation, server.poll) == (call.incarnation, call.number)
         {
-            server.on_parent_hints(from, hints, self.time);
-            self.poll_parent(index, call.number);
+            server.poll += 1;
+            server.on_poll_end(from, end, self.time);
         }
     }
 
-    /// Polls again, unless a later poll is open.
-    pub(super) fn poll(&mut self, client: usize, number: u64) {
-        let process = &mut self.clients[client];
-        if !self.polls.are_on() || process.poll != number {
+    /// Ends the poll of a client. Late hints are none, except of mad servers.
+    pub(super) fn end_client_poll(
+        &mut self,
+        index: usize,
+        from: Process,
+        call: PollCall,
+        end: PollEnd,
+    ) {
+        let client = &mut self.clients[index];
+        let Process::Server(from) = from else {
+            return;
+        };
+        if !client.is_running() || client.incarnation != call.incarnation {
             return;
         }
-        process.poll += 1;
-        let seconds = self.poll_timeout();
-        let process = &self.clients[client];
-        let number = process.poll;
-        if process.is_running() {
-            let call = PollCall {
-                incarnation: process.incarnation,
-                number,
-            };
-            let message = Message::Poll {
-                call,
-                poller: HolderId::Client(process.client_id()),
-                after: process.heard_batch,
-            };
-            let to = Process::Server(process.server());
-            self.send_hints(Process::Client(client), to, &message);
-        }
-        self.after(seconds, Event::Poll { client, number });
+        let endpoint = from - client.servers.start;
+        let is_open = client.poll == call.number;
+        let is_mad = self.polls.mode == PollMode::Mad;
+        let effects = match end {
+            PollEnd::Hints(hints) if is_open => {
+                client.poll += 1;
+                client.on_hints(endpoint, hints, self.time)
+            }
+            PollEnd::Failed if is_open => {
+                client.poll += 1;
+                let failure = Failure::Unavailable { retry_after: None };
+                client.handle(HolderEvent::PollFailed { endpoint, failure }, self.time)
+            }
+            PollEnd::Hints(hints) if is_mad => {
+                client.handle(HolderEvent::Hinted { endpoint, hints }, self.time)
+            }
+            PollEnd::Hints(_) | PollEnd::Failed => return,
+        };
+        self.apply(index, effects);
+    }
+
+    pub(super) fn respond_to_poll(
+        &mut self,
+        server: usize,
+        to: Process,
+        call: PollCall,
+        end: PollEnd,
+    ) {
+        let message = Message::PollEnd { call, end };
+        self.send_hints(Process::Server(server), to, &message);
     }
 
     /// Answers the polls of a server that are due, and schedules the next ones.
@@ -156,7 +190,7 @@ impl Simulation {
         for (to, call, hints) in answers {
             self.stats.hints += hints.refresh.len() as u64;
             self.check_hints(index, to, call, &hints);
-            self.send_hints(Process::Server(index), to, &Message::Hints { call, hints });
+            self.respond_to_poll(index, to, call, PollEnd::Hints(hints));
         }
         let server = &mut self.servers[index];
         if let Some(next) = next.map(|next| next.max(self.time))
@@ -173,7 +207,7 @@ impl Simulation {
 
     pub(super) fn expect_poll_end(&mut self, server: usize, ticket: PollTicket, call: PollCall) {
         self.after(
-            WAIT,
+            WAIT.as_secs_f64(),
             Event::EndPoll {
                 server,
                 ticket,
@@ -188,35 +222,9 @@ impl Simulation {
         if server.is_running()
             && let Some((to, hints)) = server.end_poll(ticket, call, self.time)
         {
-            self.send_hints(Process::Server(index), to, &Message::Hints { call, hints });
+            self.respond_to_poll(index, to, call, PollEnd::Hints(hints));
         }
         self.answer_polls(index);
-    }
-
-    pub(super) fn deliver_hints(
-        &mut self,
-        client: usize,
-        from: Process,
-        call: PollCall,
-        hints: HintsResponse,
-    ) {
-        let process = &mut self.clients[client];
-        if !process.is_running() || process.incarnation != call.incarnation {
-            return;
-        }
-        let Process::Server(from) = from else {
-            return;
-        };
-        let endpoint = from - process.servers.start;
-        process.heard_batch = hints.after;
-        self.handle_hints(client, endpoint, hints);
-        self.poll(client, call.number);
-    }
-
-    fn handle_hints(&mut self, client: usize, endpoint: usize, hints: HintsResponse) {
-        let event = HolderEvent::Hinted { endpoint, hints };
-        let effects = self.clients[client].handle(event, self.time);
-        self.apply(client, effects);
     }
 
     /// One hint of a storm.
@@ -242,7 +250,9 @@ impl Simulation {
                 rules: rng.bool(),
                 leaving: rng.u8(..10) == 0,
             };
-            self.handle_hints(client, endpoint, hints);
+            let event = HolderEvent::Hinted { endpoint, hints };
+            let effects = self.clients[client].handle(event, self.time);
+            self.apply(client, effects);
         }
         let seconds = if left == 0 {
             STORM_INTERVAL
@@ -253,7 +263,14 @@ impl Simulation {
     }
 
     fn send_hints(&mut self, from: Process, to: Process, message: &Message) {
-        if self.polls.mode == PollMode::Lost && matches!(message, Message::Hints { .. }) {
+        let is_hints = matches!(
+            message,
+            Message::PollEnd {
+                end: PollEnd::Hints(_),
+                ..
+            }
+        );
+        if self.polls.mode == PollMode::Lost && is_hints {
             return;
         }
         let copies = self

@@ -17,8 +17,13 @@ use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
 
 use super::{SETTINGS, Server};
 use crate::{
-    ablation::Extended, ablation::NodeAblation, ablation::Rule, data_dir::Snapshot, limits::Limit,
-    network::Message, network::Process, tree::Participation,
+    ablation::Extended,
+    ablation::NodeAblation,
+    ablation::Rule,
+    data_dir::Snapshot,
+    limits::Limit,
+    network::{Message, PollCall, PollEnd, Process},
+    tree::Participation,
 };
 
 /// The prefix of the keys in etcd.
@@ -72,6 +77,10 @@ pub(crate) enum Action {
     Respond(Process, Message),
     /// A message to the parent.
     Ask(Process, Message),
+    /// A poll of the parent.
+    Poll(Process, Message),
+    /// The response to an open poll at the end of a reign.
+    EndPoll(Process, PollCall, PollEnd),
     Began {
         inherits: bool,
     },
@@ -102,6 +111,7 @@ impl Server {
                 node: self.membership.name.clone(),
                 endpoints: servers.len(),
                 seed: self.index as u64,
+                polls: self.polls_parent,
             });
         }
         self.secret = format!("{random}");
@@ -330,7 +340,11 @@ impl Server {
     fn forget_reign(&mut self) {
         self.epoch = None;
         self.has_inherited = false;
-        self.polls.clear();
+        self.poll += 1;
+        for (to, call, after) in self.take_polls() {
+            let end = PollEnd::Hints(self.leaving(after));
+            self.actions.push(Action::EndPoll(to, call, end));
+        }
         self.sweeps_at = Moment::ORIGIN;
         self.ablation = NodeAblation::default();
     }

@@ -7,12 +7,13 @@ use doorman_core::{
     reign::Reign,
     upstream::{Effect, Event, Upstream},
 };
-use doorman_openapi::{Epoch, HintsResponse, Moment, ResourceId};
+use doorman_openapi::{Epoch, Moment, ResourceId};
+use tower_doorman::lease::Failure;
 
 use super::{LeaseRequest, SWEEP, Server, driver::Action};
 use crate::{
     ablation::Rule,
-    network::{Message, NodeCall, NodeOutcome, PollCall, Process},
+    network::{Message, NodeCall, NodeOutcome, PollCall, PollEnd, Process},
 };
 
 /// The shortest time between two sweeps, in seconds.
@@ -101,26 +102,30 @@ impl Server {
         }
     }
 
-    /// The next poll of the parent and the server to poll, if this server is master.
-    pub(crate) fn poll_parent(&mut self) -> Option<(Process, Message)> {
-        let source = self.master.upstream()?.holder().hint_source(None)?;
-        let message = Message::Poll {
+    /// Handles the end of the open poll of the parent.
+    pub(crate) fn on_poll_end(&mut self, from: usize, end: PollEnd, time: Moment) {
+        let first = self.membership.parent.as_ref().map_or(0, |it| it.start);
+        let endpoint = from - first;
+        let event = match end {
+            PollEnd::Hints(hints) => Event::Hinted { endpoint, hints },
+            PollEnd::Failed => Event::PollFailed {
+                endpoint,
+                failure: Failure::Unavailable { retry_after: None },
+            },
+        };
+        self.tell_upstream(event, self.clock.local(time));
+    }
+
+    fn poll_message(&mut self, after: u64) -> Message {
+        self.poll += 1;
+        Message::Poll {
             call: PollCall {
                 incarnation: self.incarnation,
                 number: self.poll,
             },
             poller: HolderId::Node(self.membership.name.clone()),
-            after: self.heard_batch,
-        };
-        Some((self.parent_server(source), message))
-    }
-
-    /// Handles hints of a server of the parent.
-    pub(crate) fn on_parent_hints(&mut self, from: usize, hints: HintsResponse, time: Moment) {
-        self.heard_batch = hints.after;
-        let first = self.membership.parent.as_ref().map_or(0, |it| it.start);
-        let endpoint = from - first;
-        self.tell_upstream(Event::Hinted { endpoint, hints }, self.clock.local(time));
+            after,
+        }
     }
 
     fn parent_server(&self, endpoint: usize) -> Process {
@@ -173,6 +178,12 @@ impl Server {
                     let action = Action::Ask(self.parent_server(endpoint), message);
                     self.actions.push(action);
                 }
+                Effect::OpenPoll { endpoint, after } => {
+                    let message = self.poll_message(after);
+                    let action = Action::Poll(self.parent_server(endpoint), message);
+                    self.actions.push(action);
+                }
+                Effect::ClosePoll => self.poll += 1,
                 Effect::Warn(_) => {}
             }
         }

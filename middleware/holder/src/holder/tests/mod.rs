@@ -135,10 +135,7 @@ impl Script {
                     resource: changed,
                     status,
                 } if changed.as_str() == resource => Some(status.clone()),
-                Effect::Changed { .. }
-                | Effect::Send { .. }
-                | Effect::SendRelease { .. }
-                | Effect::Warn(_) => None,
+                _ => None,
             })
             .unwrap()
     }
@@ -153,7 +150,7 @@ impl Script {
             .iter()
             .filter_map(|effect| match effect {
                 Effect::Warn(warning) => Some(warning),
-                Effect::Changed { .. } | Effect::Send { .. } | Effect::SendRelease { .. } => None,
+                _ => None,
             })
             .collect()
     }
@@ -163,7 +160,7 @@ impl Script {
             .iter()
             .filter_map(|effect| match effect {
                 Effect::SendRelease { request, .. } => Some(request),
-                Effect::Changed { .. } | Effect::Send { .. } | Effect::Warn(_) => None,
+                _ => None,
             })
             .collect()
     }
@@ -182,7 +179,7 @@ fn sent(effect: &Effect) -> Option<Sent> {
             request: request.clone(),
             timeout: *timeout,
         }),
-        Effect::SendRelease { .. } | Effect::Changed { .. } | Effect::Warn(_) => None,
+        _ => None,
     }
 }
 

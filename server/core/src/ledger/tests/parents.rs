@@ -523,12 +523,13 @@ fn answer_that_is_late_changes_nothing() {
         epoch: Epoch::new(1).unwrap(),
         endpoints: 1,
         seed: 0,
+        polls: false,
     });
     let send = |upstream: &mut Upstream, event, ledger: &mut Ledger, now| {
         let effects = upstream.handle(event, ledger, now);
         effects.into_iter().find_map(|effect| match effect {
             Effect::Send { seq, request, .. } => Some((seq, request)),
-            Effect::Release { .. } | Effect::Warn(_) => None,
+            _ => None,
         })
     };
     let ask = request("b", None, 100.0, None);
