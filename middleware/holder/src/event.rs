@@ -61,8 +61,8 @@ pub enum Event {
         /// The failure.
         failure: Failure,
     },
-    /// A server named leases to refresh now. [`Holder::end_poll`](super::Holder::end_poll) ends the
-    /// poll that brought them. Hints may be lost, late, duplicate or wrong.
+    /// A server named leases to refresh now. If a poll brought them, call
+    /// [`Holder::end_poll`](super::Holder::end_poll) once before. Hints may be lost, late, duplicate or wrong.
     Hinted {
         /// The server that was polled: a position in the list of servers.
         endpoint: usize,
@@ -76,7 +76,7 @@ pub enum Event {
         /// The failure.
         failure: Failure,
     },
-    /// The polled server has no hints.
+    /// The polled server does not support polls.
     PollUnsupported,
     /// Time has passed. Only a tick sends, and it sends at most one request: tick again while
     /// [`Holder::wake_at`](super::Holder::wake_at) is not after now.

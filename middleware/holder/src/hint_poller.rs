@@ -140,6 +140,19 @@ impl HintPoller {
         self.wait_until(due);
     }
 
+    /// Closes the open poll, and returns whether there was one.
+    pub(crate) fn close(&mut self, now: Moment) -> bool {
+        let is_open = self.is_open();
+        if is_open {
+            self.wait_until(now);
+        }
+        is_open
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.state, Poll::Open { .. })
+    }
+
     /// The polled server is not master, and has named `to` as master.
     pub(crate) fn on_redirect(
         &mut self,
@@ -148,6 +161,9 @@ impl HintPoller {
         interval: Duration,
         now: Moment,
     ) {
+        if !self.is_open() {
+            return;
+        }
         match to.filter(|to| *to != from && self.redirected.is_none()) {
             Some(to) => {
                 self.redirected = Some(to);
@@ -157,12 +173,13 @@ impl HintPoller {
         }
     }
 
-    /// The polled server has no hints.
+    /// The polled server does not support polls.
     pub(crate) fn on_unsupported(&mut self, now: Moment) {
-        if let Poll::Open { source, .. } = self.state {
-            let pause = UNSUPPORTED_PAUSE.mul_f64(0.5 + 0.5 * self.rng.f64());
-            self.unsupported = Some((source, now.after(pause)));
-        }
+        let Poll::Open { source, .. } = self.state else {
+            return;
+        };
+        let pause = UNSUPPORTED_PAUSE.mul_f64(0.5 + 0.5 * self.rng.f64());
+        self.unsupported = Some((source, now.after(pause)));
         self.redirected = None;
         self.wait_until(self.next_in_row(now));
     }
@@ -170,6 +187,9 @@ impl HintPoller {
     /// The poll failed. The next one is due within one interval at random, so that a fleet does not
     /// poll all at once, and later after further failures.
     pub(crate) fn on_failure(&mut self, interval: Duration, now: Moment) {
+        if !self.is_open() {
+            return;
+        }
         let ceiling = interval
             .saturating_mul(1 << self.failures.min(16))
             .min(MAX_PAUSE.max(interval));

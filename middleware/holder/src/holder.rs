@@ -194,6 +194,7 @@ impl<N: Names> Holder<N> {
     /// Polls for hints, if `polls`.
     #[must_use]
     pub fn polling(mut self, polls: bool) -> Self {
+        // Without polls the holder draws the same numbers.
         let seed = self.rng.clone().u64(..);
         self.poller = polls.then(|| HintPoller::new(seed));
         self
@@ -209,13 +210,6 @@ impl<N: Names> Holder<N> {
     #[must_use]
     pub fn server(&self) -> usize {
         self.endpoints.current()
-    }
-
-    /// The server that was asked by a request in flight: a position in the list of servers. `None`
-    /// once it is answered or has failed.
-    #[must_use]
-    pub fn requested_server(&self, seq: Seq) -> Option<usize> {
-        self.in_flight.get(&seq).map(|request| request.endpoint)
     }
 
     /// Asks this server next, a position in the list of servers: the first one is random.
@@ -249,7 +243,7 @@ impl<N: Names> Holder<N> {
             Event::Answered { seq, response } => {
                 if let Some(request) = self.in_flight.remove(&seq) {
                     self.on_response(&request, response, now);
-                    self.poll_after_answer(request.endpoint, now);
+                    self.schedule_poll_after_answer(request.endpoint, now);
                 }
             }
             Event::Hinted { endpoint, hints } => self.on_hints(endpoint, &hints, now),
@@ -541,6 +535,9 @@ impl<N: Names> Holder<N> {
             self.endpoints.advance();
         }
         self.stopped = true;
+        if self.poller.as_mut().is_some_and(|it| it.close(now)) {
+            self.effects.push(Effect::ClosePoll);
+        }
         self.in_flight.clear();
         self.drop_leases(now, |_| true);
         if self.seq > Seq::ZERO {

@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Handles a response, a failure, hints or the end of the process. Demands are measured instead
+    /// Handles a response, a failure, hints, the end of a poll or that of the process. Demands are measured instead
     /// of stated, and a [tick](Self::tick) does more than that of the holder.
     pub(super) fn handle(&mut self, event: Event, now: Moment) {
         match event {

@@ -1,4 +1,5 @@
-//! The synchronization primitives of this folder. `tests/interleavings` replaces them by loom's.
+//! The synchronization primitives of this folder. `middleware/tests/interleavings` replaces them by
+//! loom's.
 
 pub(super) use std::{
     hint::spin_loop,

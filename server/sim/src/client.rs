@@ -16,7 +16,7 @@ use super::{
     ablation::{Rule, change_client_response},
     clock::{Clock, ExpiringCapacity},
     limits::LimitUnit,
-    network::{ClientCall, Message, Outcome, PollCall, Process},
+    network::{ClientCall, Message, Outcome, PollCall, Polling, Process},
     operations::Operations,
 };
 
@@ -86,8 +86,7 @@ pub(super) struct Client {
     pub(super) priorities: Vec<i32>,
     /// The simulated time of the next timer.
     pub(super) wake: Moment,
-    /// Counts polls, their beginnings and ends: the number of the open one.
-    pub(super) poll: u64,
+    pub(super) polling: Polling,
     polls: bool,
     /// The position, among the servers of its node, of the server of the last request.
     pub(super) endpoint: usize,
@@ -139,7 +138,7 @@ impl Client {
             states_no_units: false,
             priorities: vec![0; count],
             wake: Moment::NEVER,
-            poll: 0,
+            polling: Polling::default(),
             polls: false,
             endpoint: 0,
             newest: Seq::ZERO,
@@ -234,16 +233,27 @@ impl Client {
 
     /// The poll that is open from now on, and the server that gets it.
     pub(super) fn poll_message(&mut self, endpoint: usize, after: u64) -> (Process, Message) {
-        self.poll += 1;
+        let server = self.servers.start + endpoint;
+        let number = self.polling.open(server);
         let message = Message::Poll {
-            call: PollCall {
-                incarnation: self.incarnation,
-                number: self.poll,
-            },
+            call: self.poll_call(number),
             poller: HolderId::Client(self.client_id()),
             after,
         };
-        (Process::Server(self.servers.start + endpoint), message)
+        (Process::Server(server), message)
+    }
+
+    /// Closes the open poll.
+    pub(super) fn close_poll(&mut self) -> Option<(usize, PollCall)> {
+        let (server, number) = self.polling.end()?;
+        Some((server, self.poll_call(number)))
+    }
+
+    fn poll_call(&self, number: u64) -> PollCall {
+        PollCall {
+            incarnation: self.incarnation,
+            number,
+        }
     }
 
     /// Decides a request at one of its limits.
@@ -272,7 +282,7 @@ impl Client {
     pub(super) fn crash(&mut self) {
         self.is_up = false;
         self.incarnation += 1;
-        self.poll += 1;
+        self.polling.end();
         self.paused_until = None;
         self.inbox.clear();
         self.usable.fill(ExpiringCapacity::default());

@@ -91,6 +91,11 @@ impl FleetPlan {
 ///
 /// Messages take half of a [round trip](FleetPlan::round_trip). Lost packets are sent again. After
 /// every event up to 1,000 clients may together use no more than the limit.
+///
+/// # Panics
+/// [`Fleet::new`] panics for a plan that is no scenario, [`run`](Self::run) and
+/// [`seconds_until`](Self::seconds_until) when an invariant breaks, and what names a client if there
+/// is no such client.
 #[expect(missing_debug_implementations, reason = "nobody prints it")]
 pub struct Fleet {
     simulation: Simulation,

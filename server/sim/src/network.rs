@@ -39,6 +39,31 @@ pub(super) struct ClientCall {
     pub(super) lies: bool,
 }
 
+/// The polls of a process: the number of the last one, and the server that has it while it is open.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Polling {
+    number: u64,
+    server: Option<usize>,
+}
+
+impl Polling {
+    /// Opens the next poll, and returns its number.
+    pub(super) fn open(&mut self, server: usize) -> u64 {
+        self.number += 1;
+        self.server = Some(server);
+        self.number
+    }
+
+    pub(super) fn is_open(&self, number: u64) -> bool {
+        self.server.is_some() && self.number == number
+    }
+
+    /// Ends the open poll. Returns its server and number.
+    pub(super) fn end(&mut self) -> Option<(usize, u64)> {
+        Some((self.server.take()?, self.number))
+    }
+}
+
 /// Identifies the poll of a client or a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PollCall {
@@ -89,6 +114,10 @@ pub(super) enum Message {
         call: PollCall,
         poller: HolderId,
         after: u64,
+    },
+    /// A process closes its poll.
+    ClosePoll {
+        call: PollCall,
     },
     PollEnd {
         call: PollCall,

@@ -32,7 +32,7 @@ use super::{
     clock::Clock,
     data_dir::{DataDir, Snapshot},
     limits::{Limit, resource_index},
-    network::{ClientCall, Message, NodeCall, PollCall, PollEnd, Process},
+    network::{ClientCall, Message, NodeCall, PollCall, PollEnd, Polling, Process},
     tree::Membership,
 };
 
@@ -172,8 +172,8 @@ pub(super) struct Server {
     pub(super) shuts_down_at: Option<Moment>,
     /// Seconds after which a server that resigns starts again; random where nothing says so.
     pub(super) restarts_after: Option<f64>,
-    /// Counts polls of the parent, their beginnings and ends: the number of the open one.
-    pub(super) poll: u64,
+    /// The polls of the parent.
+    pub(super) polling: Polling,
     /// Whether it polls its parent.
     pub(super) polls_parent: bool,
     pub(super) membership: Membership,
@@ -221,7 +221,7 @@ impl Server {
             wake: Moment::NEVER,
             shuts_down_at: None,
             restarts_after: None,
-            poll: 0,
+            polling: Polling::default(),
             polls_parent: false,
             membership,
             index,
@@ -361,7 +361,7 @@ impl Server {
         self.master = Master::new(SETTINGS, Arc::clone(&self.document));
         self.epoch = None;
         self.has_inherited = false;
-        self.poll += 1;
+        self.polling.end();
         self.polls.clear();
         self.requests.clear();
         self.actions.clear();
@@ -528,23 +528,44 @@ impl Server {
         }
         let now = self.clock.local(time);
         let Some(ledger) = self.serving(now) else {
-            return Err(PollEnd::Hints(self.leaving(after)));
+            let epoch = self.view().epoch.unwrap_or(Epoch::ZERO);
+            return Err(PollEnd::Hints(self.leaving(epoch, after)));
         };
         let ticket = ledger.open_poll(poller, after, now);
         self.polls.insert(ticket, (from, call, after));
         Ok(ticket)
     }
 
-    /// Forgets the open polls, and returns them in order.
-    pub(super) fn take_polls(&mut self) -> Vec<(Process, PollCall, u64)> {
-        let mut polls: Vec<_> = self.polls.drain().collect();
-        polls.sort_unstable_by_key(|(ticket, _)| *ticket);
-        polls.into_iter().map(|(_, poll)| poll).collect()
+    /// Closes the poll of a process that has closed the connection.
+    pub(super) fn close_poll(&mut self, from: Process, call: PollCall, time: Moment) {
+        // The network may have doubled it.
+        let is_same = |(by, open, _): &(Process, PollCall, u64)| (*by, *open) == (from, call);
+        let polls = self.polls.iter().filter(|(_, poll)| is_same(poll));
+        let mut tickets: Vec<_> = polls.map(|(ticket, _)| *ticket).collect();
+        tickets.sort_unstable();
+        let now = self.clock.local(time);
+        for ticket in tickets {
+            self.polls.remove(&ticket);
+            if let Some(ledger) = self.serving(now) {
+                ledger.close_poll(ticket, now);
+            }
+        }
     }
 
-    /// The answer to a poll of a server that is not the master, or no longer.
-    fn leaving(&self, after: u64) -> HintsResponse {
-        let epoch = self.view().epoch.unwrap_or(Epoch::ZERO);
+    /// Ends the open polls of a reign, in order. Each gets the response of a server that leaves.
+    pub(super) fn end_polls(&mut self) -> Vec<(Process, PollCall, PollEnd)> {
+        let epoch = self.epoch.unwrap_or(Epoch::ZERO);
+        let mut polls: Vec<_> = self.polls.drain().collect();
+        polls.sort_unstable_by_key(|(ticket, _)| *ticket);
+        let ends = polls.into_iter().map(|(_, (to, call, after))| {
+            let end = PollEnd::Hints(self.leaving(epoch, after));
+            (to, call, end)
+        });
+        ends.collect()
+    }
+
+    /// The response to a poll of a server that is not, or no longer, master.
+    fn leaving(&self, epoch: Epoch, after: u64) -> HintsResponse {
         HintsResponse {
             leaving: true,
             ..no_hints(self.membership.name.clone(), self.sent_epoch(epoch), after)
@@ -562,8 +583,8 @@ impl Server {
         let (node, epoch) = self.identity()?;
         self.serving(now)?;
         let open = self.polls.get(&ticket);
-        let is_open = open.is_some_and(|(_, open, _)| *open == call);
-        let (to, _, after) = self.polls.remove(&ticket).filter(|_| is_open)?;
+        open.filter(|(_, open, _)| *open == call)?;
+        let (to, _, after) = self.polls.remove(&ticket)?;
         self.serving(now)?.close_poll(ticket, now);
         Some((to, no_hints(node, epoch, after)))
     }

@@ -16,16 +16,23 @@ use doorman_core::{election::DiskCall, election::DiskReply, reign::DueBound, rei
 #[derive(Debug)]
 pub(crate) struct Disk {
     data_dir: Arc<DataDir>,
-    bound_is_failing: Arc<AtomicBool>,
-    terms_are_failing: Arc<AtomicBool>,
+    failing: Arc<Failing>,
+}
+
+/// What could not be written last, and was logged.
+#[derive(Debug, Default)]
+struct Failing {
+    bound: AtomicBool,
+    /// The copy of the longest lease in the identity.
+    copy: AtomicBool,
+    terms: AtomicBool,
 }
 
 impl Disk {
     pub(crate) fn new(data_dir: Arc<DataDir>) -> Self {
         Self {
             data_dir,
-            bound_is_failing: Arc::default(),
-            terms_are_failing: Arc::default(),
+            failing: Arc::default(),
         }
     }
 }
@@ -35,34 +42,30 @@ impl Executor for Disk {
     type Reply = DiskReply;
 
     fn execute(&self, call: DiskCall) -> BoxFuture<'static, Option<DiskReply>> {
-        let data_dir = Arc::clone(&self.data_dir);
+        let (data_dir, failing) = (Arc::clone(&self.data_dir), Arc::clone(&self.failing));
         match call {
-            DiskCall::Bound(due) => {
-                let is_failing = Arc::clone(&self.bound_is_failing);
-                Box::pin(async move {
-                    let written = spawn_blocking(move || write_bound(&data_dir, due, &is_failing));
-                    written.await.ok()?.map(|()| DiskReply::Bound)
-                })
-            }
-            DiskCall::Terms(due) => {
-                let is_failing = Arc::clone(&self.terms_are_failing);
-                Box::pin(async move {
-                    let written = spawn_blocking(move || write_terms(&data_dir, &due, &is_failing));
-                    written.await.ok()?.map(|()| DiskReply::Terms)
-                })
-            }
+            DiskCall::Bound(due) => Box::pin(async move {
+                let written = spawn_blocking(move || write_bound(&data_dir, due, &failing));
+                written.await.ok()?.map(|()| DiskReply::Bound)
+            }),
+            DiskCall::Terms(due) => Box::pin(async move {
+                let written = spawn_blocking(move || write_terms(&data_dir, &due, &failing.terms));
+                written.await.ok()?.map(|()| DiskReply::Terms)
+            }),
         }
     }
 }
 
-fn write_bound(data_dir: &DataDir, due: DueBound, is_failing: &AtomicBool) -> Option<()> {
+fn write_bound(data_dir: &DataDir, due: DueBound, failing: &Failing) -> Option<()> {
     match data_dir.write_bound(due) {
         Ok(None) => {
-            note_success(is_failing);
+            note_success(&failing.bound);
+            failing.copy.store(false, Relaxed);
             Some(())
         }
         Ok(Some(error)) => {
-            if !is_failing.swap(true, Relaxed) {
+            note_success(&failing.bound);
+            if !failing.copy.swap(true, Relaxed) {
                 tracing::warn!(
                     %error,
                     "cannot copy the longest lease to the identity; only the bound has it"
@@ -71,7 +74,7 @@ fn write_bound(data_dir: &DataDir, due: DueBound, is_failing: &AtomicBool) -> Op
             Some(())
         }
         Err(error) => {
-            if !is_failing.swap(true, Relaxed) {
+            if !failing.bound.swap(true, Relaxed) {
                 tracing::error!(
                     %error,
                     "cannot write data directory; leases will shorten, then expire"

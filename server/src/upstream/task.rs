@@ -114,8 +114,8 @@ impl UpstreamTask {
     pub(crate) async fn run(mut self) {
         let shared = Arc::clone(&self.ledger);
         loop {
-            self.follow_rules();
             self.handle(Event::Wake);
+            self.follow_rules();
             let wake = shared.upstream(|upstream, _| upstream.wake_at());
             let wake = wake.unwrap_or(Moment::NEVER);
             let pause = wake.since(clock::now()).min(MAX_SLEEP);

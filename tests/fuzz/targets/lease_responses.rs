@@ -80,7 +80,7 @@ impl World {
         };
         let now = Moment::ORIGIN.after_seconds(3600.0);
         let mut world = Self {
-            holder: Holder::new(settings),
+            holder: Holder::new(settings).polling(true),
             now,
             last_seq: None,
             unanswered: BTreeMap::new(),

@@ -192,14 +192,18 @@ fn clients_of_a_tree_hold_the_capacity_through_mishaps() {
     };
     let quarter = parse(&text.replace("seconds: 3600", "seconds: 900"));
     assert_eq!(quarter.seconds(), 900.0);
-    // In seed 11 a region without a master for 58 s finds its last lease of 60 s still booked, and
-    // gets more than its share until that ends. Meanwhile another region loses its master for 55 s,
-    // with less than its share.
-    let (unlucky, others): (Vec<_>, Vec<_>) = reports(&quarter, SEEDS)
-        .into_iter()
-        .partition(|it| it.seed == 11);
-    check_reports("scenario-seven, 15 min", others, &expected(0.97));
-    assert!(unlucky[0].held_share > 0.92, "{unlucky:?}");
+    // In the worst of 50 seeds, and two of 400, a region without a master for 58 s finds its last
+    // lease of 60 s still booked, and gets more than its share until that ends. Meanwhile another
+    // region loses its master for 55 s, with less than its share.
+    let mut reports_of_quarter = reports(&quarter, SEEDS);
+    reports_of_quarter.sort_by(|a, b| a.held_share.total_cmp(&b.held_share));
+    let worst = reports_of_quarter.remove(0);
+    assert!(worst.held_share > 0.92, "{worst:?}");
+    check_reports(
+        "scenario-seven, 15 min",
+        reports_of_quarter,
+        &expected(0.97),
+    );
     check_reports("scenario-seven", reports(&parse(&text), 1), &expected(0.98));
 }
 

@@ -1,4 +1,4 @@
-//! Hints of the control plane: which leases to refresh now.
+//! Hints of the control plane, which leases to refresh now, and the polls that bring them.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl<N: Names> Holder<N> {
 
     /// The server to poll: that of the lease requests, or that of the rules while no resource is
     /// wanted. `None` while no server answers.
-    pub(super) fn hint_source(&self) -> Option<usize> {
+    fn hint_source(&self) -> Option<usize> {
         if self.stopped {
             None
         } else if self.resources.len() == 0 {
@@ -88,7 +88,7 @@ impl<N: Names> Holder<N> {
         }
     }
 
-    /// When a poll is due.
+    /// When to open a poll, or to close the one at a server that is no longer asked.
     pub(super) fn poller_wakes_at(&self) -> Option<Moment> {
         let poller = self.poller.as_ref()?;
         Some(poller.wake_at(self.hint_source()))
@@ -100,7 +100,7 @@ impl<N: Names> Holder<N> {
         poller.is_some_and(|it| it.is_polling(endpoint, now))
     }
 
-    /// Opens a poll if one is due.
+    /// Opens a poll if one is due, and closes one at another server.
     pub(super) fn poll(&mut self, now: Moment) {
         let source = self.hint_source();
         let (Some(source), Some(poller)) = (source, &mut self.poller) else {
@@ -145,7 +145,7 @@ impl<N: Names> Holder<N> {
     }
 
     /// A request was answered by this server.
-    pub(super) fn poll_after_answer(&mut self, endpoint: usize, now: Moment) {
+    pub(super) fn schedule_poll_after_answer(&mut self, endpoint: usize, now: Moment) {
         let Some(poller) = &mut self.poller else {
             return;
         };
@@ -161,12 +161,6 @@ impl<N: Names> Holder<N> {
     /// The interval that paces polls after failures.
     fn poll_interval(&self) -> Duration {
         self.refresh_interval.max(MIN_PAUSE)
-    }
-
-    /// How often leases are refreshed, the most frequent of the last response.
-    #[must_use]
-    pub fn refresh_interval(&self) -> Duration {
-        self.refresh_interval
     }
 
     /// The id of the holder.

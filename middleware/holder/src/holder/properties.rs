@@ -6,7 +6,8 @@ use std::{
 };
 
 use doorman_openapi::{
-    Capacity, CapacityResponse, ClientId, Epoch, Moment, NodeId, Reason, ResourceId, Seconds, Seq,
+    Capacity, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId, Reason, ResourceId,
+    Seconds, Seq,
 };
 use proptest::prelude::*;
 
@@ -34,7 +35,24 @@ enum Step {
         twice: bool,
     },
     Fail(usize, Failure),
+    EndPoll(PollEnd),
     Stop,
+}
+
+#[derive(Debug, Clone)]
+enum PollEnd {
+    Hints { epoch: u64, leaving: bool },
+    Unsupported,
+    Failed(Failure),
+}
+
+fn poll_end() -> impl Strategy<Value = PollEnd> {
+    prop_oneof![
+        4 => (5..9_u64, any::<bool>())
+            .prop_map(|(epoch, leaving)| PollEnd::Hints { epoch, leaving }),
+        1 => Just(PollEnd::Unsupported),
+        2 => failure().prop_map(PollEnd::Failed),
+    ]
 }
 
 fn failure() -> impl Strategy<Value = Failure> {
@@ -84,6 +102,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..5_u8).prop_map(Step::Forget),
         8 => answer(),
         3 => (0..4_usize, failure()).prop_map(|(request, failure)| Step::Fail(request, failure)),
+        3 => poll_end().prop_map(Step::EndPoll),
     ]
 }
 
@@ -114,6 +133,7 @@ struct Referee {
     forgotten: HashSet<(Seq, ResourceId)>,
     /// The leases in responses to the newest request for a resource.
     offered: HashMap<ResourceId, Vec<(Capacity, Moment)>>,
+    has_poll: bool,
 }
 
 impl Referee {
@@ -123,12 +143,14 @@ impl Referee {
                 client_id: ClientId::new("client").unwrap(),
                 endpoints: 3,
                 seed: 3,
-            }),
+            })
+            .polling(true),
             now: Moment::from_nanos(1),
             last_seq: None,
             requests: Vec::new(),
             forgotten: HashSet::new(),
             offered: HashMap::new(),
+            has_poll: false,
         }
     }
 
@@ -160,9 +182,36 @@ impl Referee {
             Step::Stop => {
                 self.handle(Event::Stop);
                 assert_eq!(self.holder.wake_at(), Moment::NEVER);
+                assert!(!self.has_poll, "closed");
+            }
+            Step::EndPoll(end) => {
+                if std::mem::take(&mut self.has_poll) {
+                    self.end_poll(end);
+                }
             }
         }
         self.tick();
+    }
+
+    fn end_poll(&mut self, end: PollEnd) {
+        let endpoint = 0;
+        match end {
+            PollEnd::Hints { epoch, leaving } => {
+                let hints = HintsResponse {
+                    node: NodeId::new("root").unwrap(),
+                    epoch: Epoch::new(epoch).unwrap(),
+                    after: 1,
+                    refresh: Vec::new(),
+                    all: true,
+                    rules: false,
+                    leaving,
+                };
+                self.holder.end_poll(&hints, self.now);
+                self.handle(Event::Hinted { endpoint, hints });
+            }
+            PollEnd::Unsupported => self.handle(Event::PollUnsupported),
+            PollEnd::Failed(failure) => self.handle(Event::PollFailed { endpoint, failure }),
+        }
     }
 
     /// Advances the time, ticking whenever the holder wants to.
@@ -278,7 +327,16 @@ impl Referee {
                         "{resource}: {lease:?} was never granted"
                     );
                 }
-                Effect::OpenPoll { .. } | Effect::ClosePoll | Effect::Warn(_) => {}
+                Effect::OpenPoll { endpoint, .. } => {
+                    assert!(endpoint < 3);
+                    assert!(!self.has_poll, "one poll at a time");
+                    self.has_poll = true;
+                }
+                Effect::ClosePoll => {
+                    assert!(self.has_poll, "no poll is open");
+                    self.has_poll = false;
+                }
+                Effect::Warn(_) => {}
             }
         }
     }

@@ -29,8 +29,9 @@
 //! sums are kept in trees and deadlines in heaps.
 //!
 //! To add an algorithm, extend `AlgorithmKind` (in `doorman-openapi`), its names in
-//! `config/src/parse/template.rs` and `algorithm`. The compiler names the other places. Describe it
-//! in `docs/ALGORITHMS.md` and write `openapi.json` anew (`DOORMAN_UPDATE=1`).
+//! `config/src/parse/template.rs` and `algorithm`. The compiler names most other places; `show.rs` of
+//! the command line and `scenario/clients.rs` and `limits.rs` of the simulation name algorithms, too.
+//! Describe it in `docs/ALGORITHMS.md` and write `openapi.json` anew (`DOORMAN_UPDATE=1`).
 
 mod algorithm;
 mod call;

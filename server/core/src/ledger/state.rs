@@ -323,7 +323,8 @@ impl Ledger {
         let polls = self.holders.polls(holder);
         let earlier = || self.earlier_terms.units(id);
         let conversion = live.resource.convert(holder, ask, earlier, now);
-        let ask = &conversion.ask(ask);
+        let converted = conversion.ask(ask);
+        let ask = converted.as_ref().unwrap_or(ask);
         let capacity_before = |unit| Some(self.earlier_terms.lookup(id)?.capacity(unit));
         let decision = (live.resource).refresh(holder, polls, ask, capacity_before, now);
         live.resource.note_heard(holder, conversion.heard, now);

@@ -71,7 +71,7 @@ pub enum Event {
         /// The failure.
         failure: Failure,
     },
-    /// The polled server has no hints.
+    /// The polled server does not support polls.
     PollUnsupported,
     /// The poll for hints was answered: a server of the parent named resources to ask for now.
     Hinted {

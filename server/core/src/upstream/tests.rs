@@ -41,6 +41,12 @@ struct Link {
     effects: Vec<Effect>,
 }
 
+#[derive(Debug, PartialEq)]
+enum Poll {
+    Open(usize),
+    Close,
+}
+
 #[derive(Debug)]
 struct Sent {
     seq: Seq,
@@ -98,6 +104,20 @@ impl Link {
             }
         }
         sent
+    }
+
+    /// What happened to polls, until nothing more is due.
+    fn next_polls(&mut self) -> Vec<Poll> {
+        while self.upstream.wake_at() <= self.now {
+            assert!(self.handle(Event::Wake).is_none());
+        }
+        let effects = std::mem::take(&mut self.effects).into_iter();
+        let polls = effects.filter_map(|effect| match effect {
+            Effect::OpenPoll { endpoint, .. } => Some(Poll::Open(endpoint)),
+            Effect::ClosePoll => Some(Poll::Close),
+            _ => None,
+        });
+        polls.collect()
     }
 
     /// The next request to the parent within so many seconds. The time passes until then.
@@ -397,39 +417,48 @@ fn response_of_an_earlier_master_changes_nothing() {
 }
 
 #[test]
-fn master_of_the_parent_is_polled_from_its_first_answer_on() {
+fn server_of_the_parent_that_is_asked_is_polled() {
     let mut link = Link::polling(true);
-    let next_poll = |link: &mut Link| {
-        while link.upstream.wake_at() <= link.now {
-            assert!(link.handle(Event::Wake).is_none());
-        }
-        std::mem::take(&mut link.effects)
-    };
+    link.handle(Event::RulesSource { endpoint: Some(0) });
+    assert_eq!(link.next_polls(), [Poll::Open(0)], "for the rules alone");
     link.register(30.0, &["db"]);
     let sent = link.next_request(0.1).unwrap();
-    let endpoint = sent.endpoint;
+    let asked = sent.endpoint;
+    assert_ne!(asked, 0, "by its seed");
+    assert_eq!(link.next_polls(), [Poll::Close, Poll::Open(asked)]);
     link.answer(&sent);
-    let polls = next_poll(&mut link);
-    assert!(
-        matches!(&polls[..], [Effect::OpenPoll { endpoint: polled, after: 0 }] if *polled == endpoint),
-        "{polls:?}"
-    );
-    // A server that is unavailable may hold its poll for long.
+    assert_eq!(link.next_polls(), []);
+
+    // The server that is unavailable may hold its poll for long.
     let sent = link.next_request(5.0).unwrap();
     let failure = Failure::Unavailable { retry_after: None };
-    link.handle(Event::Failed {
-        seq: sent.seq,
-        failure,
-    });
+    link.fail(&sent, failure);
     let sent = link.next_request(0.5).unwrap();
-    assert_ne!(sent.endpoint, endpoint);
+    assert_ne!(sent.endpoint, asked);
+    assert_eq!(link.next_polls(), [Poll::Close, Poll::Open(sent.endpoint)]);
+}
+
+#[test]
+fn poll_from_before_an_outage_is_opened_anew() {
+    let mut link = Link::polling(true);
+    link.register(30.0, &["db"]);
+    let first = link.next_request(0.1).unwrap();
+    assert_eq!(link.next_polls(), [Poll::Open(first.endpoint)]);
+    link.answer(&first);
+    let failure = Failure::Unavailable { retry_after: None };
+    let mut sent = link.next_request(5.0).unwrap();
+    let mut polls = Vec::new();
+    // Back to the same server, while none is known to answer.
+    for _ in 0..SERVERS {
+        link.now = link.now.after_seconds(0.01);
+        link.fail(&sent, failure.clone());
+        sent = link.next_request(1.0).unwrap();
+        polls.extend(link.next_polls());
+    }
     link.answer(&sent);
-    let polls = next_poll(&mut link);
-    assert!(
-        matches!(
-            polls[..],
-            [Effect::ClosePoll, Effect::OpenPoll { endpoint, .. }] if endpoint == sent.endpoint
-        ),
-        "{polls:?}"
-    );
+    polls.extend(link.next_polls());
+    link.now = link.now.after_seconds(0.1);
+    polls.extend(link.next_polls());
+    assert_eq!(polls.last(), Some(&Poll::Open(sent.endpoint)), "{polls:?}");
+    assert!(polls.contains(&Poll::Close), "{polls:?}");
 }

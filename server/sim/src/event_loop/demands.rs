@@ -290,6 +290,7 @@ impl Simulation {
             self.record(|| format!("client {index} shuts down"));
             self.apply(index, effects);
         }
+        self.close_client_poll(index);
         self.clients[index].crash();
         self.report_demand(index);
         self.spread_loads(index);

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::{ELECTION_LEASE, Simulation};
 use crate::{
     event_queue::Event,
-    network::{Delay, PollEnd, Process},
+    network::{Delay, Message, PollEnd, Process},
     scenario::FaultKind,
     scenario::steps::{Fault, Length, ServerChoice, Step},
 };
@@ -211,8 +211,12 @@ impl Simulation {
                 server.crash_machine(&mut self.rng);
             } else {
                 // The kernel closes its connections.
-                for (to, call, _) in server.take_polls() {
+                let closed = server.close_parent_poll();
+                for (to, call, _) in server.end_polls() {
                     self.respond_to_poll(index, to, call, PollEnd::Failed);
+                }
+                if let Some((to, call)) = closed {
+                    self.send_hints(Process::Server(index), to, &Message::ClosePoll { call });
                 }
                 self.servers[index].crash();
             }
@@ -238,7 +242,11 @@ impl Simulation {
     pub(super) fn shut_down(&mut self, index: usize) {
         let server = &mut self.servers[index];
         if server.is_running() && server.shuts_down_at.is_some_and(|at| at <= self.time) {
+            let polls = server.end_polls();
             server.shut_down(self.time);
+            for (to, call, end) in polls {
+                self.respond_to_poll(index, to, call, end);
+            }
             self.record(|| format!("server {index} shuts down"));
             let delay = self.servers[index].restarts_after.take();
             let start = Event::Start(Process::Server(index));
@@ -276,6 +284,7 @@ impl Simulation {
     }
 
     fn crash_client(&mut self, index: usize, seconds: f64) {
+        self.close_client_poll(index);
         self.clients[index].crash();
         self.after(seconds, Event::Start(Process::Client(index)));
         self.report_demand(index);

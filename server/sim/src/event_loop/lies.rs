@@ -22,14 +22,14 @@ pub(super) struct FirstClaims {
 impl FirstClaims {
     /// Notes a request, which makes earlier ones stale.
     fn note(&mut self, epoch: Epoch, key: (ClientId, usize), seq: Option<Seq>) {
-        if self.is_of(epoch) {
+        if self.begin(epoch) {
             let newest = self.newest.entry(key).or_insert(Seq::ZERO);
             *newest = seq.unwrap_or(Seq::ZERO).max(*newest);
         }
     }
 
-    /// Whether it is of this epoch now. A later epoch begins anew.
-    fn is_of(&mut self, epoch: Epoch) -> bool {
+    /// Begins anew with a later epoch. Returns whether this one is the latest.
+    fn begin(&mut self, epoch: Epoch) -> bool {
         if self.epoch < Some(epoch) {
             *self = Self {
                 epoch: Some(epoch),
@@ -49,7 +49,7 @@ impl FirstClaims {
         seq: Option<Seq>,
         claim: f64,
     ) -> Option<f64> {
-        if !self.is_of(epoch) {
+        if !self.begin(epoch) {
             return None;
         }
         let Some(seq) = seq else {

@@ -85,6 +85,7 @@ impl Simulation {
                 self.record(|| format!("{from:?} -> server {index}: {request:?}"));
             }
             Message::PollEnd { call, end } => self.end_server_poll(index, from, call, end),
+            Message::ClosePoll { call } => server.close_poll(from, call, self.time),
             Message::Release(request) => {
                 if server.is_up {
                     server.release(&request, self.time);
@@ -359,8 +360,7 @@ impl Simulation {
                     self.record(|| format!("server {index} asks {to:?}: {message:?}"));
                     self.send(from, to, message);
                 }
-                Action::Poll(to, message) => self.open_poll(from, to, &message),
-                Action::EndPoll(to, call, end) => self.respond_to_poll(index, to, call, end),
+                Action::Poll(to, message) => self.send_poll(from, to, &message),
                 Action::Began { inherits } => {
                     self.record(|| format!("server {index} is master, inherits: {inherits}"));
                     self.stats.masterships += 1;
@@ -461,9 +461,9 @@ impl Simulation {
                 }
                 Effect::OpenPoll { endpoint, after } => {
                     let (to, message) = self.clients[index].poll_message(endpoint, after);
-                    self.open_poll(from, to, &message);
+                    self.send_poll(from, to, &message);
                 }
-                Effect::ClosePoll => self.clients[index].poll += 1,
+                Effect::ClosePoll => self.close_client_poll(index),
                 Effect::Changed { status, .. } => {
                     self.has_lease_changed = true;
                     self.lapses += u64::from(status.lease.is_none());

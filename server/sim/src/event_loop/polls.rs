@@ -14,6 +14,9 @@ use crate::{
     scenario::PollMode,
 };
 
+/// Seconds after which a process that pauses is looked at again.
+const PAUSE: f64 = 1.0;
+
 /// Seconds between two storms of invented hints.
 const STORM_INTERVAL: f64 = 20.0;
 
@@ -67,8 +70,16 @@ impl Simulation {
         }
     }
 
-    /// Sends a poll, and gives it up some time later.
-    pub(super) fn open_poll(&mut self, from: Process, to: Process, message: &Message) {
+    /// Closes the poll of a client.
+    pub(super) fn close_client_poll(&mut self, index: usize) {
+        if let Some((server, call)) = self.clients[index].close_poll() {
+            let (from, to) = (Process::Client(index), Process::Server(server));
+            self.send_hints(from, to, &Message::ClosePoll { call });
+        }
+    }
+
+    /// Sends a message about a poll. One that opens it is given up some time later.
+    pub(super) fn send_poll(&mut self, from: Process, to: Process, message: &Message) {
         self.send_hints(from, to, message);
         if let (Message::Poll { call, .. }, Process::Server(server)) = (message, to) {
             let timeout = Event::PollTimeout {
@@ -82,18 +93,18 @@ impl Simulation {
 
     /// Gives up a poll, unless it has ended. A process that pauses does so afterwards.
     pub(super) fn time_out_poll(&mut self, process: Process, server: usize, call: PollCall) {
-        let (number, is_paused) = match process {
+        let (polling, is_paused) = match process {
             Process::Client(index) => {
                 let client = &self.clients[index];
-                (client.poll, client.paused_until.is_some())
+                (client.polling, client.paused_until.is_some())
             }
             Process::Server(index) => {
                 let server = &self.servers[index];
-                (server.poll, server.paused_until.is_some())
+                (server.polling, server.paused_until.is_some())
             }
             Process::Etcd(_) => return,
         };
-        if number != call.number {
+        if !polling.is_open(call.number) {
             return;
         }
         if is_paused {
@@ -102,7 +113,7 @@ impl Simulation {
                 server,
                 call,
             };
-            return self.after(1.0, timeout);
+            return self.after(PAUSE, timeout);
         }
         let (from, end) = (Process::Server(server), PollEnd::Failed);
         match process {
@@ -126,14 +137,15 @@ impl Simulation {
         let server = &mut self.servers[index];
         if let Process::Server(from) = from
             && server.is_up
-            && (server.incarnation, server.poll) == (call.incarnation, call.number)
+            && server.incarnation == call.incarnation
+            && server.polling.is_open(call.number)
         {
-            server.poll += 1;
+            server.polling.end();
             server.on_poll_end(from, end, self.time);
         }
     }
 
-    /// Ends the poll of a client. Late hints are none, except of mad servers.
+    /// Ends the poll of a client. Hints after the end of a poll are dropped, unless servers are mad.
     pub(super) fn end_client_poll(
         &mut self,
         index: usize,
@@ -145,19 +157,25 @@ impl Simulation {
         let Process::Server(from) = from else {
             return;
         };
-        if !client.is_running() || client.incarnation != call.incarnation {
+        if !client.is_up || client.incarnation != call.incarnation {
             return;
         }
+        if client.paused_until.is_some() {
+            // The response waits in the socket.
+            let (from, to) = (Process::Server(from), Process::Client(index));
+            let message = Message::PollEnd { call, end };
+            return self.after(PAUSE, Event::Deliver { from, to, message });
+        }
         let endpoint = from - client.servers.start;
-        let is_open = client.poll == call.number;
+        let is_open = client.polling.is_open(call.number);
         let is_mad = self.polls.mode == PollMode::Mad;
         let effects = match end {
             PollEnd::Hints(hints) if is_open => {
-                client.poll += 1;
+                client.polling.end();
                 client.on_hints(endpoint, hints, self.time)
             }
             PollEnd::Failed if is_open => {
-                client.poll += 1;
+                client.polling.end();
                 let failure = Failure::Unavailable { retry_after: None };
                 client.handle(HolderEvent::PollFailed { endpoint, failure }, self.time)
             }
@@ -219,6 +237,15 @@ impl Simulation {
     /// Ends a poll whose wait is over, if it is still open.
     pub(super) fn end_poll(&mut self, index: usize, ticket: PollTicket, call: PollCall) {
         let server = &mut self.servers[index];
+        if server.paused_until.is_some() {
+            let server = index;
+            let end = Event::EndPoll {
+                server,
+                ticket,
+                call,
+            };
+            return self.after(PAUSE, end);
+        }
         if server.is_running()
             && let Some((to, hints)) = server.end_poll(ticket, call, self.time)
         {
@@ -262,7 +289,7 @@ impl Simulation {
         self.after(seconds, Event::InventHints { client, left });
     }
 
-    fn send_hints(&mut self, from: Process, to: Process, message: &Message) {
+    pub(super) fn send_hints(&mut self, from: Process, to: Process, message: &Message) {
         let is_hints = matches!(
             message,
             Message::PollEnd {

@@ -22,7 +22,7 @@ use crate::{
     ablation::Rule,
     data_dir::Snapshot,
     limits::Limit,
-    network::{Message, PollCall, PollEnd, Process},
+    network::{Message, Process},
     tree::Participation,
 };
 
@@ -77,10 +77,8 @@ pub(crate) enum Action {
     Respond(Process, Message),
     /// A message to the parent.
     Ask(Process, Message),
-    /// A poll of the parent.
+    /// A message about a poll: of the parent, or the response to one at the end of a reign.
     Poll(Process, Message),
-    /// The response to an open poll at the end of a reign.
-    EndPoll(Process, PollCall, PollEnd),
     Began {
         inherits: bool,
     },
@@ -338,13 +336,15 @@ impl Server {
     }
 
     fn forget_reign(&mut self) {
+        let closed = self.close_parent_poll();
+        let actions = closed.map(|(to, call)| Action::Poll(to, Message::ClosePoll { call }));
+        self.actions.extend(actions);
+        for (to, call, end) in self.end_polls() {
+            let message = Message::PollEnd { call, end };
+            self.actions.push(Action::Poll(to, message));
+        }
         self.epoch = None;
         self.has_inherited = false;
-        self.poll += 1;
-        for (to, call, after) in self.take_polls() {
-            let end = PollEnd::Hints(self.leaving(after));
-            self.actions.push(Action::EndPoll(to, call, end));
-        }
         self.sweeps_at = Moment::ORIGIN;
         self.ablation = NodeAblation::default();
     }

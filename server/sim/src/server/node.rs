@@ -104,8 +104,7 @@ impl Server {
 
     /// Handles the end of the open poll of the parent.
     pub(crate) fn on_poll_end(&mut self, from: usize, end: PollEnd, time: Moment) {
-        let first = self.membership.parent.as_ref().map_or(0, |it| it.start);
-        let endpoint = from - first;
+        let endpoint = from - self.first_of_parent();
         let event = match end {
             PollEnd::Hints(hints) => Event::Hinted { endpoint, hints },
             PollEnd::Failed => Event::PollFailed {
@@ -116,21 +115,36 @@ impl Server {
         self.tell_upstream(event, self.clock.local(time));
     }
 
-    fn poll_message(&mut self, after: u64) -> Message {
-        self.poll += 1;
-        Message::Poll {
-            call: PollCall {
-                incarnation: self.incarnation,
-                number: self.poll,
-            },
+    fn open_parent_poll(&mut self, endpoint: usize, after: u64) -> Action {
+        let server = self.first_of_parent() + endpoint;
+        let number = self.polling.open(server);
+        let message = Message::Poll {
+            call: self.poll_call(number),
             poller: HolderId::Node(self.membership.name.clone()),
             after,
+        };
+        Action::Poll(Process::Server(server), message)
+    }
+
+    /// Closes the open poll of the parent.
+    pub(crate) fn close_parent_poll(&mut self) -> Option<(Process, PollCall)> {
+        let (server, number) = self.polling.end()?;
+        Some((Process::Server(server), self.poll_call(number)))
+    }
+
+    fn poll_call(&self, number: u64) -> PollCall {
+        PollCall {
+            incarnation: self.incarnation,
+            number,
         }
     }
 
+    fn first_of_parent(&self) -> usize {
+        self.membership.parent.as_ref().map_or(0, |it| it.start)
+    }
+
     fn parent_server(&self, endpoint: usize) -> Process {
-        let servers = self.membership.parent.as_ref();
-        Process::Server(servers.map_or(0, |it| it.start) + endpoint)
+        Process::Server(self.first_of_parent() + endpoint)
     }
 
     /// The epoch of the reign, as the machine has it.
@@ -179,11 +193,15 @@ impl Server {
                     self.actions.push(action);
                 }
                 Effect::OpenPoll { endpoint, after } => {
-                    let message = self.poll_message(after);
-                    let action = Action::Poll(self.parent_server(endpoint), message);
+                    let action = self.open_parent_poll(endpoint, after);
                     self.actions.push(action);
                 }
-                Effect::ClosePoll => self.poll += 1,
+                Effect::ClosePoll => {
+                    let closed = self.close_parent_poll();
+                    let actions =
+                        closed.map(|(to, call)| Action::Poll(to, Message::ClosePoll { call }));
+                    self.actions.extend(actions);
+                }
                 Effect::Warn(_) => {}
             }
         }

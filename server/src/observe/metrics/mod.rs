@@ -4,12 +4,13 @@
 //!
 //! - A number that changes while the server works: add a counter, gauge or histogram beside the
 //!   code that changes it, in the struct that has a `register` function ([`RequestMetrics`],
-//!   `net::ConnectionMetrics`, `quota::Quotas`), and register it there.
+//!   `net::ConnectionMetrics`, `quota::Quotas`), and register it there. A new struct is registered in
+//!   `http/metrics/scrape.rs`.
 //! - A number that a part of the server knows anyway: read it in `http/metrics/scrape.rs`, or in
 //!   `http/metrics/ledger.rs` for the ledger. It costs nothing until a scrape.
 //!
 //! Labels must be bounded whatever clients send. Names are a public interface:
-//! `http/tests/metrics.rs` lists them, and `docs/OPERATIONS.md` explains them.
+//! `http/tests/metrics.rs` lists them. `docs/OPERATIONS.md` explains those that operators watch.
 
 mod requests;
 

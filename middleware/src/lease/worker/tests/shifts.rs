@@ -198,33 +198,6 @@ async fn overload_leaves_nothing_unused() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn small_bursts_beside_large_loads_are_admitted() {
-    let bursts: Vec<f64> = (0..8_u32)
-        .flat_map(|second| std::iter::repeat_n(f64::from(second), 50))
-        .collect();
-    let mut refused = 0;
-    for arrivals in [Even, Poisson] {
-        for seed in 0..3 {
-            fastrand::seed(seed);
-            let loads = [
-                bursts.clone(),
-                times(&[(8.0, 700.0)], arrivals, seed),
-                times(&[(8.0, 150.0)], arrivals, seed + 10),
-            ];
-            let plane = with_hints(5, "FAIR_SHARE", 1_000.0);
-            let sent = offer(&plane, &loads).await;
-            let of_bursts = sent.iter().filter(|it| it.service == 0 && it.status != 200);
-            refused += of_bursts.count();
-            if let Even = arrivals {
-                assert_eq!(refused, 0, "seed {seed}");
-            }
-        }
-    }
-    println!("{refused} of 1,200 under Poisson");
-    assert!(refused <= 100, "{refused}");
-}
-
 /// Figures of `docs/ALGORITHMS.md`.
 #[tokio::test(start_paused = true)]
 async fn algorithms_differ_for_small_shares() {
@@ -245,8 +218,8 @@ async fn algorithms_differ_for_small_shares() {
     }
 }
 
-/// Poisson traffic of 850/s beside the bursts exceeds the limit for moments, and few bursts find less
-/// than their size then.
+/// Poisson traffic of 850/s beside the bursts exceeds the limit for moments; a few bursts then find
+/// less than their size.
 #[tokio::test(start_paused = true)]
 async fn bursts_beside_large_loads_are_admitted() {
     for (arrivals, most) in [(Even, 0), (Poisson, 20)] {
@@ -254,6 +227,7 @@ async fn bursts_beside_large_loads_are_admitted() {
         for seed in 1..=40 {
             fastrand::seed(seed);
             let plane = with_hints(5, "FAIR_SHARE", 1_000.0);
+            // Not at the same moment as a refresh in all runs.
             let late = 0.02 * fastrand::f64();
             let burst = |second: u32| [late + f64::from(second); 50];
             let loads = [

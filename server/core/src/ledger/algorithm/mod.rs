@@ -263,7 +263,7 @@ impl ShareRule {
 
 /// FAIR_SHARE: the weighted max-min fair share. Every demand is met up to one common level per
 /// weight, the highest that the capacity allows (Bertsekas and Gallager, "Data Networks", §6.5.2).
-/// Doorman approximates it in two rounds; this is exact.
+/// Google's Doorman approximates it in two rounds; this is exact.
 fn fair_share(capacity: f64, demands: &Demands<'_>) -> ShareCurve {
     let level = demands.fill_level(capacity);
     if level.is_infinite() {

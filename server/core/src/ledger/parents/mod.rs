@@ -83,7 +83,8 @@ impl Ledger {
         // It is converted again for its answer, which may be in another unit.
         let earlier = || self.earlier_terms.units(id);
         let conversion = live.resource.convert(holder, ask, earlier, now);
-        let ask = &conversion.ask(ask);
+        let converted = conversion.ask(ask);
+        let ask = converted.as_ref().unwrap_or(ask);
         if !live.resource.entries.contains(holder) {
             if !self.has_room(holder) {
                 self.drop_if_empty(key, now);

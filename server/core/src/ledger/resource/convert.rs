@@ -158,8 +158,9 @@ impl Conversion {
         heard: Heard::Unchanged,
     };
 
-    pub(in crate::ledger) fn ask<'a>(&'a self, of: &Ask<'a>) -> Ask<'a> {
-        self.converted.as_ref().map_or(*of, |it| it.ask(of))
+    /// The converted request; `None` if it needs no conversion.
+    pub(in crate::ledger) fn ask<'a>(&'a self, of: &Ask<'a>) -> Option<Ask<'a>> {
+        self.converted.as_ref().map(|it| it.ask(of))
     }
 }
 
@@ -400,16 +401,17 @@ impl Resource {
 
     /// Notes what a holder has heard of the unit with the answer to its request.
     pub(in crate::ledger) fn note_heard(&mut self, holder: HolderKey, heard: Heard, now: Moment) {
-        let (Some(own), Some(entry)) = (self.unit, self.entries.get_mut(holder)) else {
+        let (Heard::Known | Heard::Told { .. }, Some(own)) = (heard, self.unit) else {
             return;
         };
-        match heard {
-            Heard::Unchanged => {}
-            Heard::Known => entry.note_known(own, now),
-            Heard::Told { unit, missed_until } => {
-                entry.note_told(unit, missed_until);
-                self.unit_changed_until = self.unit_changed_until.max(missed_until);
-            }
+        let Some(entry) = self.entries.get_mut(holder) else {
+            return;
+        };
+        if let Heard::Told { unit, missed_until } = heard {
+            entry.note_told(unit, missed_until);
+            self.unit_changed_until = self.unit_changed_until.max(missed_until);
+        } else {
+            entry.note_known(own, now);
         }
     }
 
