@@ -3,9 +3,9 @@
 //! Results go to standard output, errors and logs to standard error.
 //!
 //! **To add a flag**, add a field with `env = "DOORMAN_…"` to the arguments of its command: in
-//! `serve_flags` for the server (its `settings` passes the value on to `doorman_server::Settings`, in
-//! `server/src/settings.rs`), in `client` for all commands
-//! that call a server, otherwise in the file of the command. **To add a command**, add a variant to
+//! `serve_flags` for the server (`ServeArguments::settings` passes the value on to
+//! `doorman_server::Settings`, in `server/src/settings.rs`), in `client` for all commands that call a
+//! server, otherwise in the file of the command. **To add a command**, add a variant to
 //! [`OneShot`].
 
 mod agent;
