@@ -1,9 +1,10 @@
 //! The holder's side of the lease protocol, without IO: events and time in, effects out.
 //!
 //! A client, or a node of the control plane, that leases capacity runs these state machines.
-//! [`Holder`] requests leases, renews them, reacts to failures and polls for hints. The package has no clock, no sockets and no limiter: `tower-doorman` is the
-//! layer around it, and a simulator or a model checker runs the same code. The protocol is
-//! described in `docs/LEASES.md` of the repository.
+//! [`Holder`] requests leases, renews them, reacts to failures and polls for hints. The package has
+//! no clock, no sockets and no limiter: `tower-doorman` is the layer around it, and a simulator or a
+//! model checker runs the same code. The protocol is described in `docs/LEASES.md` of the
+//! repository.
 
 mod backoff;
 mod event;

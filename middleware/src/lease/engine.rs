@@ -205,8 +205,8 @@ impl Engine {
         }
     }
 
-    /// Handles a response, a failure, hints, the end of a poll or that of the process. Demands are measured instead
-    /// of stated, and a [tick](Self::tick) does more than that of the holder.
+    /// Handles a response, a failure, hints, the end of a poll or that of the process. Demands are
+    /// measured instead of stated, and a [tick](Self::tick) does more than that of the holder.
     pub(super) fn handle(&mut self, event: Event, now: Moment) {
         match event {
             Event::Hinted { endpoint, hints } => self.on_hints(endpoint, hints, now),

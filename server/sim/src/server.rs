@@ -639,7 +639,7 @@ impl Server {
         self.master.ledger(now)
     }
 
-    /// What it knows of the election.
+    /// The view of its election; empty without one.
     fn view(&self) -> View {
         match &self.candidacy {
             None => View::default(),

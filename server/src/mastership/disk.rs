@@ -19,7 +19,7 @@ pub(crate) struct Disk {
     failing: Arc<Failing>,
 }
 
-/// What could not be written last, and was logged.
+/// The writes that failed last, which was logged.
 #[derive(Debug, Default)]
 struct Failing {
     bound: AtomicBool,
@@ -60,7 +60,7 @@ fn write_bound(data_dir: &DataDir, due: DueBound, failing: &Failing) -> Option<(
     match data_dir.write_bound(due) {
         Ok(None) => {
             note_success(&failing.bound);
-            failing.copy.store(false, Relaxed);
+            note_success(&failing.copy);
             Some(())
         }
         Ok(Some(error)) => {
