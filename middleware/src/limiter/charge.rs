@@ -96,7 +96,8 @@ impl Limiter<'_> {
         queue.charges().raise(end);
         let spent = &self.record.spent;
         spent.update(|spent| spent.max(view.floor) + tokens);
-        queue.advance(None, -tokens);
+        let taken = spent.load() - queue.cost();
+        queue.postpone(tokens, taken);
         view.runs_low(spent.load())
     }
 }

@@ -280,8 +280,21 @@ impl WaitQueue {
         Some(range)
     }
 
+    /// Moves all reservations back by tokens that are charged late, and behind everything `taken` by
+    /// admitted requests: when several have their turn, a later one may have been admitted first.
+    pub(super) fn postpone(&mut self, tokens: f64, taken: f64) {
+        let Some(waiting) = &mut self.0 else {
+            return;
+        };
+        let mut ahead = taken;
+        for queued in waiting.reservations.values_mut() {
+            queued.range.start = (queued.range.start + tokens).max(ahead);
+            ahead += queued.range.cost;
+        }
+    }
+
     /// Moves the reservations behind a ticket (or all) forward by released tokens, which a newcomer
-    /// would otherwise get; back if the number is negative. Returns whether any moved.
+    /// would otherwise get. Returns whether any moved.
     pub(super) fn advance(&mut self, behind: Option<Ticket>, tokens: f64) -> bool {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         let mut moved = false;

@@ -161,6 +161,23 @@ async fn late_charge_delays_waiting_requests() {
     assert_eq!(available(&rate), 0);
 }
 
+/// Two requests have their turn, and the second one is admitted first.
+#[tokio::test(start_paused = true)]
+async fn late_charge_delays_a_waiting_request_behind_all_admitted() {
+    let rate = rate(10.0);
+    let (large, small) = (charge(&rate, 8.0), charge(&rate, 2.0));
+    let mut first = pin!(rate.charge(Cost::ONE));
+    let mut second = pin!(rate.charge(Cost::ONE));
+    assert!(first.as_mut().now_or_never().is_none());
+    assert!(second.as_mut().now_or_never().is_none());
+    large.settle(5.0);
+    let _second = second.as_mut().now_or_never().unwrap().unwrap();
+    small.settle(6.0);
+    let start = clock::now();
+    let _first = first.await.unwrap();
+    assert_eq!(clock::now().seconds_since(start), 0.3, "2 were owed");
+}
+
 #[tokio::test(start_paused = true)]
 async fn refund_of_forgiven_credit_returns_nothing() {
     let (registry, _nudges) = leased_registry(10);
