@@ -1,4 +1,7 @@
-//! Compares what a request costs with the committed figures.
+//! Compares what a request, a key and a lease cost with the committed figures.
+
+#[path = "../bench/server/leases.rs"]
+mod leases;
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +21,16 @@ const REQUESTS: u32 = 1_000;
 
 const MARGIN: f64 = 0.05;
 
+/// Between two doublings of the tables.
+const KEYS: u32 = 98_304;
+
+const CLIENTS: usize = 1_000;
+
+/// Each client has a lease on each.
+const RESOURCES: usize = 100;
+
+const BYTES_MARGIN: f64 = 0.01;
+
 const FIGURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/budget.json");
 
 /// Files of the tests of this workspace, in the target directory.
@@ -29,6 +42,8 @@ struct Figures {
     /// Another compiler may need other instructions.
     cargo: String,
     requests: BTreeMap<String, Cost>,
+    /// Memory of a leased key in the layer, and of a lease in the control plane, in bytes.
+    bytes: BTreeMap<String, u64>,
 }
 
 /// Of one request.
@@ -42,11 +57,16 @@ struct Cost {
 impl Figures {
     fn measure() -> Self {
         let version = cargo(&["--version"]);
-        let program = build_program();
+        let (program, memory) = (build_program("budget"), build_program("memory"));
         let requests = CASES.map(|case| (case.to_owned(), Cost::measure(&program, case)));
         Self {
             cargo: version.trim().to_owned(),
             requests: requests.into(),
+            bytes: [
+                ("key".to_owned(), bytes_per_key(&memory)),
+                ("lease".to_owned(), bytes_per_lease()),
+            ]
+            .into(),
         }
     }
 
@@ -83,8 +103,59 @@ impl Figures {
                 committed.allocations,
             ));
         }
+        lines.push(format!(
+            "\n{:12}{:>12}{:>11}{:>10}",
+            "one", "bytes", "committed", "change"
+        ));
+        for (what, measured) in &self.bytes {
+            let committed = committed.bytes.get(what).copied().unwrap_or_default();
+            let change = *measured as f64 / committed as f64 - 1.0;
+            let note = if change > BYTES_MARGIN {
+                "  too many bytes"
+            } else if change < -BYTES_MARGIN {
+                "  fewer bytes: update the file"
+            } else {
+                ""
+            };
+            within &= note.is_empty();
+            let percent = change * 100.0;
+            lines.push(format!(
+                "{what:12}{measured:>12}{committed:>11}{percent:>+8.1} %{note}"
+            ));
+        }
         (lines.join("\n"), within)
     }
+}
+
+fn bytes_per_key(program: &Path) -> u64 {
+    let output = Command::new(program)
+        .arg(KEYS.to_string())
+        .output()
+        .expect("the program runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let bytes: f64 = String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .expect("the program prints a number");
+    bytes.round() as u64
+}
+
+/// After all clients have joined, and refreshed twice.
+fn bytes_per_lease() -> u64 {
+    let mut ledger = None;
+    let used = allocation_counter::measure(|| {
+        let ledger = ledger.insert(leases::ledger(CLIENTS).expect("a valid document"));
+        let mut now = leases::START;
+        for _ in 0..3 {
+            for client in 0..CLIENTS {
+                let request = leases::request(client, RESOURCES).expect("valid ids");
+                drop(ledger.refresh(&request.into(), now));
+            }
+            now = now.after(leases::REFRESH_INTERVAL);
+        }
+    });
+    used.bytes_current.unsigned_abs() / (CLIENTS * RESOURCES) as u64
 }
 
 impl Cost {
@@ -113,9 +184,9 @@ impl Cost {
     }
 }
 
-/// Builds the program alone and with optimisation, so that neither other packages nor their
+/// Builds a program alone and with optimisation, so that neither other packages nor their
 /// features change its instructions.
-fn build_program() -> PathBuf {
+fn build_program(name: &str) -> PathBuf {
     let target = Path::new(FILES).parent().expect("it is in the target");
     let messages = cargo(&[
         "build",
@@ -123,7 +194,8 @@ fn build_program() -> PathBuf {
         "--frozen",
         "--quiet",
         "--package=doorman-budget",
-        "--bin=budget",
+        "--bin",
+        name,
         "--message-format=json-render-diagnostics",
         "--target-dir",
         target.to_str().expect("a path in UTF-8"),
@@ -151,7 +223,7 @@ fn cargo(arguments: &[&str]) -> String {
     not(target_arch = "x86_64"),
     ignore = "the committed figures are those of x86_64"
 )]
-fn request_costs_what_the_committed_figures_say() {
+fn costs_are_what_the_committed_figures_say() {
     let measured = Figures::measure();
     if env::var_os("DOORMAN_UPDATE").is_some() {
         let text = serde_json::to_string_pretty(&measured).unwrap();
@@ -160,13 +232,13 @@ fn request_costs_what_the_committed_figures_say() {
     let committed = fs::read_to_string(FIGURES).expect("the figures are committed");
     let committed: Figures = serde_json::from_str(&committed).unwrap();
     let (report, within) = measured.compare(&committed);
-    let percent = MARGIN * 100.0;
+    let (percent, bytes_percent) = (MARGIN * 100.0, BYTES_MARGIN * 100.0);
     assert!(
         within,
-        "a request does not cost what tests/budget/budget.json says, within {percent} % of the \
-         instructions:\n\n{report}\n\n\
+        "costs differ from tests/budget/budget.json by more than {percent} % of the instructions or \
+         {bytes_percent} % of the bytes:\n\n{report}\n\n\
          If that is meant, `DOORMAN_UPDATE=1 cargo test -p doorman-budget` rewrites the file. Do \
-         that when a request costs less, too, or a later slowdown hides in the difference.\n\
+         that when they are lower, too, or a later rise hides in the difference.\n\
          `callgrind_annotate {FILES}/CASE.callgrind` shows where the instructions are.\n\
          The figures were committed with {}, and measured with {}.",
         committed.cargo, measured.cargo

@@ -4,21 +4,19 @@
 //! hash map from resource and client to lease. It could neither compute shares nor expire leases
 //! without a scan.
 
-use std::{alloc::System, collections::HashMap, error::Error, sync::Arc, time::Duration};
+mod leases;
+
+use std::{alloc::System, collections::HashMap, error::Error};
 
 use cap::Cap;
 use doorman_bench::{Options, Row, Samples, Table, Target};
-use doorman_config::Document;
-use doorman_core::ledger::{HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy};
-use doorman_openapi::{
-    Capacity, CapacityRequest, ClientId, Epoch, HeldLease, Moment, ResourceId, ResourceRequest,
-};
+use doorman_core::ledger::{HolderId, Ledger, PollTicket};
+use doorman_openapi::{Capacity, ClientId, Moment, ResourceId};
+
+use crate::leases::{REFRESH_INTERVAL, START, client_id, request};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
-
-const START: Moment = Moment::from_nanos(3_600_000_000_000);
-const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::from_args();
@@ -54,20 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The bytes per lease after all clients have joined, and after they have refreshed twice.
 fn ledger_bytes(clients: usize, polls: bool) -> Result<(Samples, Samples), Box<dyn Error>> {
-    let document = Document::parse(&format!(
-        "resources: [{{identifier_glob: '*', capacity: {}, \
-         algorithm: {{kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}}}]",
-        25 * clients
-    ))?;
-    let settings = Settings {
-        max_leases: clients * clients,
-        unmatched: UnmatchedPolicy::Grant,
-        predecessor: Predecessor::None,
-        epoch: Epoch::ZERO,
-    };
-    let document = Arc::new(document);
     let before = ALLOCATOR.allocated();
-    let mut ledger = Ledger::new(document, settings, START);
+    let mut ledger = leases::ledger(clients)?;
     let mut now = START;
     let mut bytes = [0.0; 3];
     let mut open = HashMap::new();
@@ -103,35 +89,6 @@ fn open_poll(
 ) -> Result<PollTicket, Box<dyn Error>> {
     let client = client_id(client)?;
     Ok(ledger.open_poll(&HolderId::Client(client.clone()), after, now))
-}
-
-fn client_id(client: usize) -> Result<ClientId, Box<dyn Error>> {
-    Ok(ClientId::new(format!("client-{client:025}"))?)
-}
-
-fn request(client: usize, resources: usize) -> Result<CapacityRequest, Box<dyn Error>> {
-    let resources = (0..resources).map(|number| {
-        Ok(ResourceRequest {
-            resource_id: ResourceId::new(format!("resource-{number:023}"))?,
-            wants: Capacity::saturating(fastrand::f64() * 100.0),
-            priority: None,
-            bands: None,
-            has: Some(HeldLease {
-                capacity: Capacity::saturating(10.0),
-            }),
-            outstanding: Capacity::ZERO,
-            used: Some(Capacity::saturating(1000.0)),
-            unit: None,
-            per: None,
-        })
-    });
-    Ok(CapacityRequest {
-        client_id: client_id(client)?,
-        seq: None,
-        heard_epoch: None,
-        polls: false,
-        resources: resources.collect::<Result<_, Box<dyn Error>>>()?,
-    })
 }
 
 fn map_bytes(clients: usize) -> Result<Samples, Box<dyn Error>> {
