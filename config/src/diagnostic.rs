@@ -1,6 +1,9 @@
 //! Errors and warnings with their location in a document.
 
-use std::fmt;
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+};
 
 /// The most errors that are listed; further ones are counted.
 const MAX_LISTED: usize = 1000;
@@ -239,31 +242,31 @@ pub(crate) struct Reported(());
 /// The errors found while a document is read.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorCollector {
-    list: Vec<Diagnostic>,
-    omitted: usize,
+    list: RefCell<Vec<Diagnostic>>,
+    omitted: Cell<usize>,
 }
 
 impl ErrorCollector {
-    pub(crate) fn add(&mut self, error: Diagnostic) -> Reported {
-        if self.list.len() < MAX_LISTED {
-            self.list.push(error);
+    pub(crate) fn add(&self, error: Diagnostic) -> Reported {
+        let mut list = self.list.borrow_mut();
+        if list.len() < MAX_LISTED {
+            list.push(error);
         } else {
-            self.omitted = self.omitted.saturating_add(1);
+            self.omitted.set(self.omitted.get().saturating_add(1));
         }
         Reported(())
     }
 
     /// The value, if there was no error at all.
-    pub(crate) fn finish<T>(mut self, value: Result<T, Reported>) -> Result<T, ValidationErrors> {
+    pub(crate) fn finish<T>(self, value: Result<T, Reported>) -> Result<T, ValidationErrors> {
+        let mut list = self.list.into_inner();
         match value {
-            Ok(value) if self.list.is_empty() => Ok(value),
+            Ok(value) if list.is_empty() => Ok(value),
             Ok(_) | Err(Reported(())) => {
                 // Checks that span entries come last.
-                self.list.sort_by_key(|error| error.position);
-                Err(ValidationErrors {
-                    list: self.list,
-                    omitted: self.omitted,
-                })
+                list.sort_by_key(|error| error.position);
+                let omitted = self.omitted.get();
+                Err(ValidationErrors { list, omitted })
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::{
     diagnostic::Location,
     json,
     parse::{self, Parsed},
+    template::longest_lease,
     tree::Node,
     version::{EarlyVersion, Version, VersionHasher},
 };
@@ -73,6 +74,7 @@ impl Document {
             .map(|template| (template.identifier_glob().to_owned(), Arc::clone(template)))
             .collect();
         Self {
+            longest_lease: longest_lease(templates.iter().map(AsRef::as_ref)),
             version: VersionHasher::default()
                 .with(templates.iter().map(AsRef::as_ref))
                 .with(&parsed.rules)
@@ -86,7 +88,6 @@ impl Document {
                 .map(|rule| Version::of([rule]))
                 .collect(),
             rules: parsed.rules,
-            longest_lease: parsed.longest_lease,
             warnings: parsed.warnings,
         }
     }

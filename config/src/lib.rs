@@ -50,6 +50,7 @@ mod stored;
 mod template;
 mod tree;
 mod version;
+mod words;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Position, ValidationErrors};
@@ -65,7 +66,7 @@ pub use store::{
     Appended, NewChange, OpenError, OpenedStore, RevisionError, Store, StoreError, StoreErrorKind,
     StoreReader, StoredDocument,
 };
-pub use template::{SafeCapacityRule, Template, default_algorithm};
+pub use template::{Template, default_algorithm};
 
 /// The most bytes of a document: 4 MiB.
 pub const MAX_DOCUMENT_BYTES: usize = 4 * 1024 * 1024;

@@ -1,12 +1,17 @@
 //! A resource template: the capacity of the resources that match a glob, and how it is divided.
 
+use std::collections::BTreeMap;
+
 use doorman_openapi::{
     Algorithm, AlgorithmKind, Capacity, Glob, Parameter, SafeCapacity, Seconds, ServerAlgorithm,
     ServerResourceResponse, Unit,
 };
-use serde::{Serialize, Serializer, ser::SerializeStruct};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::version::Version;
+use crate::{
+    version::Version,
+    words::{value_of, word_for},
+};
 
 /// The default of [`Template::decay_factor`].
 const DECAY_FACTOR: f64 = 0.5;
@@ -14,90 +19,124 @@ const DECAY_FACTOR: f64 = 0.5;
 /// The shortest refresh interval that a node derives from its parent's, in seconds.
 const MIN_REFRESH_INTERVAL: f64 = 1.0;
 
+/// The smallest step of shares: a capacity divided by it is still an exact number.
+const MIN_GRANULARITY: f64 = 1e-6;
+
 /// A valid template of a [`Document`](crate::Document).
 ///
 /// Serializes with all defaults, but without an `algorithm` that it takes from the template for
 /// `*`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Template {
+    #[serde(serialize_with = "serialize_glob")]
     pub(crate) identifier_glob: Glob,
     pub(crate) capacity: Capacity,
-    pub(crate) safe_capacity: SafeCapacityRule,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) safe_capacity: Option<SafeCapacity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<String>,
     pub(crate) unit: Unit,
     pub(crate) per: Seconds,
     pub(crate) minimum_refresh_interval: Seconds,
+    #[serde(
+        rename = "algorithm",
+        skip_serializing_if = "AlgorithmSection::is_inherited"
+    )]
     pub(crate) section: AlgorithmSection,
-    /// Whether the section is its own, not that of the template for `*`.
-    pub(crate) has_own_algorithm: bool,
-}
-
-/// The capacity that a holder may use after its lease has expired.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum SafeCapacityRule {
-    /// The capacity divided by the number of clients.
-    Dynamic,
-    /// The same for every holder.
-    Fixed(SafeCapacity),
 }
 
 /// The `algorithm` section of a template.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct AlgorithmSection {
+    #[serde(flatten)]
     pub(crate) algorithm: Algorithm,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) learning_mode_duration: Option<Seconds>,
+    #[serde(skip_serializing_if = "Parameters::is_empty")]
     pub(crate) parameters: Parameters,
+    /// Whether it is that of the template for `*`.
+    #[serde(skip)]
+    pub(crate) is_inherited: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Parameters {
-    pub(crate) surplus: Option<f64>,
-    pub(crate) granularity: Option<Capacity>,
-    pub(crate) floor: Option<f64>,
-    pub(crate) decay_factor: Option<f64>,
+impl AlgorithmSection {
+    fn is_inherited(&self) -> bool {
+        self.is_inherited
+    }
 }
+
+/// A parameter of an algorithm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ParameterName {
+    Surplus,
+    Granularity,
+    Floor,
+    DecayFactor,
+}
+
+impl ParameterName {
+    /// Whether a number is valid, and in words which ones are.
+    pub(crate) fn range(self, number: f64) -> (bool, &'static str) {
+        match self {
+            Self::Surplus | Self::Floor => (number <= 1.0, "a number from 0 to 1"),
+            Self::Granularity => (
+                number == 0.0 || number >= MIN_GRANULARITY,
+                "0 or a number from 0.000001",
+            ),
+            Self::DecayFactor => (
+                number > 0.0 && number <= 1.0,
+                "a number above 0 and at most 1",
+            ),
+        }
+    }
+}
+
+/// The parameters that are set.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Parameters(pub(crate) BTreeMap<ParameterName, f64>);
 
 impl Parameters {
-    fn to_list(self) -> Vec<Parameter> {
-        let Self {
-            surplus,
-            granularity,
-            floor,
-            decay_factor,
-        } = self;
-        let parameters = [
-            ("surplus", surplus),
-            ("granularity", granularity.map(Capacity::get)),
-            ("floor", floor),
-            ("decay_factor", decay_factor),
-        ];
-        let set = parameters.into_iter().filter_map(|(name, value)| {
-            Some(Parameter {
-                name: name.to_owned(),
-                value: value?.to_string(),
-            })
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn get(&self, name: ParameterName, default: f64) -> f64 {
+        self.0.get(&name).copied().unwrap_or(default)
+    }
+
+    fn to_list(&self) -> Vec<Parameter> {
+        let set = self.0.iter().map(|(name, value)| Parameter {
+            name: word_for(name),
+            value: value.to_string(),
         });
         set.collect()
     }
 
     /// Ignores unknown parameters and invalid values, which a later version may send.
     fn from_list(list: &[Parameter]) -> Self {
-        let mut parameters = Self::default();
-        for Parameter { name, value } in list {
-            let Some(value) = value.parse().ok().and_then(|it| Capacity::new(it).ok()) else {
-                continue;
-            };
-            let part = Some(value.get()).filter(|part| *part <= 1.0);
-            match name.as_str() {
-                "surplus" => parameters.surplus = part,
-                "granularity" => parameters.granularity = Some(value),
-                "floor" => parameters.floor = part,
-                "decay_factor" => parameters.decay_factor = part.filter(|factor| *factor > 0.0),
-                _ => {}
-            }
-        }
-        parameters
+        let valid = list.iter().filter_map(|Parameter { name, value }| {
+            let name: ParameterName = value_of(name)?;
+            let value = Capacity::new(value.parse().ok()?).ok()?.get();
+            name.range(value).0.then_some((name, value))
+        });
+        Self(valid.collect())
     }
+}
+
+impl Serialize for Parameters {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_list().serialize(serializer)
+    }
+}
+
+/// The longest lease of any template. Resources without a template are not divided, so their leases
+/// do not matter here.
+pub(crate) fn longest_lease<'t>(templates: impl Iterator<Item = &'t Template>) -> Seconds {
+    let lengths = templates.map(|it| it.algorithm().lease_length);
+    lengths.fold(Seconds::ZERO, |longest, length| {
+        if length > longest { length } else { longest }
+    })
 }
 
 impl Template {
@@ -116,14 +155,14 @@ impl Template {
             levels: _,
         } = response;
         let parameters = Parameters::from_list(parameters);
-        let factor = parameters.decay_factor.unwrap_or(DECAY_FACTOR);
+        let factor = parameters.get(ParameterName::DecayFactor, DECAY_FACTOR);
         let interval = algorithm.refresh_interval.get() * factor;
         let shortest = MIN_REFRESH_INTERVAL.min(algorithm.refresh_interval.get());
         Some(Self {
             identifier_glob: Glob::new(answer.template.as_deref()?).ok()?,
             capacity: answer.limit?,
             // The parent's response has it: it knows the clients of the whole tree.
-            safe_capacity: SafeCapacityRule::Dynamic,
+            safe_capacity: None,
             description: None,
             unit: answer.unit.unwrap_or_default(),
             per: answer.per.filter(|per| *per > Seconds::ZERO)?,
@@ -135,8 +174,8 @@ impl Template {
                 },
                 learning_mode_duration: None,
                 parameters,
+                is_inherited: false,
             },
-            has_own_algorithm: true,
         })
     }
 
@@ -164,9 +203,10 @@ impl Template {
         self.capacity
     }
 
-    /// The capacity that a holder may use after its lease has expired.
+    /// The capacity that every holder may use after its lease has expired; `None` is the capacity
+    /// divided by the number of clients.
     #[must_use]
-    pub fn safe_capacity(&self) -> SafeCapacityRule {
+    pub fn safe_capacity(&self) -> Option<SafeCapacity> {
         self.safe_capacity
     }
 
@@ -217,13 +257,13 @@ impl Template {
             Unit::Rate => 0.5,
             Unit::Gauge => 0.0,
         };
-        self.section.parameters.surplus.unwrap_or(default)
+        self.section.parameters.get(ParameterName::Surplus, default)
     }
 
     /// [`Self::surplus`] of holders that do not poll: 0 by default.
     #[must_use]
     pub fn surplus_without_polls(&self) -> f64 {
-        self.section.parameters.surplus.unwrap_or(0.0)
+        self.section.parameters.get(ParameterName::Surplus, 0.0)
     }
 
     /// The step of shares; 0 is any size. The default of a gauge is 1: half an operation cannot be
@@ -234,24 +274,27 @@ impl Template {
             Unit::Rate => 0.0,
             Unit::Gauge => 1.0,
         };
-        self.section
-            .parameters
-            .granularity
-            .unwrap_or(Capacity::saturating(default))
+        Capacity::saturating(
+            self.section
+                .parameters
+                .get(ParameterName::Granularity, default),
+        )
     }
 
     /// The part of what higher priorities have left that each priority leaves to the lower ones if
     /// they want it, from 0 to 1. The default is 0. PRIORITY_SHARE only.
     #[must_use]
     pub fn floor(&self) -> f64 {
-        self.section.parameters.floor.unwrap_or(0.0)
+        self.section.parameters.get(ParameterName::Floor, 0.0)
     }
 
     /// The part of the refresh interval after which the holders of a node below this one refresh,
     /// more than 0 and at most 1. The default is 0.5.
     #[must_use]
     pub fn decay_factor(&self) -> f64 {
-        self.section.parameters.decay_factor.unwrap_or(DECAY_FACTOR)
+        self.section
+            .parameters
+            .get(ParameterName::DecayFactor, DECAY_FACTOR)
     }
 }
 
@@ -266,61 +309,6 @@ pub fn default_algorithm() -> Algorithm {
     }
 }
 
-impl Serialize for Template {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self {
-            identifier_glob,
-            capacity,
-            safe_capacity,
-            description,
-            unit,
-            per,
-            minimum_refresh_interval,
-            section,
-            has_own_algorithm,
-        } = self;
-        let mut fields = serializer.serialize_struct("Template", 8)?;
-        fields.serialize_field("identifier_glob", identifier_glob.as_str())?;
-        fields.serialize_field("capacity", capacity)?;
-        if let SafeCapacityRule::Fixed(fixed) = safe_capacity {
-            fields.serialize_field("safe_capacity", fixed)?;
-        }
-        if let Some(description) = description {
-            fields.serialize_field("description", description)?;
-        }
-        fields.serialize_field("unit", unit)?;
-        fields.serialize_field("per", per)?;
-        fields.serialize_field("minimum_refresh_interval", minimum_refresh_interval)?;
-        if *has_own_algorithm {
-            fields.serialize_field("algorithm", section)?;
-        }
-        fields.end()
-    }
-}
-
-impl Serialize for AlgorithmSection {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self {
-            algorithm:
-                Algorithm {
-                    kind,
-                    lease_length,
-                    refresh_interval,
-                },
-            learning_mode_duration,
-            parameters,
-        } = self;
-        let mut fields = serializer.serialize_struct("Algorithm", 5)?;
-        fields.serialize_field("kind", kind)?;
-        fields.serialize_field("lease_length", lease_length)?;
-        fields.serialize_field("refresh_interval", refresh_interval)?;
-        if let Some(duration) = learning_mode_duration {
-            fields.serialize_field("learning_mode_duration", duration)?;
-        }
-        let parameters = parameters.to_list();
-        if !parameters.is_empty() {
-            fields.serialize_field("parameters", &parameters)?;
-        }
-        fields.end()
-    }
+fn serialize_glob<S: Serializer>(glob: &Glob, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(glob.as_str())
 }

@@ -2,7 +2,6 @@ use doorman_openapi::{AlgorithmKind, Capacity, Glob, ResourceId, SafeCapacity, S
 use proptest::prelude::*;
 
 use super::Document;
-use crate::SafeCapacityRule;
 
 fn parse(text: &str) -> Document {
     Document::parse(text).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
@@ -61,8 +60,7 @@ fn files_of_the_original_doorman_are_valid() {
     };
     assert_eq!(proportional.identifier_glob(), "proportional");
     assert_eq!(proportional.capacity().get(), 100.0);
-    let safe =
-        |amount| SafeCapacityRule::Fixed(SafeCapacity::AtMost(Capacity::new(amount).unwrap()));
+    let safe = |amount| Some(SafeCapacity::AtMost(Capacity::new(amount).unwrap()));
     assert_eq!(proportional.safe_capacity(), safe(10.0));
     assert_eq!(proportional.description(), Some("proportional example"));
     let algorithm = proportional.algorithm();
@@ -78,13 +76,10 @@ fn files_of_the_original_doorman_are_valid() {
     // Text that looks like a number is unchanged.
     assert_eq!(shard.identifier_glob(), "0042");
     assert_eq!(shard.description(), Some("2016"));
-    assert_eq!(
-        shard.safe_capacity(),
-        SafeCapacityRule::Fixed(SafeCapacity::Unlimited)
-    );
+    assert_eq!(shard.safe_capacity(), Some(SafeCapacity::Unlimited));
     assert_eq!(shard.algorithm().kind, AlgorithmKind::FairShare);
     assert_eq!(shard.learning_mode_duration().unwrap().get(), 300.0);
-    assert_eq!(rest.safe_capacity(), SafeCapacityRule::Dynamic);
+    assert_eq!(rest.safe_capacity(), None);
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Typed access to the fields of a tree, with errors.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use doorman_openapi::{Glob, Seconds, Unit};
+use serde::de::DeserializeOwned;
 
 use crate::{
     diagnostic::{Diagnostic, ErrorCollector, Location, Quoted, Reported},
     tree::{Node, Value},
+    words::value_of,
 };
 
 /// The type of a field.
@@ -25,199 +27,168 @@ pub(super) enum Mismatch {
     Message(String),
 }
 
-/// A value with its location.
+/// A value with its location, and the collector of its errors.
 #[derive(Debug, Clone)]
 pub(super) struct Item<'n> {
     pub(super) node: &'n Node,
-    pub(super) location: Location,
+    location: Location,
+    errors: &'n ErrorCollector,
+}
+
+/// A valid entry of a list, as written and as parsed.
+#[derive(Debug)]
+pub(super) struct Entry<'n, T> {
+    pub(super) item: Item<'n>,
+    pub(super) value: T,
 }
 
 impl<'n> Item<'n> {
+    /// The whole document.
+    pub(super) fn root(node: &'n Node, errors: &'n ErrorCollector) -> Self {
+        Self {
+            node,
+            location: Location::document(),
+            errors,
+        }
+    }
+
+    fn at(&self, node: &'n Node, location: Location) -> Self {
+        let errors = self.errors;
+        Self {
+            node,
+            location,
+            errors,
+        }
+    }
+
     pub(super) fn diagnostic(&self, message: impl Into<String>) -> Diagnostic {
         Diagnostic::new(self.node.position, self.location.clone(), message)
     }
 
-    pub(super) fn error(
-        &self,
-        message: impl Into<String>,
-        errors: &mut ErrorCollector,
-    ) -> Reported {
-        errors.add(self.diagnostic(message))
+    pub(super) fn error(&self, message: impl Into<String>) -> Reported {
+        self.errors.add(self.diagnostic(message))
     }
 
     /// Parses the value.
-    pub(super) fn parse<T>(
-        &self,
-        of: &FieldType<T>,
-        errors: &mut ErrorCollector,
-    ) -> Result<T, Reported> {
-        (of.parse)(&self.node.value).map_err(|mismatch| self.mismatch(of, mismatch, errors))
+    pub(super) fn parse<T>(&self, of: &FieldType<T>) -> Result<T, Reported> {
+        (of.parse)(&self.node.value).map_err(|mismatch| self.mismatch(of, mismatch))
     }
 
-    pub(super) fn mismatch<T>(
-        &self,
-        of: &FieldType<T>,
-        mismatch: Mismatch,
-        errors: &mut ErrorCollector,
-    ) -> Reported {
-        let message = match mismatch {
+    pub(super) fn mismatch<T>(&self, of: &FieldType<T>, mismatch: Mismatch) -> Reported {
+        self.error(match mismatch {
             Mismatch::Unexpected => format!("must be {}, not {}", of.expected, self.node.value),
             Mismatch::Message(message) => message,
-        };
-        self.error(message, errors)
-    }
-
-    /// A field of a map.
-    pub(super) fn field(&self, name: &str) -> Option<Self> {
-        Some(Self {
-            node: self.node.get(name)?,
-            location: self.location.field(name),
         })
     }
 
-    /// The nodes of a list.
-    pub(super) fn nodes(
-        &self,
-        expected: &str,
-        errors: &mut ErrorCollector,
-    ) -> Result<&'n [Node], Reported> {
+    /// A field of a map; of a repeated one the first.
+    pub(super) fn get(&self, name: &str) -> Option<Self> {
+        let node = self.node.get(name)?;
+        Some(self.at(node, self.location.field(name)))
+    }
+
+    pub(super) fn optional<T>(&self, name: &str, of: &FieldType<T>) -> Result<Option<T>, Reported> {
+        self.get(name).map(|item| item.parse(of)).transpose()
+    }
+
+    pub(super) fn required<T>(&self, name: &str, of: &FieldType<T>) -> Result<T, Reported> {
+        self.optional(name, of)?
+            .ok_or_else(|| self.missing(name, format_args!("must be {}", of.expected)))
+    }
+
+    /// Reports a missing field at the position of the map.
+    pub(super) fn missing(&self, name: &str, expected: impl fmt::Display) -> Reported {
+        let location = self.location.field(name);
+        self.at(self.node, location)
+            .error(format!("is missing; {expected}"))
+    }
+
+    /// Checks that this is a map. Reports unknown, repeated and non-text keys.
+    pub(super) fn check_fields(&self, known: &[&str]) -> Result<(), Reported> {
+        let Value::Map(written) = &self.node.value else {
+            let (known, value) = (known.join(", "), &self.node.value);
+            return Err(self.error(format!(
+                "must be a map with the fields {known}, not {value}"
+            )));
+        };
+        let mut seen: Vec<&str> = Vec::with_capacity(known.len());
+        for (key, _) in written {
+            let Some(name) = key.value.as_text() else {
+                let message = format!("must have text for every key, not {}", key.value);
+                self.at(key, self.location.clone()).error(message);
+                continue;
+            };
+            let message = if !known.contains(&name) {
+                unknown_field(name, known)
+            } else if seen.contains(&name) {
+                "must appear only once".to_owned()
+            } else {
+                seen.push(name);
+                continue;
+            };
+            self.at(key, self.location.field(name)).error(message);
+        }
+        Ok(())
+    }
+
+    fn nodes(&self, expected: &str) -> Result<&'n [Node], Reported> {
         match &self.node.value {
             Value::List(nodes) => Ok(nodes),
-            other => Err(self.error(format!("must be {expected}, not {other}"), errors)),
+            other => Err(self.error(format!("must be {expected}, not {other}"))),
         }
     }
 
     /// The elements of a list.
-    pub(super) fn list(
-        &self,
-        expected: &str,
-        errors: &mut ErrorCollector,
-    ) -> Result<impl Iterator<Item = Self> + use<'n>, Reported> {
-        let nodes = self.nodes(expected, errors)?.iter().enumerate();
-        let location = self.location.clone();
-        Ok(nodes.map(move |(index, node)| Self {
-            node,
-            location: location.element(index),
-        }))
+    pub(super) fn list(&self, expected: &str) -> Result<impl Iterator<Item = Self>, Reported> {
+        let nodes = self.nodes(expected)?.iter().enumerate();
+        Ok(nodes.map(|(index, node)| self.at(node, self.location.element(index))))
     }
 
     /// Parses every element of a list.
-    pub(super) fn each<T>(
+    pub(super) fn each<T>(&self, of: &FieldType<T>, expected: &str) -> Result<Vec<T>, Reported> {
+        all(self.list(expected)?.map(|item| item.parse(of)))
+    }
+
+    /// The entries of a list at the top level of the document; `key` is the field with the name of
+    /// an entry.
+    pub(super) fn entries(
         &self,
-        of: &FieldType<T>,
+        list: &'static str,
+        key: &str,
         expected: &str,
-        errors: &mut ErrorCollector,
-    ) -> Result<Vec<T>, Reported> {
-        let items = self.list(expected, errors)?;
-        let all: Vec<_> = items.map(|item| item.parse(of, errors)).collect();
-        all.into_iter().collect()
+    ) -> Result<Vec<Self>, Reported> {
+        let nodes = self.nodes(expected)?.iter().enumerate();
+        let entries = nodes.map(|(index, node)| {
+            let name = node.get(key).and_then(|name| name.value.as_text());
+            self.at(node, Location::entry(list, index, name))
+        });
+        Ok(entries.collect())
     }
 }
 
-/// The entries of a list at the top level of the document; `name` is the field with the name of an
-/// entry.
-pub(super) fn entries<'n>(
-    list: &'static str,
-    name: &str,
-    nodes: &'n [Node],
-) -> impl Iterator<Item = Item<'n>> {
-    nodes.iter().enumerate().map(move |(index, node)| {
-        let name = node.get(name).and_then(|name| name.value.as_text());
-        Item {
-            node,
-            location: Location::entry(list, index, name),
-        }
-    })
+/// All values, if all are valid. Every result is computed, so that no error hides another.
+pub(super) fn all<T>(
+    results: impl Iterator<Item = Result<T, Reported>>,
+) -> Result<Vec<T>, Reported> {
+    let results: Vec<_> = results.collect();
+    results.into_iter().collect()
 }
 
-/// A map with known fields.
-#[derive(Debug)]
-pub(super) struct Fields<'n> {
-    item: Item<'n>,
-    /// Of a repeated field, the first value.
-    entries: Vec<(&'n str, &'n Node)>,
-}
-
-impl<'n> Fields<'n> {
-    /// Reads a map. Reports unknown, repeated and non-text keys.
-    pub(super) fn read(
-        item: Item<'n>,
-        known: &[&str],
-        errors: &mut ErrorCollector,
-    ) -> Result<Self, Reported> {
-        let Value::Map(written) = &item.node.value else {
-            let known = known.join(", ");
-            let message = format!(
-                "must be a map with the fields {known}, not {}",
-                item.node.value
-            );
-            return Err(item.error(message, errors));
+/// Reports entries whose field `key` is that of an earlier one. `name` is the name of the field for
+/// people.
+pub(super) fn check_unique(items: &[Item<'_>], list: &str, key: &str, name: &str) {
+    let mut seen = HashMap::new();
+    for (index, item) in items.iter().enumerate() {
+        let Some(field) = item.get(key) else { continue };
+        let Some(text) = field.node.value.as_text() else {
+            continue;
         };
-        let mut entries: Vec<(&str, &Node)> = Vec::with_capacity(known.len());
-        for (key, value) in written {
-            let mut report = |location, message| {
-                errors.add(Diagnostic::new(key.position, location, message));
-            };
-            let Some(name) = key.value.as_text() else {
-                let message = format!("must have text for every key, not {}", key.value);
-                report(item.location.clone(), message);
-                continue;
-            };
-            if !known.contains(&name) {
-                report(item.location.field(name), unknown_field(name, known));
-            } else if entries.iter().any(|(earlier, _)| *earlier == name) {
-                let message = "must appear only once".to_owned();
-                report(item.location.field(name), message);
-            } else {
-                entries.push((name, value));
-            }
+        let first = *seen.entry(text).or_insert(index);
+        if first != index {
+            field.error(format!(
+                "must be unique; {list}[{first}] has the same {name}"
+            ));
         }
-        Ok(Self { item, entries })
-    }
-
-    /// The map itself.
-    pub(super) fn item(&self) -> &Item<'n> {
-        &self.item
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<Item<'n>> {
-        let (_, node) = self.entries.iter().find(|(known, _)| *known == name)?;
-        Some(Item {
-            node,
-            location: self.item.location.field(name),
-        })
-    }
-
-    pub(super) fn optional<T>(
-        &self,
-        name: &str,
-        of: &FieldType<T>,
-        errors: &mut ErrorCollector,
-    ) -> Result<Option<T>, Reported> {
-        let item = self.get(name);
-        item.map(|item| item.parse(of, errors)).transpose()
-    }
-
-    pub(super) fn required<T>(
-        &self,
-        name: &str,
-        of: &FieldType<T>,
-        errors: &mut ErrorCollector,
-    ) -> Result<T, Reported> {
-        self.optional(name, of, errors)?
-            .ok_or_else(|| self.missing(name, format_args!("must be {}", of.expected), errors))
-    }
-
-    /// Reports a missing field at the position of the map.
-    pub(super) fn missing(
-        &self,
-        name: &str,
-        expected: impl fmt::Display,
-        errors: &mut ErrorCollector,
-    ) -> Reported {
-        let location = self.item.location.field(name);
-        let message = format!("is missing; {expected}");
-        errors.add(Diagnostic::new(self.item.node.position, location, message))
     }
 }
 
@@ -247,12 +218,21 @@ pub fn suggestion<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// A word from a fixed list.
-pub(super) fn one_of<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, Mismatch> {
-    let text = value.as_text();
-    let word = words.iter().find(|(word, _)| Some(*word) == text);
-    word.map(|(_, meaning)| *meaning)
-        .ok_or(Mismatch::Unexpected)
+/// The error for a text that is none of the known words, but may mean one of them.
+pub(super) fn misspelt(text: &str, expected: &str, known: &[&str]) -> Mismatch {
+    match suggestion(text, known) {
+        Some(meant) => Mismatch::Message(format!(
+            "must be {expected}, not {}; did you mean {meant}?",
+            Quoted(text)
+        )),
+        None => Mismatch::Unexpected,
+    }
+}
+
+/// A word that stands for a value.
+pub(super) fn word<T: DeserializeOwned>(value: &Value) -> Result<T, Mismatch> {
+    let known = value.as_text().and_then(value_of);
+    known.ok_or(Mismatch::Unexpected)
 }
 
 pub(super) fn text(value: &Value) -> Result<String, Mismatch> {
@@ -305,7 +285,7 @@ pub(super) const DURATION_OR_ZERO: FieldType<Seconds> = FieldType {
 
 pub(super) const UNIT: FieldType<Unit> = FieldType {
     expected: "rate or gauge",
-    parse: |value| one_of(value, &[("rate", Unit::Rate), ("gauge", Unit::Gauge)]),
+    parse: word,
 };
 
 pub(super) const PRIORITY: FieldType<i32> = FieldType {

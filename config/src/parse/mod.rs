@@ -6,10 +6,8 @@ pub(crate) mod rule;
 pub(crate) mod template;
 pub(crate) mod unused;
 
-use doorman_openapi::Seconds;
-
 pub use self::field::suggestion;
-use self::field::{Fields, Item};
+use self::field::{Entry, Item};
 use crate::{
     Grants, MAX_DOCUMENT_BYTES, Rule,
     diagnostic::{Diagnostic, ErrorCollector, Location, Reported, ValidationErrors},
@@ -26,7 +24,6 @@ mod tests;
 pub(crate) struct Parsed {
     pub(crate) templates: Vec<Template>,
     pub(crate) rules: Vec<Rule>,
-    pub(crate) longest_lease: Seconds,
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
@@ -43,10 +40,7 @@ pub(crate) fn document(text: &str) -> Result<Parsed, ValidationErrors> {
 /// # Errors
 /// All errors of the rules.
 pub(crate) fn rules(text: &str) -> Result<Vec<Rule>, ValidationErrors> {
-    let root = root(text)?;
-    let mut errors = ErrorCollector::default();
-    let parsed = root_rules(&root, &mut errors);
-    errors.finish(parsed)
+    read(&root(text)?, root_rules)
 }
 
 /// Parses the tree of a document.
@@ -54,8 +48,16 @@ pub(crate) fn rules(text: &str) -> Result<Vec<Rule>, ValidationErrors> {
 /// # Errors
 /// All errors of the document.
 pub(crate) fn tree(root: &Node) -> Result<Parsed, ValidationErrors> {
-    let mut errors = ErrorCollector::default();
-    let parsed = root_map(root, &mut errors);
+    read(root, root_map)
+}
+
+/// Reads a tree, and returns all of its errors.
+fn read<T>(
+    root: &Node,
+    read: impl FnOnce(&Item<'_>) -> Result<T, Reported>,
+) -> Result<T, ValidationErrors> {
+    let errors = ErrorCollector::default();
+    let parsed = read(&Item::root(root, &errors));
     errors.finish(parsed)
 }
 
@@ -65,9 +67,7 @@ impl Grants {
     /// # Errors
     /// [`ValidationErrors`] with all errors of the list.
     pub fn parse(text: &str) -> Result<Self, ValidationErrors> {
-        let mut errors = ErrorCollector::default();
-        let parsed = grants::read(&root(text)?, &mut errors);
-        errors.finish(parsed).map(Self)
+        read(&root(text)?, grants::read).map(Self)
     }
 }
 
@@ -79,54 +79,41 @@ fn root(text: &str) -> Result<Node, ValidationErrors> {
     yaml::parse(text)
 }
 
-fn root_rules(node: &Node, errors: &mut ErrorCollector) -> Result<Vec<Rule>, Reported> {
-    let root = Item {
-        node,
-        location: Location::document(),
-    };
-    let fields = Fields::read(root, &["resources", "rules"], errors)?;
-    match fields.get("rules") {
-        Some(item) => {
-            let drafts = rule::read(&item, errors)?;
-            Ok(drafts.into_iter().map(|draft| draft.rule).collect())
-        }
-        None => Err(fields.missing("rules", "must be a list of rules", errors)),
+fn root_rules(root: &Item<'_>) -> Result<Vec<Rule>, Reported> {
+    root.check_fields(&["resources", "rules"])?;
+    match root.get("rules") {
+        Some(item) => Ok(values(rule::read(&item)?)),
+        None => Err(root.missing("rules", "must be a list of rules")),
     }
 }
 
-fn root_map(node: &Node, errors: &mut ErrorCollector) -> Result<Parsed, Reported> {
-    let root = Item {
-        node,
-        location: Location::document(),
-    };
-    if let Value::Null = node.value {
-        let message = "is empty; must have `resources`, a list of templates";
-        return Err(root.error(message, errors));
+fn root_map(root: &Item<'_>) -> Result<Parsed, Reported> {
+    if let Value::Null = root.node.value {
+        return Err(root.error("is empty; must have `resources`, a list of templates"));
     }
-    let fields = Fields::read(root, &["resources", "rules"], errors)?;
-    let templates = match fields.get("resources") {
-        Some(item) => template::read(&item, errors),
-        None => Err(fields.missing("resources", "must be a list of templates", errors)),
+    root.check_fields(&["resources", "rules"])?;
+    let list = root.get("resources");
+    let templates = match &list {
+        Some(list) => template::read(list),
+        None => Err(root.missing("resources", "must be a list of templates")),
     };
-    let rules = match fields.get("rules") {
-        Some(item) => rule::read(&item, errors),
-        None => Ok(Vec::new()),
-    };
+    let rules = root
+        .get("rules")
+        .map_or(Ok(Vec::new()), |list| rule::read(&list));
     let (templates, rules) = (templates?, rules?);
-    let longest_lease = template::longest_lease(&templates);
     let mut warnings = Vec::new();
-    if let Some(list) = fields.get("resources") {
-        warnings.extend(template::catch_all_warning(&list, &templates));
-    }
-    warnings.extend(template::warnings(&templates, longest_lease));
+    warnings.extend(list.and_then(|list| template::catch_all_warning(&list, &templates)));
+    warnings.extend(template::warnings(&templates));
     warnings.extend(unused::templates(&templates));
-    let templates: Vec<_> = templates.into_iter().map(|it| it.template).collect();
     warnings.extend(rule::warnings(&rules, &templates));
     warnings.extend(unused::rules(&rules));
     Ok(Parsed {
-        templates,
-        rules: rules.into_iter().map(|draft| draft.rule).collect(),
-        longest_lease,
+        templates: values(templates),
+        rules: values(rules),
         warnings,
     })
+}
+
+fn values<T>(entries: Vec<Entry<'_, T>>) -> Vec<T> {
+    entries.into_iter().map(|entry| entry.value).collect()
 }

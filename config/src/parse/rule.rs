@@ -1,7 +1,5 @@
 //! `rules`: the list of rules.
 
-use std::collections::HashMap;
-
 use doorman_openapi::{
     Capacity, Fallback, KeyTemplatePart, MAX_RULES, OnLimit, OnMissingKey, ResourceId, RuleName,
     Unit, parse_key_template,
@@ -9,13 +7,13 @@ use doorman_openapi::{
 use http::{HeaderName, Method};
 
 use super::field::{
-    DURATION, DURATION_OR_ZERO, FieldType, Fields, Item, Mismatch, PRIORITY, SERVICE_GLOB, UNIT,
-    entries, number, one_of, suggestion, text,
+    DURATION, DURATION_OR_ZERO, Entry, FieldType, Item, Mismatch, PRIORITY, SERVICE_GLOB, UNIT,
+    all, check_unique, misspelt, number, text, word,
 };
 use crate::{
-    Rule,
-    diagnostic::{Diagnostic, ErrorCollector, Quoted, Reported},
-    template::Template,
+    Rule, Template,
+    diagnostic::{Diagnostic, Quoted, Reported},
+    words::word_for,
 };
 
 pub(crate) const FIELDS: &[&str] = &[
@@ -35,78 +33,55 @@ pub(crate) const FIELDS: &[&str] = &[
 
 pub(crate) const ON_LIMIT_FIELDS: &[&str] = &["action", "max_delay"];
 
-/// A valid rule with its fields as written.
-#[derive(Debug)]
-pub(super) struct Draft<'n> {
-    pub(super) fields: Fields<'n>,
-    pub(super) rule: Rule,
-}
-
-pub(super) fn read<'n>(
-    item: &Item<'n>,
-    errors: &mut ErrorCollector,
-) -> Result<Vec<Draft<'n>>, Reported> {
-    let nodes = item.nodes("a list of rules", errors)?;
-    if nodes.len() > MAX_RULES {
-        let message = format!("must have at most {MAX_RULES} rules, not {}", nodes.len());
-        return Err(item.error(message, errors));
+pub(super) fn read<'n>(list: &Item<'n>) -> Result<Vec<Entry<'n, Rule>>, Reported> {
+    let rules = list.entries("rules", "name", "a list of rules")?;
+    if rules.len() > MAX_RULES {
+        let message = format!("must have at most {MAX_RULES} rules, not {}", rules.len());
+        return Err(list.error(message));
     }
-    let drafts: Vec<_> = entries("rules", "name", nodes)
-        .map(|item| Draft::read(item, errors))
-        .collect();
-    let mut names: HashMap<&RuleName, usize> = HashMap::new();
-    for (index, draft) in drafts.iter().enumerate() {
-        let Ok(draft) = draft else { continue };
-        let first = *names.entry(&draft.rule.definition.name).or_insert(index);
-        if first != index
-            && let Some(item) = draft.fields.get("name")
-        {
-            let message = format!("must be unique; rules[{first}] has the same name");
-            item.error(message, errors);
-        }
-    }
-    drafts.into_iter().collect()
+    check_unique(&rules, "rules", "name", "name");
+    all(rules.into_iter().map(|item| {
+        let value = rule(&item)?;
+        Ok(Entry { item, value })
+    }))
 }
 
 /// Warns of rules without effect: their resource has no template, so it is not limited, or one of
 /// another unit.
-pub(super) fn warnings(drafts: &[Draft<'_>], templates: &[Template]) -> Vec<Diagnostic> {
-    let warnings = drafts.iter().flat_map(|draft| {
-        [
-            resource_warning(draft, templates),
-            unit_warning(draft, templates),
-        ]
-    });
-    warnings.flatten().collect()
+pub(super) fn warnings(
+    rules: &[Entry<'_, Rule>],
+    templates: &[Entry<'_, Template>],
+) -> Vec<Diagnostic> {
+    let warnings = rules.iter();
+    let warnings = warnings.filter_map(|it| warning(&it.item, &it.value, templates));
+    warnings.collect()
 }
 
-fn resource_warning(draft: &Draft<'_>, templates: &[Template]) -> Option<Diagnostic> {
-    let resource = draft.rule.definition.resource.as_deref()?;
-    let item = draft.fields.get("resource")?;
-    let matched = templates.iter().any(|it| may_match(it, resource));
-    (!matched).then(|| {
-        item.diagnostic("no template matches: unlimited, or blocked with `--unmatched refuse`")
-    })
-}
-
-fn unit_warning(draft: &Draft<'_>, templates: &[Template]) -> Option<Diagnostic> {
-    let rule = &draft.rule.definition;
-    let resource = rule.resource.as_deref()?;
-    let mut matching = templates.iter().filter(|it| may_match(it, resource));
-    let first = matching.next()?;
+fn warning(
+    item: &Item<'_>,
+    Rule { definition, .. }: &Rule,
+    templates: &[Entry<'_, Template>],
+) -> Option<Diagnostic> {
+    let resource = definition.resource.as_deref()?;
+    let templates = templates.iter().map(|it| &it.value);
+    let mut matching = templates.filter(|it| may_match(it, resource));
+    let Some(first) = matching.next() else {
+        return Some(
+            item.get("resource")?
+                .diagnostic("no template matches: unlimited, or blocked with `--unmatched refuse`"),
+        );
+    };
     // A constant resource has the template of the first match.
     let is_constant = !resource.contains('{');
-    if first.unit() == rule.unit || !is_constant && matching.any(|it| it.unit() == rule.unit) {
+    let is_limited = |it: &Template| it.unit() == definition.unit;
+    if is_limited(first) || !is_constant && matching.any(is_limited) {
         return None;
     }
-    let unit = match first.unit() {
-        Unit::Rate => "rate",
-        Unit::Gauge => "gauge",
-    };
-    let item = draft.fields.get("unit").or(draft.fields.get("resource"))?;
+    let item = item.get("unit").or(item.get("resource"))?;
     Some(item.diagnostic(format!(
-        "template {:?} limits a {unit}, so this rule gets no lease",
-        first.identifier_glob.as_str()
+        "template {:?} limits a {}, so this rule gets no lease",
+        first.identifier_glob.as_str(),
+        word_for(&first.unit()),
     )))
 }
 
@@ -120,48 +95,51 @@ fn may_match(template: &Template, resource: &str) -> bool {
             || ResourceId::new(resource).is_ok_and(|id| glob.matches(id.as_str())))
 }
 
-impl<'n> Draft<'n> {
-    fn read(item: Item<'n>, errors: &mut ErrorCollector) -> Result<Self, Reported> {
-        let fields = Fields::read(item, FIELDS, errors)?;
-        // Every field is parsed, so that no error hides another.
-        let name = fields.required("name", &NAME, errors);
-        let services = fields.required("service", &SERVICE_GLOB, errors);
-        let methods = methods(&fields, errors);
-        let path = fields.optional("path", &PATH, errors);
-        let on_limit = on_limit(&fields, errors);
-        let resource = resource(&fields, on_limit.ok(), errors);
-        let unit = fields.optional("unit", &UNIT, errors);
-        let cost = fields.optional("cost", &COST, errors);
-        let burst = fields.optional("burst", &DURATION_OR_ZERO, errors);
-        let on_missing_key = fields.optional("on_missing_key", &ON_MISSING_KEY, errors);
-        let fallback = fields.optional("fallback", &FALLBACK, errors);
-        let priority = fields.optional("priority", &PRIORITY, errors);
+fn rule(item: &Item<'_>) -> Result<Rule, Reported> {
+    item.check_fields(FIELDS)?;
+    // Every field is parsed, so that no error hides another.
+    let name = item.required("name", &NAME);
+    let services = item.required("service", &SERVICE_GLOB);
+    let methods = methods(item);
+    let path = item.optional("path", &PATH);
+    let on_limit = on_limit(item);
+    // Only a rule that exempts may leave it out.
+    let resource = match on_limit {
+        Ok(OnLimit::Exempt) | Err(_) => item.optional("resource", &RESOURCE),
+        Ok(OnLimit::Reject | OnLimit::Delay { .. } | OnLimit::Shadow) => {
+            item.required("resource", &RESOURCE).map(Some)
+        }
+    };
+    let unit = item.optional("unit", &UNIT);
+    let cost = item.optional("cost", &COST);
+    let burst = item.optional("burst", &DURATION_OR_ZERO);
+    let on_missing_key = item.optional("on_missing_key", &ON_MISSING_KEY);
+    let fallback = item.optional("fallback", &FALLBACK);
+    let priority = item.optional("priority", &PRIORITY);
 
-        let services = services?;
-        let unit = unit?.unwrap_or_default();
-        let definition = doorman_openapi::Rule {
-            name: name?,
-            service: services.as_str().to_owned(),
-            methods: methods?,
-            path: path?,
-            resource: resource?,
-            unit,
-            cost: cost?.unwrap_or_else(doorman_openapi::Rule::default_cost),
-            burst: burst?.unwrap_or_else(doorman_openapi::Rule::default_burst),
-            on_limit: on_limit?,
-            on_missing_key: on_missing_key?.unwrap_or_default(),
-            fallback: fallback?.unwrap_or(match unit {
-                Unit::Rate => Fallback::Safe,
-                Unit::Gauge => Fallback::Pessimistic,
-            }),
-            priority: priority?.unwrap_or_default(),
-        };
-        let rule = Rule {
-            services,
-            definition,
-        };
-        Ok(Self { fields, rule })
-    }
+    let services = services?;
+    let unit = unit?.unwrap_or_default();
+    let definition = doorman_openapi::Rule {
+        name: name?,
+        service: services.as_str().to_owned(),
+        methods: methods?,
+        path: path?,
+        resource: resource?,
+        unit,
+        cost: cost?.unwrap_or_else(doorman_openapi::Rule::default_cost),
+        burst: burst?.unwrap_or_else(doorman_openapi::Rule::default_burst),
+        on_limit: on_limit?,
+        on_missing_key: on_missing_key?.unwrap_or_default(),
+        fallback: fallback?.unwrap_or(match unit {
+            Unit::Rate => Fallback::Safe,
+            Unit::Gauge => Fallback::Pessimistic,
+        }),
+        priority: priority?.unwrap_or_default(),
+    };
+    Ok(Rule {
+        services,
+        definition,
+    })
 }
 
 const NAME: FieldType<RuleName> = FieldType {
@@ -181,36 +159,31 @@ const METHOD: FieldType<String> = FieldType {
         if METHODS.contains(&text.as_str()) {
             return Ok(text);
         }
-        if let Some(meant) = suggestion(&text, &METHODS) {
-            return Err(Mismatch::Message(format!(
-                "must be a method in upper case, not {}; did you mean {meant}?",
-                Quoted(&text)
-            )));
+        let misspelt = misspelt(&text, "a method in upper case", &METHODS);
+        if let Mismatch::Message(_) = misspelt {
+            return Err(misspelt);
         }
         // Extension methods, such as PROPFIND.
         let is_method = Method::from_bytes(text.as_bytes()).is_ok();
         if is_method && !text.bytes().any(|byte| byte.is_ascii_lowercase()) {
             Ok(text)
         } else {
-            Err(Mismatch::Unexpected)
+            Err(misspelt)
         }
     },
 };
 
-fn methods(
-    fields: &Fields<'_>,
-    errors: &mut ErrorCollector,
-) -> Result<Option<Vec<String>>, Reported> {
+fn methods(rule: &Item<'_>) -> Result<Option<Vec<String>>, Reported> {
     const EXPECTED: &str = "a list of methods, such as [GET, POST]";
-    let Some(item) = fields.get("methods") else {
+    let Some(item) = rule.get("methods") else {
         return Ok(None);
     };
     let mut methods: Vec<String> = Vec::new();
     let mut reported = None;
-    for element in item.list(EXPECTED, errors)? {
-        match element.parse(&METHOD, errors) {
+    for element in item.list(EXPECTED)? {
+        match element.parse(&METHOD) {
             Ok(method) if methods.contains(&method) => {
-                reported = Some(element.error("must appear only once", errors));
+                reported = Some(element.error("must appear only once"));
             }
             Ok(method) => methods.push(method),
             Err(error) => reported = Some(error),
@@ -220,7 +193,7 @@ fn methods(
         Some(reported) => Err(reported),
         None if methods.is_empty() => {
             let message = format!("must be {EXPECTED}; leave it out to match any method");
-            Err(item.error(message, errors))
+            Err(item.error(message))
         }
         None => Ok(Some(methods)),
     }
@@ -266,75 +239,41 @@ const COST: FieldType<Capacity> = FieldType {
 
 const ON_MISSING_KEY: FieldType<OnMissingKey> = FieldType {
     expected: "shared, skip or reject",
-    parse: |value| {
-        let words = [
-            ("shared", OnMissingKey::Shared),
-            ("skip", OnMissingKey::Skip),
-            ("reject", OnMissingKey::Reject),
-        ];
-        one_of(value, &words)
-    },
+    parse: word,
 };
 
 const FALLBACK: FieldType<Fallback> = FieldType {
     expected: "safe, optimistic or pessimistic",
-    parse: |value| {
-        let words = [
-            ("safe", Fallback::Safe),
-            ("optimistic", Fallback::Optimistic),
-            ("pessimistic", Fallback::Pessimistic),
-        ];
-        one_of(value, &words)
-    },
+    parse: word,
 };
 
 /// `on_limit.action`; a delay is `None` until its `max_delay` is read.
 const ACTION: FieldType<Option<OnLimit>> = FieldType {
     expected: "reject, delay, shadow or exempt",
-    parse: |value| {
-        let words = [
-            ("reject", Some(OnLimit::Reject)),
-            ("delay", None),
-            ("shadow", Some(OnLimit::Shadow)),
-            ("exempt", Some(OnLimit::Exempt)),
-        ];
-        one_of(value, &words)
+    parse: |value| match value.as_text() {
+        Some("reject") => Ok(Some(OnLimit::Reject)),
+        Some("delay") => Ok(None),
+        Some("shadow") => Ok(Some(OnLimit::Shadow)),
+        Some("exempt") => Ok(Some(OnLimit::Exempt)),
+        _ => Err(Mismatch::Unexpected),
     },
 };
 
-fn on_limit(fields: &Fields<'_>, errors: &mut ErrorCollector) -> Result<OnLimit, Reported> {
-    let Some(item) = fields.get("on_limit") else {
+fn on_limit(rule: &Item<'_>) -> Result<OnLimit, Reported> {
+    let Some(item) = rule.get("on_limit") else {
         return Ok(OnLimit::default());
     };
-    let fields = Fields::read(item, ON_LIMIT_FIELDS, errors)?;
-    let action = fields.required("action", &ACTION, errors);
-    let max_delay = fields.optional("max_delay", &DURATION, errors);
-    match (action?, max_delay?, fields.get("max_delay")) {
+    item.check_fields(ON_LIMIT_FIELDS)?;
+    let action = item.required("action", &ACTION);
+    let max_delay = item.optional("max_delay", &DURATION);
+    match (action?, max_delay?, item.get("max_delay")) {
         (None, Some(max_delay), _) => Ok(OnLimit::Delay { max_delay }),
         (None, None, _) => {
             let expected = format_args!("must be {}, for `delay`", DURATION.expected);
-            Err(fields.missing("max_delay", expected, errors))
+            Err(item.missing("max_delay", expected))
         }
-        (Some(_), _, Some(item)) => {
-            Err(item.error("must be left out: only `delay` has one", errors))
-        }
+        (Some(_), _, Some(item)) => Err(item.error("must be left out: only `delay` has one")),
         (Some(action), _, None) => Ok(action),
-    }
-}
-
-/// Only a rule that exempts may leave `resource` out.
-fn resource(
-    fields: &Fields<'_>,
-    on_limit: Option<OnLimit>,
-    errors: &mut ErrorCollector,
-) -> Result<Option<String>, Reported> {
-    let resource = fields.optional("resource", &RESOURCE, errors)?;
-    match (&resource, on_limit) {
-        (Some(_), _) | (None, Some(OnLimit::Exempt) | None) => Ok(resource),
-        (None, Some(OnLimit::Reject | OnLimit::Delay { .. } | OnLimit::Shadow)) => {
-            let expected = format_args!("must be {}", RESOURCE.expected);
-            Err(fields.missing("resource", expected, errors))
-        }
     }
 }
 

@@ -1,19 +1,20 @@
 //! `resources`: the list of templates.
 
-use std::collections::HashMap;
-
 use doorman_openapi::{
     Algorithm, AlgorithmKind, CLOCK_DRIFT, Capacity, Glob, SafeCapacity, Seconds, Unit,
 };
 
 use super::field::{
-    DURATION, DURATION_OR_ZERO, FieldType, Fields, GLOB, Item, Mismatch, UNIT, entries, number,
-    one_of, suggestion, text,
+    DURATION, DURATION_OR_ZERO, Entry, FieldType, GLOB, Item, Mismatch, UNIT, all, check_unique,
+    misspelt, number, text, word,
 };
 use crate::{
-    diagnostic::{Diagnostic, ErrorCollector, Quoted, Reported},
-    template::{AlgorithmSection, Parameters, SafeCapacityRule, Template, default_algorithm},
+    diagnostic::{Diagnostic, Reported},
+    template::{
+        AlgorithmSection, ParameterName, Parameters, Template, default_algorithm, longest_lease,
+    },
     tree::Value,
+    words::word_for,
 };
 
 pub(crate) const FIELDS: &[&str] = &[
@@ -55,209 +56,147 @@ const SAFE_CAPACITY: FieldType<SafeCapacity> = FieldType {
     parse: |value| number(value, SafeCapacity::new),
 };
 
-/// A template before it takes the algorithm of the catch-all template. Every field is parsed, so
-/// that no error hides another.
-#[derive(Debug)]
-struct Draft<'n> {
-    fields: Fields<'n>,
-    identifier_glob: Result<Glob, Reported>,
-    capacity: Result<Capacity, Reported>,
-    safe_capacity: Result<Option<SafeCapacity>, Reported>,
-    description: Result<Option<String>, Reported>,
-    unit: Result<Option<Unit>, Reported>,
-    per: Result<Option<Seconds>, Reported>,
-    minimum_refresh_interval: Result<Option<Seconds>, Reported>,
-    algorithm: Result<Option<AlgorithmSection>, Reported>,
-}
-
-/// A valid template as written.
-#[derive(Debug)]
-pub(super) struct ReadTemplate<'n> {
-    pub(super) item: Item<'n>,
-    pub(super) template: Template,
-}
-
-impl<'n> ReadTemplate<'n> {
-    /// A field, if it is written.
-    fn field(&self, name: &str) -> Option<Item<'n>> {
-        self.item.field(name)
-    }
-
-    /// A field of its own `algorithm`, if it is written.
-    fn algorithm_field(&self, name: &str) -> Option<Item<'n>> {
-        self.field("algorithm")?.field(name)
-    }
+/// The template that matches everything, and the `algorithm` of those that have none.
+struct CatchAll {
+    index: usize,
+    algorithm: Result<AlgorithmSection, Reported>,
 }
 
 /// Reads the list of templates.
-pub(super) fn read<'n>(
-    item: &Item<'n>,
-    errors: &mut ErrorCollector,
-) -> Result<Vec<ReadTemplate<'n>>, Reported> {
-    let nodes = item.nodes("a list of templates", errors)?;
-    let drafts: Vec<_> = entries("resources", "identifier_glob", nodes)
-        .map(|item| Draft::read(item, errors))
-        .collect();
-    check_globs(&drafts, errors);
-    let catch_all = drafts.iter().flatten().find(|draft| draft.is_catch_all());
-    let templates: Vec<_> = drafts
-        .iter()
-        .map(|draft| {
-            let draft = draft.as_ref().map_err(|reported| *reported)?;
-            Ok(ReadTemplate {
-                item: draft.fields.item().clone(),
-                template: draft.finish(catch_all, errors)?,
-            })
-        })
-        .collect();
-    templates.into_iter().collect()
+pub(super) fn read<'n>(list: &Item<'n>) -> Result<Vec<Entry<'n, Template>>, Reported> {
+    let templates = list.entries("resources", "identifier_glob", "a list of templates")?;
+    check_unique(&templates, "resources", "identifier_glob", "glob");
+    let mut numbered = templates.iter().enumerate();
+    let catch_all = numbered.find(|(_, it)| is_catch_all(it));
+    let catch_all = catch_all.map(|(index, template)| {
+        if index + 1 < templates.len()
+            && let Some(glob) = template.get("identifier_glob")
+        {
+            glob.error("must be the last template, since it matches everything");
+        }
+        let algorithm = own_algorithm(template).and_then(|own| {
+            let expected = "a template that matches everything must have it";
+            own.ok_or_else(|| template.missing("algorithm", expected))
+        });
+        CatchAll { index, algorithm }
+    });
+    all(templates.into_iter().enumerate().map(|(index, item)| {
+        let value = template(&item, index, catch_all.as_ref())?;
+        Ok(Entry { item, value })
+    }))
 }
 
-/// The globs are unique, and a catch-all is the last template.
-fn check_globs(drafts: &[Result<Draft<'_>, Reported>], errors: &mut ErrorCollector) {
-    let mut seen: HashMap<&str, usize> = HashMap::new();
-    let last = drafts.len().saturating_sub(1);
-    for (index, draft) in drafts.iter().enumerate() {
-        let Ok(draft) = draft else { continue };
-        let (Ok(glob), Some(item)) = (&draft.identifier_glob, draft.fields.get("identifier_glob"))
-        else {
-            continue;
-        };
-        if let Some(first) = seen.get(glob.as_str()) {
-            let message = format!("must be unique; resources[{first}] has the same glob");
-            item.error(message, errors);
-            continue;
-        }
-        seen.insert(glob.as_str(), index);
-        if glob.is_catch_all() && index != last {
-            item.error(
-                "must be the last template, since it matches everything",
-                errors,
-            );
-        }
-    }
+fn is_catch_all(template: &Item<'_>) -> bool {
+    let glob = template.get("identifier_glob");
+    let glob = glob.and_then(|it| (GLOB.parse)(&it.node.value).ok());
+    glob.is_some_and(|glob| glob.is_catch_all())
 }
 
-impl<'n> Draft<'n> {
-    fn read(item: Item<'n>, errors: &mut ErrorCollector) -> Result<Self, Reported> {
-        let fields = Fields::read(item, FIELDS, errors)?;
-        let identifier_glob = fields.required("identifier_glob", &GLOB, errors);
-        let is_catch_all = identifier_glob.as_ref().is_ok_and(Glob::is_catch_all);
-        Ok(Self {
-            identifier_glob,
-            capacity: fields.required("capacity", &CAPACITY, errors),
-            safe_capacity: fields.optional("safe_capacity", &SAFE_CAPACITY, errors),
-            description: fields.optional("description", &DESCRIPTION, errors),
-            unit: fields.optional("unit", &UNIT, errors),
-            per: fields.optional("per", &DURATION, errors),
-            minimum_refresh_interval: fields.optional(
-                "minimum_refresh_interval",
-                &DURATION_OR_ZERO,
-                errors,
-            ),
-            algorithm: match fields.get("algorithm") {
-                Some(item) => algorithm(item, errors).map(Some),
-                None if is_catch_all => {
-                    let expected = "a template that matches everything must have it";
-                    Err(fields.missing("algorithm", expected, errors))
-                }
-                None => Ok(None),
+fn template(
+    item: &Item<'_>,
+    index: usize,
+    catch_all: Option<&CatchAll>,
+) -> Result<Template, Reported> {
+    item.check_fields(FIELDS)?;
+    // Every field is parsed, so that no error hides another.
+    let identifier_glob = item.required("identifier_glob", &GLOB);
+    let capacity = item.required("capacity", &CAPACITY);
+    let safe_capacity = item.optional("safe_capacity", &SAFE_CAPACITY);
+    let description = item.optional("description", &DESCRIPTION);
+    let unit = item.optional("unit", &UNIT);
+    let per = item.optional("per", &DURATION);
+    let minimum_refresh_interval = item.optional("minimum_refresh_interval", &DURATION_OR_ZERO);
+    let section = match catch_all {
+        Some(catch_all) if catch_all.index == index => catch_all.algorithm.clone()?,
+        _ => match (own_algorithm(item)?, catch_all) {
+            (Some(own), _) => own,
+            (None, Some(CatchAll { algorithm, .. })) => AlgorithmSection {
+                is_inherited: true,
+                ..algorithm.clone()?
             },
-            fields,
-        })
-    }
-
-    fn is_catch_all(&self) -> bool {
-        self.identifier_glob.as_ref().is_ok_and(Glob::is_catch_all)
-    }
-
-    fn finish(
-        &self,
-        catch_all: Option<&Self>,
-        errors: &mut ErrorCollector,
-    ) -> Result<Template, Reported> {
-        let own = self.algorithm.as_ref().map_err(|reported| *reported)?;
-        let section = match (own, catch_all.map(|draft| &draft.algorithm)) {
-            (Some(own), _) => own.clone(),
-            (None, Some(Ok(Some(default)))) => default.clone(),
-            (None, Some(Err(reported))) => return Err(*reported),
-            (None, Some(Ok(None)) | None) => {
+            (None, None) => {
                 let expected = "must be here or in the template for \"*\"";
-                return Err(self.fields.missing("algorithm", expected, errors));
+                return Err(item.missing("algorithm", expected));
             }
-        };
-        let minimum_refresh_interval = self.minimum_refresh_interval?.unwrap_or(Seconds::ZERO);
-        let refresh_interval = section.algorithm.refresh_interval;
-        if minimum_refresh_interval > refresh_interval
-            && let Some(item) = self.fields.get("minimum_refresh_interval")
-        {
-            let message = format!(
-                "must be at most the refresh_interval of {refresh_interval} seconds, not {}",
-                item.node.value
-            );
-            return Err(item.error(message, errors));
-        }
-        let kind = section.algorithm.kind;
-        if is_for_rates_only(kind)
-            && self.unit.is_ok_and(|unit| unit == Some(Unit::Gauge))
-            && let Some(item) = self.fields.get("unit")
-        {
-            let message = format!("must be rate: {} is for rates only", kind_name(kind));
-            return Err(item.error(message, errors));
-        }
-        Ok(Template {
-            identifier_glob: self.identifier_glob.clone()?,
-            capacity: self.capacity?,
-            safe_capacity: self
-                .safe_capacity?
-                .map_or(SafeCapacityRule::Dynamic, SafeCapacityRule::Fixed),
-            description: self.description.clone()?,
-            unit: self.unit?.unwrap_or_default(),
-            per: self.per?.unwrap_or(Seconds::saturating(1.0)),
-            minimum_refresh_interval,
-            section,
-            has_own_algorithm: own.is_some(),
-        })
+        },
+    };
+    let minimum_refresh_interval = minimum_refresh_interval?.unwrap_or(Seconds::ZERO);
+    let Algorithm {
+        kind,
+        refresh_interval,
+        ..
+    } = section.algorithm;
+    if minimum_refresh_interval > refresh_interval
+        && let Some(item) = item.get("minimum_refresh_interval")
+    {
+        return Err(item.error(format!(
+            "must be at most the refresh_interval of {refresh_interval} seconds, not {}",
+            item.node.value
+        )));
     }
+    let unit = unit?.unwrap_or_default();
+    if is_for_rates_only(kind)
+        && unit == Unit::Gauge
+        && let Some(item) = item.get("unit")
+    {
+        let kind = word_for(&kind);
+        return Err(item.error(format!("must be rate: {kind} is for rates only")));
+    }
+    Ok(Template {
+        identifier_glob: identifier_glob?,
+        capacity: capacity?,
+        safe_capacity: safe_capacity?,
+        description: description?,
+        unit,
+        per: per?.unwrap_or(Seconds::saturating(1.0)),
+        minimum_refresh_interval,
+        section,
+    })
 }
 
-fn algorithm(item: Item<'_>, errors: &mut ErrorCollector) -> Result<AlgorithmSection, Reported> {
-    let fields = Fields::read(item, ALGORITHM_FIELDS, errors)?;
-    let kind = fields.required("kind", &KIND, errors);
-    let lease_length = fields.optional("lease_length", &DURATION, errors);
-    let refresh_interval = fields.optional("refresh_interval", &DURATION, errors);
-    let learning_mode_duration = fields.optional(LEARNING_MODE_DURATION, &DURATION_OR_ZERO, errors);
-    let parameters = parameters(&fields, kind.ok(), errors);
+/// The `algorithm` of a template, if it is written.
+fn own_algorithm(template: &Item<'_>) -> Result<Option<AlgorithmSection>, Reported> {
+    template
+        .get("algorithm")
+        .as_ref()
+        .map(algorithm)
+        .transpose()
+}
+
+fn algorithm(item: &Item<'_>) -> Result<AlgorithmSection, Reported> {
+    item.check_fields(ALGORITHM_FIELDS)?;
+    let kind = item.required("kind", &KIND);
+    let lease_length = item.optional("lease_length", &DURATION);
+    let refresh_interval = item.optional("refresh_interval", &DURATION);
+    let learning_mode_duration = item.optional(LEARNING_MODE_DURATION, &DURATION_OR_ZERO);
+    let parameters = parameters(item, kind.ok());
     let defaults = default_algorithm();
     let algorithm = Algorithm {
         kind: kind?,
         lease_length: lease_length?.unwrap_or(defaults.lease_length),
         refresh_interval: refresh_interval?.unwrap_or(defaults.refresh_interval),
     };
-    check_refresh_interval(&algorithm, &fields, errors)?;
+    check_refresh_interval(&algorithm, item)?;
     Ok(AlgorithmSection {
         algorithm,
         learning_mode_duration: learning_mode_duration?,
         parameters: parameters?,
+        is_inherited: false,
     })
 }
 
-fn check_refresh_interval(
-    algorithm: &Algorithm,
-    fields: &Fields<'_>,
-    errors: &mut ErrorCollector,
-) -> Result<(), Reported> {
+fn check_refresh_interval(algorithm: &Algorithm, section: &Item<'_>) -> Result<(), Reported> {
     let (lease_length, refresh_interval) = (algorithm.lease_length, algorithm.refresh_interval);
     if refresh_interval < lease_length {
         return Ok(());
     }
     let expected = format!("must be shorter than the lease_length of {lease_length} seconds");
-    Err(match fields.get("refresh_interval") {
-        Some(item) => item.error(format!("{expected}, not {}", item.node.value), errors),
-        None => {
-            let expected = format!("{expected}, and is {refresh_interval} when absent");
-            fields.missing("refresh_interval", expected, errors)
-        }
+    Err(match section.get("refresh_interval") {
+        Some(item) => item.error(format!("{expected}, not {}", item.node.value)),
+        None => section.missing(
+            "refresh_interval",
+            format_args!("{expected}, and is {refresh_interval} when absent"),
+        ),
     })
 }
 
@@ -275,42 +214,18 @@ const KINDS: [(AlgorithmKind, Option<f64>); 7] = [
 const KIND: FieldType<AlgorithmKind> = FieldType {
     expected: "NO_ALGORITHM, STATIC, PROPORTIONAL_SHARE, FAIR_SHARE, PRIORITY_SHARE, SUPPRESSION or \
                SHARED_BUCKET",
-    parse: |value| {
-        let known = match value {
-            Value::Number { value, .. } => KINDS.iter().find(|(_, it)| *it == Some(*value)),
-            Value::Text(text) => KINDS.iter().find(|(kind, _)| kind_name(*kind) == text),
-            Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => None,
-        };
-        match (known, value) {
-            (Some((kind, _)), _) => Ok(*kind),
-            (None, Value::Text(text)) => Err(unknown_kind(text)),
-            (None, _) => Err(Mismatch::Unexpected),
+    parse: |value| match value {
+        Value::Number { value, .. } => {
+            let known = KINDS.iter().find(|(_, it)| *it == Some(*value));
+            known.map(|(kind, _)| *kind).ok_or(Mismatch::Unexpected)
         }
+        Value::Text(text) => word(value).map_err(|_| {
+            let names = KINDS.map(|(kind, _)| word_for(&kind));
+            misspelt(text, KIND.expected, &names.each_ref().map(String::as_str))
+        }),
+        Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => Err(Mismatch::Unexpected),
     },
 };
-
-fn unknown_kind(text: &str) -> Mismatch {
-    let expected = KIND.expected;
-    match suggestion(text, &KINDS.map(|(kind, _)| kind_name(kind))) {
-        Some(meant) => Mismatch::Message(format!(
-            "must be {expected}, not {}; did you mean {meant}?",
-            Quoted(text)
-        )),
-        None => Mismatch::Unexpected,
-    }
-}
-
-fn kind_name(kind: AlgorithmKind) -> &'static str {
-    match kind {
-        AlgorithmKind::NoAlgorithm => "NO_ALGORITHM",
-        AlgorithmKind::Static => "STATIC",
-        AlgorithmKind::ProportionalShare => "PROPORTIONAL_SHARE",
-        AlgorithmKind::FairShare => "FAIR_SHARE",
-        AlgorithmKind::PriorityShare => "PRIORITY_SHARE",
-        AlgorithmKind::Suppression => "SUPPRESSION",
-        AlgorithmKind::SharedBucket => "SHARED_BUCKET",
-    }
-}
 
 fn takes_parameters(kind: AlgorithmKind) -> bool {
     match kind {
@@ -335,25 +250,9 @@ fn is_for_rates_only(kind: AlgorithmKind) -> bool {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum ParameterName {
-    Surplus,
-    Granularity,
-    Floor,
-    DecayFactor,
-}
-
 const PARAMETER_NAME: FieldType<ParameterName> = FieldType {
     expected: "surplus, granularity, floor or decay_factor",
-    parse: |value| {
-        let names = [
-            ("surplus", ParameterName::Surplus),
-            ("granularity", ParameterName::Granularity),
-            ("floor", ParameterName::Floor),
-            ("decay_factor", ParameterName::DecayFactor),
-        ];
-        one_of(value, &names)
-    },
+    parse: word,
 };
 
 /// Text in Doorman's documents; plain numbers are valid, too.
@@ -368,104 +267,56 @@ const PARAMETER_VALUE: FieldType<f64> = FieldType {
     },
 };
 
-/// The smallest step of shares: a capacity divided by it is still an exact number.
-const MIN_GRANULARITY: f64 = 1e-6;
-
-fn parameters(
-    fields: &Fields<'_>,
-    kind: Option<AlgorithmKind>,
-    errors: &mut ErrorCollector,
-) -> Result<Parameters, Reported> {
+fn parameters(section: &Item<'_>, kind: Option<AlgorithmKind>) -> Result<Parameters, Reported> {
     let mut parameters = Parameters::default();
-    let Some(item) = fields.get("parameters") else {
-        return Ok(parameters);
-    };
-    let mut failed = None;
-    for item in item.list("a list of names and values", errors)? {
-        failed = failed.or(parameter(&item, kind, &mut parameters, errors).err());
+    if let Some(list) = section.get("parameters") {
+        let items = list.list("a list of names and values")?;
+        all(items.map(|item| parameter(&item, kind, &mut parameters)))?;
     }
-    failed.map_or(Ok(parameters), Err)
+    Ok(parameters)
 }
 
 fn parameter(
     item: &Item<'_>,
     kind: Option<AlgorithmKind>,
     parameters: &mut Parameters,
-    errors: &mut ErrorCollector,
 ) -> Result<(), Reported> {
-    let fields = Fields::read(item.clone(), &["name", "value"], errors)?;
-    let name = fields.required("name", &PARAMETER_NAME, errors);
-    let number = fields.required("value", &PARAMETER_VALUE, errors);
+    item.check_fields(&["name", "value"])?;
+    let name = item.required("name", &PARAMETER_NAME);
+    let number = item.required("value", &PARAMETER_VALUE);
     let (name, number) = (name?, number?);
     if let Some(kind) = kind
-        && !matches!(name, ParameterName::DecayFactor)
+        && name != ParameterName::DecayFactor
         && !takes_parameters(kind)
     {
-        let message = format!(
-            "must be left out: {} takes no parameters but decay_factor",
-            kind_name(kind)
-        );
-        return Err(item.error(message, errors));
+        let kind = word_for(&kind);
+        let message = format!("must be left out: {kind} takes no parameters but decay_factor");
+        return Err(item.error(message));
     }
-    if let (ParameterName::Floor, Some(kind)) = (name, kind)
-        && kind != AlgorithmKind::PriorityShare
-    {
-        let message = "must be left out: floor is for PRIORITY_SHARE only";
-        return Err(item.error(message, errors));
+    if name == ParameterName::Floor && kind.is_some_and(|it| it != AlgorithmKind::PriorityShare) {
+        return Err(item.error("must be left out: floor is for PRIORITY_SHARE only"));
     }
-    let out_of_range = match name {
-        ParameterName::Surplus if number > 1.0 => Some("a number from 0 to 1 for surplus"),
-        ParameterName::Granularity if number > 0.0 && number < MIN_GRANULARITY => {
-            Some("0 or a number from 0.000001 for granularity")
-        }
-        ParameterName::Floor if number > 1.0 => Some("a number from 0 to 1 for floor"),
-        ParameterName::DecayFactor if number == 0.0 || number > 1.0 => {
-            Some("a number above 0 and at most 1 for decay_factor")
-        }
-        ParameterName::Surplus
-        | ParameterName::Granularity
-        | ParameterName::Floor
-        | ParameterName::DecayFactor => None,
-    };
-    if let (Some(expected), Some(item)) = (out_of_range, fields.get("value")) {
-        let message = format!("must be {expected}, not {}", item.node.value);
-        return Err(item.error(message, errors));
+    let (is_valid, expected) = name.range(number);
+    if !is_valid && let Some(item) = item.get("value") {
+        let value = &item.node.value;
+        let name = word_for(&name);
+        return Err(item.error(format!("must be {expected} for {name}, not {value}")));
     }
-    let repeated = match name {
-        ParameterName::Surplus => parameters.surplus.replace(number).map(|_| "surplus"),
-        ParameterName::Granularity => {
-            let step = Capacity::saturating(number);
-            parameters.granularity.replace(step).map(|_| "granularity")
+    match parameters.0.insert(name, number) {
+        Some(_) => {
+            let name = word_for(&name);
+            Err(item.error(format!("must be left out: {name} is already set")))
         }
-        ParameterName::Floor => parameters.floor.replace(number).map(|_| "floor"),
-        ParameterName::DecayFactor => parameters
-            .decay_factor
-            .replace(number)
-            .map(|_| "decay_factor"),
-    };
-    match repeated {
-        Some(name) => Err(item.error(format!("must be left out: {name} is already set"), errors)),
         None => Ok(()),
     }
-}
-
-/// The longest lease of any template. Resources without a template are not divided, so their leases
-/// do not matter here.
-pub(super) fn longest_lease(templates: &[ReadTemplate<'_>]) -> Seconds {
-    let lengths = templates
-        .iter()
-        .map(|it| it.template.algorithm().lease_length);
-    lengths.fold(Seconds::ZERO, |longest, length| {
-        if length > longest { length } else { longest }
-    })
 }
 
 /// Warns of a document in which a resource may match no template.
 pub(super) fn catch_all_warning(
     list: &Item<'_>,
-    templates: &[ReadTemplate<'_>],
+    templates: &[Entry<'_, Template>],
 ) -> Option<Diagnostic> {
-    let mut globs = templates.iter().map(|it| &it.template.identifier_glob);
+    let mut globs = templates.iter().map(|it| &it.value.identifier_glob);
     (!globs.any(Glob::is_catch_all)).then(|| {
         list.diagnostic(
             "has no template for \"*\": resources that match no template are unlimited, or blocked \
@@ -475,47 +326,53 @@ pub(super) fn catch_all_warning(
 }
 
 /// Warns of valid values that are probably mistakes, and of a risk.
-pub(super) fn warnings(templates: &[ReadTemplate<'_>], longest_lease: Seconds) -> Vec<Diagnostic> {
-    let warnings = templates.iter().flat_map(|read| {
+pub(super) fn warnings(templates: &[Entry<'_, Template>]) -> Vec<Diagnostic> {
+    let longest = longest_lease(templates.iter().map(|it| &it.value));
+    let warnings = templates.iter().flat_map(|Entry { item, value }| {
         [
-            safe_capacity_warning(read),
-            lease_length_warning(read),
-            learning_warning(read, longest_lease),
+            safe_capacity_warning(item, value),
+            lease_length_warning(item, value),
+            learning_warning(item, value, longest),
         ]
     });
     warnings.flatten().collect()
 }
 
-fn safe_capacity_warning(read: &ReadTemplate<'_>) -> Option<Diagnostic> {
-    let capacity = read.template.capacity();
-    match read.template.safe_capacity() {
-        SafeCapacityRule::Fixed(SafeCapacity::AtMost(safe)) if safe > capacity => {
-            Some(read.field("safe_capacity")?.diagnostic(format!(
+fn safe_capacity_warning(item: &Item<'_>, template: &Template) -> Option<Diagnostic> {
+    let capacity = template.capacity();
+    match template.safe_capacity() {
+        Some(SafeCapacity::AtMost(safe)) if safe > capacity => {
+            Some(item.get("safe_capacity")?.diagnostic(format!(
                 "{safe} is more than the capacity of {capacity}: every holder without a lease may use it"
             )))
         }
-        SafeCapacityRule::Fixed(_) | SafeCapacityRule::Dynamic => None,
+        _ => None,
     }
 }
 
 /// Warns of a lease that was probably meant in milliseconds.
-fn lease_length_warning(read: &ReadTemplate<'_>) -> Option<Diagnostic> {
-    let length = read.template.algorithm().lease_length;
+fn lease_length_warning(item: &Item<'_>, template: &Template) -> Option<Diagnostic> {
+    let length = template.algorithm().lease_length;
     if length.get() <= LONG_LEASE_SECONDS {
         return None;
     }
-    Some(read.algorithm_field("lease_length")?.diagnostic(format!(
+    let item = item.get("algorithm")?.get("lease_length")?;
+    Some(item.diagnostic(format!(
         "{length} seconds are more than an hour: a holder that crashes keeps its lease for as long"
     )))
 }
 
 /// Warns of a learning mode shorter than the leases that may be in use at a restart.
-fn learning_warning(read: &ReadTemplate<'_>, longest_lease: Seconds) -> Option<Diagnostic> {
+fn learning_warning(
+    item: &Item<'_>,
+    template: &Template,
+    longest_lease: Seconds,
+) -> Option<Diagnostic> {
     const RISK: &str = "leases of the previous master may still be in use, so capacity can be exceeded after a restart";
     // Rounded to the millisecond, as an operator would write it.
     let needed = (longest_lease.get() * CLOCK_DRIFT * 1000.0).round() / 1000.0;
-    let item = read.algorithm_field(LEARNING_MODE_DURATION)?;
-    let duration = read.template.learning_mode_duration()?;
+    let item = item.get("algorithm")?.get(LEARNING_MODE_DURATION)?;
+    let duration = template.learning_mode_duration()?;
     if duration.get() >= needed {
         None
     } else if duration == Seconds::ZERO {

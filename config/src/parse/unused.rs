@@ -4,9 +4,9 @@ use std::{collections::HashMap, iter};
 
 use doorman_openapi::OnLimit;
 
-use super::{rule::Draft, template::ReadTemplate};
+use super::field::Entry;
 use crate::{
-    Rule,
+    Rule, Template,
     diagnostic::{Diagnostic, Quoted},
 };
 
@@ -16,13 +16,13 @@ pub(crate) const MAX_STEPS: usize = 1_000_000;
 
 /// Warns of templates that an earlier glob covers. A resource finds the template of its own name
 /// first, so a name is never covered.
-pub(super) fn templates(templates: &[ReadTemplate<'_>]) -> Vec<Diagnostic> {
+pub(super) fn templates(templates: &[Entry<'_, Template>]) -> Vec<Diagnostic> {
     let mut steps = MAX_STEPS;
     // A glob covers only globs that start with its literal prefix.
     let mut by_prefix: HashMap<String, Vec<usize>> = HashMap::new();
     let mut warnings = Vec::new();
-    for (index, read) in templates.iter().enumerate() {
-        let glob = &read.template.identifier_glob;
+    for (index, Entry { item, value }) in templates.iter().enumerate() {
+        let glob = &value.identifier_glob;
         let prefix = glob.prefix();
         if !glob.is_literal() {
             let ends = prefix.char_indices().map(|(end, _)| end);
@@ -32,12 +32,12 @@ pub(super) fn templates(templates: &[ReadTemplate<'_>]) -> Vec<Diagnostic> {
             let mut earlier: Vec<_> = earlier.flatten().copied().collect();
             earlier.sort_unstable();
             let covering = earlier.into_iter().find_map(|at| {
-                let earlier = &templates.get(at)?.template.identifier_glob;
+                let earlier = &templates.get(at)?.value.identifier_glob;
                 let covers = earlier.is_superset_within(&mut steps, glob);
                 covers.then_some((at, earlier))
             });
             if let Some((at, earlier)) = covering {
-                warnings.push(read.item.diagnostic(format!(
+                warnings.push(item.diagnostic(format!(
                     "never matches: resources[{at}] {} comes first and matches everything that it \
                      matches",
                     Quoted(earlier.as_str())
@@ -50,15 +50,15 @@ pub(super) fn templates(templates: &[ReadTemplate<'_>]) -> Vec<Diagnostic> {
 }
 
 /// Warns of rules whose requests an earlier rule exempts.
-pub(super) fn rules(drafts: &[Draft<'_>]) -> Vec<Diagnostic> {
+pub(super) fn rules(rules: &[Entry<'_, Rule>]) -> Vec<Diagnostic> {
     let mut steps = MAX_STEPS;
     let mut exempting: Vec<(usize, &Rule)> = Vec::new();
     let mut warnings = Vec::new();
-    for (index, Draft { fields, rule }) in drafts.iter().enumerate() {
+    for (index, Entry { item, value: rule }) in rules.iter().enumerate() {
         let mut earlier = exempting.iter();
         if let Some((at, earlier)) = earlier.find(|(_, it)| covers(it, rule, &mut steps)) {
             let name = earlier.definition.name.as_str();
-            warnings.push(fields.item().diagnostic(format!(
+            warnings.push(item.diagnostic(format!(
                 "never applies: rules[{at}] {} comes first and exempts all of its requests",
                 Quoted(name)
             )));

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Document, DocumentDiff, Edited, Restrictions, SafeCapacityRule, Template};
+use doorman_config::{Document, DocumentDiff, Edited, Restrictions, Template};
 use doorman_openapi::{AlgorithmKind, Capacity, DryRun, ResourceEffect, ResourceId, ResourceView};
 
 use super::warnings;
@@ -245,8 +245,8 @@ impl Comparison<'_> {
 fn fields(template: &Template) -> [(&'static str, String); 14] {
     let algorithm = template.algorithm();
     let safe_capacity = match template.safe_capacity() {
-        SafeCapacityRule::Dynamic => "an equal part".to_owned(),
-        SafeCapacityRule::Fixed(safe) => safe.get().to_string(),
+        None => "an equal part".to_owned(),
+        Some(safe) => safe.get().to_string(),
     };
     let learning = template.learning_mode_duration();
     let learning = learning.map_or_else(|| "as needed".to_owned(), |it| it.to_string());

@@ -74,6 +74,7 @@ fn every_error_is_listed_with_its_location() {
             r#"13:19: rules[0] "per-tenant": on_missing_key: must be shared, skip or reject, not the text "ignore""#,
             r#"14:13: rules[0] "per-tenant": fallback: must be safe, optimistic or pessimistic, not the text "open""#,
             r#"15:13: rules[0] "per-tenant": priority: must be a whole number from -2147483648 to 2147483647, not 1.5"#,
+            r#"16:9: rules[1] "per-tenant": name: must be unique; rules[0] has the same name"#,
             r#"18:13: rules[1] "per-tenant": on_limit.max_delay: is missing; must be a number of seconds from 0.001 to 31536000 (a year), for `delay`"#,
             "19:3: rules[2]: name: is missing; must be a name of 1 to 256 bytes of UTF-8 without control characters",
             r#"19:3: rules[2]: service: is missing; must be a glob over the names of services, such as "orders*""#,

@@ -25,13 +25,7 @@ pub(in crate::ledger) struct ResourceTerms {
     rule: ShareRule,
     tuning: &'static Tuning,
     /// Present if a parent node leases the capacity.
-    of_parent: Option<OfParent>,
-}
-
-/// The part of the terms that a parent node tells.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct OfParent {
-    safe: SafeCapacity,
+    safe_of_parent: Option<SafeCapacity>,
 }
 
 impl ResourceTerms {
@@ -49,7 +43,7 @@ impl ResourceTerms {
             template: Some(Arc::clone(template)),
             algorithm: template.algorithm().clone(),
             rule,
-            of_parent: None,
+            safe_of_parent: None,
             tuning: &Tuning::DEFAULT,
         }
     }
@@ -75,7 +69,7 @@ impl ResourceTerms {
                 equal_share: 0.0,
             },
             tuning: &Tuning::DEFAULT,
-            of_parent: None,
+            safe_of_parent: None,
         }
     }
 
@@ -84,9 +78,7 @@ impl ResourceTerms {
         let mut terms = Self::unmatched(UnmatchedPolicy::Refuse);
         terms.algorithm.kind = AlgorithmKind::FairShare;
         terms.rule.kind = AlgorithmKind::FairShare;
-        terms.of_parent = Some(OfParent {
-            safe: SafeCapacity::Unlimited,
-        });
+        terms.safe_of_parent = Some(SafeCapacity::Unlimited);
         terms
     }
 
@@ -113,9 +105,7 @@ impl ResourceTerms {
             (None, AlgorithmKind::NoAlgorithm) => Self::unmatched(UnmatchedPolicy::Grant),
             (None, _) => Self::unmatched(UnmatchedPolicy::Refuse),
         };
-        terms.of_parent = Some(OfParent {
-            safe: response.answer.safe_capacity,
-        });
+        terms.safe_of_parent = Some(response.answer.safe_capacity);
         if terms.rule.kind == AlgorithmKind::ProportionalShare {
             let level = response.levels.first();
             terms.rule.equal_share = level.map_or(0.0, |it| it.level.get());
@@ -131,7 +121,7 @@ impl ResourceTerms {
 
     /// Sets the capacity that the parent node leases now, if that is what holders share.
     pub(in crate::ledger) fn set_leased(&mut self, capacity: f64) {
-        if self.of_parent.is_some() && self.rule.divides() {
+        if self.safe_of_parent.is_some() && self.rule.divides() {
             self.rule.capacity = capacity;
         }
     }
@@ -151,7 +141,7 @@ impl ResourceTerms {
             || self.algorithm != other.algorithm
             || self.unit() != other.unit()
             || fixed(self) != fixed(other)
-            || self.of_parent != other.of_parent
+            || self.safe_of_parent != other.safe_of_parent
     }
 
     pub(in crate::ledger) fn template(&self) -> Option<&Arc<Template>> {
@@ -206,7 +196,7 @@ impl ResourceTerms {
 
     fn is_unanswered(&self) -> bool {
         let divides = self.rule.divides();
-        self.template.is_none() && self.of_parent.is_some() && divides
+        self.template.is_none() && self.safe_of_parent.is_some() && divides
     }
 
     pub(in crate::ledger) fn lease_length(&self) -> f64 {
@@ -247,7 +237,7 @@ impl ResourceTerms {
 
     /// Whether the capacity is 0.
     pub(in crate::ledger) fn is_blocked(&self) -> bool {
-        if self.of_parent.is_some() && self.rule.divides() {
+        if self.safe_of_parent.is_some() && self.rule.divides() {
             // A lease of 0 says that others have the capacity now.
             let template = self.template.as_ref();
             return template.is_some_and(|template| template.capacity() == Capacity::ZERO);
@@ -270,7 +260,7 @@ impl ResourceTerms {
 
     /// The capacity without a lease: the configured amount, or an equal part.
     pub(in crate::ledger) fn safe_capacity(&self, clients: f64) -> SafeCapacity {
-        if let Some(OfParent { safe }) = self.of_parent {
+        if let Some(safe) = self.safe_of_parent {
             return safe;
         }
         let Some(template) = &self.template else {
@@ -280,12 +270,9 @@ impl ResourceTerms {
                 SafeCapacity::Unlimited
             };
         };
-        match template.safe_capacity() {
-            doorman_config::SafeCapacityRule::Fixed(safe) => safe,
-            doorman_config::SafeCapacityRule::Dynamic => {
-                SafeCapacity::AtMost(Capacity::saturating(self.rule.capacity / clients.max(1.0)))
-            }
-        }
+        let equal_part = || Capacity::saturating(self.rule.capacity / clients.max(1.0));
+        let fixed = template.safe_capacity();
+        fixed.unwrap_or_else(|| SafeCapacity::AtMost(equal_part()))
     }
 
     /// Whether an equal share of a rate is less than one request per refresh interval.
