@@ -12,7 +12,7 @@ use crate::{
     parse::{self, Parsed},
     template::longest_lease,
     tree::Node,
-    version::{EarlyVersion, Version, VersionHasher},
+    version::{Version, VersionHasher},
 };
 
 #[cfg(test)]
@@ -242,14 +242,6 @@ impl Document {
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
-    }
-
-    /// The version that the first releases gave to this document.
-    pub(crate) fn early_version(&self) -> String {
-        EarlyVersion::default()
-            .with(self.templates.iter().map(AsRef::as_ref))
-            .with(&self.rules)
-            .text()
     }
 }
 

@@ -64,7 +64,7 @@ pub use rule::Rule;
 pub use source::{FileSource, InvalidSource, LastGoodFile, LoadError, RawDocument, Source};
 pub use store::{
     Appended, NewChange, OpenError, OpenedStore, RevisionError, Store, StoreError, StoreErrorKind,
-    StoreReader, StoredDocument,
+    StoredDocument,
 };
 pub use template::{Template, default_algorithm};
 

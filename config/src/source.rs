@@ -63,20 +63,6 @@ impl Source {
         }
         Ok(Self::Etcd(prefix.to_owned()))
     }
-
-    /// Parses `sqlite:PATH`, `file:PATH` or `etcd:PREFIX`.
-    ///
-    /// # Errors
-    /// [`InvalidSource`]
-    pub fn parse(text: &str) -> Result<Self, InvalidSource> {
-        match text.split_once(':') {
-            Some(("file" | "sqlite", "")) | None => Err(InvalidSource::Unknown),
-            Some(("file", path)) => Ok(Self::File(FileSource::new(path))),
-            Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
-            Some(("etcd", prefix)) => Self::etcd(prefix),
-            Some(_) => Err(InvalidSource::Unknown),
-        }
-    }
 }
 
 impl FileSource {
@@ -101,12 +87,8 @@ impl FileSource {
     /// [`LoadError`] if the file cannot be read, has no rules, or one is invalid.
     pub fn rules(&self) -> Result<Vec<Rule>, LoadError> {
         let RawDocument { path, bytes } = self.read()?;
-        utf8(&bytes)
-            .and_then(parse::rules)
-            .map_err(|errors| LoadError {
-                path,
-                cause: Cause::Invalid(errors),
-            })
+        let rules = utf8(&bytes).and_then(parse::rules);
+        rules.map_err(|errors| LoadError::Invalid(path, errors))
     }
 
     /// Reads the file without parsing it. Blocks on the file system.
@@ -117,10 +99,7 @@ impl FileSource {
         let path = self.path.clone();
         match read_at_most(&self.path, MAX_DOCUMENT_BYTES as u64 + 1) {
             Ok(bytes) => Ok(RawDocument { path, bytes }),
-            Err(error) => Err(LoadError {
-                path,
-                cause: Cause::Io(error),
-            }),
+            Err(error) => Err(LoadError::Io(path, error)),
         }
     }
 
@@ -144,12 +123,8 @@ impl RawDocument {
     /// # Errors
     /// [`LoadError`] if it is invalid.
     pub fn document(&self) -> Result<Document, LoadError> {
-        utf8(&self.bytes)
-            .and_then(Document::parse)
-            .map_err(|errors| LoadError {
-                path: self.path.clone(),
-                cause: Cause::Invalid(errors),
-            })
+        let document = utf8(&self.bytes).and_then(Document::parse);
+        document.map_err(|errors| LoadError::Invalid(self.path.clone(), errors))
     }
 }
 
@@ -172,11 +147,18 @@ fn utf8(bytes: &[u8]) -> Result<&str, ValidationErrors> {
     })
 }
 
+/// Parses `sqlite:PATH`, `file:PATH` or `etcd:PREFIX`.
 impl FromStr for Source {
     type Err = InvalidSource;
 
     fn from_str(text: &str) -> Result<Self, InvalidSource> {
-        Self::parse(text)
+        match text.split_once(':') {
+            Some(("file" | "sqlite", "")) | None => Err(InvalidSource::Unknown),
+            Some(("file", path)) => Ok(Self::File(FileSource::new(path))),
+            Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
+            Some(("etcd", prefix)) => Self::etcd(prefix),
+            Some(_) => Err(InvalidSource::Unknown),
+        }
     }
 }
 
@@ -199,54 +181,23 @@ impl fmt::Display for FileSource {
 /// A file cannot be read, or its document is invalid.
 ///
 /// `Display` is one line per error, each with the name of the file.
-/// [`source`](std::error::Error::source) is the I/O error.
-#[derive(Debug)]
-pub struct LoadError {
-    path: PathBuf,
-    cause: Cause,
-}
-
-#[derive(Debug)]
-enum Cause {
-    Io(io::Error),
-    Invalid(ValidationErrors),
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file cannot be read.
+    #[error("{}: cannot be read", .0.display())]
+    Io(PathBuf, #[source] io::Error),
+    /// The document is invalid.
+    #[error("{}", .1.in_file(&.0.display().to_string()))]
+    Invalid(PathBuf, ValidationErrors),
 }
 
 impl LoadError {
-    /// The errors of the document; `None` if the file cannot be read.
-    #[must_use]
-    pub fn validation_errors(&self) -> Option<&ValidationErrors> {
-        match &self.cause {
-            Cause::Invalid(errors) => Some(errors),
-            Cause::Io(_) => None,
-        }
-    }
-
     /// The message with that of the I/O error.
     #[must_use]
     pub fn full_message(&self) -> String {
-        match &self.cause {
-            Cause::Io(error) => format!("{self}: {error}"),
-            Cause::Invalid(_) => self.to_string(),
-        }
-    }
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.path.display();
-        match &self.cause {
-            Cause::Io(_) => write!(f, "{name}: cannot be read"),
-            Cause::Invalid(errors) => f.write_str(&errors.in_file(&name.to_string())),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.cause {
-            Cause::Io(error) => Some(error),
-            Cause::Invalid(_) => None,
+        match self {
+            Self::Io(_, error) => format!("{self}: {error}"),
+            Self::Invalid(..) => self.to_string(),
         }
     }
 }

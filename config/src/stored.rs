@@ -28,20 +28,12 @@ pub(crate) enum Unverified {
 /// # Errors
 /// [`Unverified`]
 pub(crate) fn verified(version: &str, text: &str) -> Result<Document, Unverified> {
-    let document = parse(text)?;
-    let is_verified = document.version() == version || document.early_version() == version;
-    if !is_verified && has_equal_values(&document.to_json(), text) {
+    let document =
+        Document::parse_json(text).map_err(|errors| Unverified::Invalid(errors.to_string()))?;
+    if document.version() != version && has_equal_values(&document.to_json(), text) {
         return Err(Unverified::Altered(Box::new(document)));
     }
     Ok(document)
-}
-
-/// Parses a document that was stored without a version.
-///
-/// # Errors
-/// [`Unverified::Invalid`]
-pub(crate) fn parse(text: &str) -> Result<Document, Unverified> {
-    Document::parse_json(text).map_err(|errors| Unverified::Invalid(errors.to_string()))
 }
 
 fn has_equal_values(one: &str, other: &str) -> bool {
@@ -74,5 +66,20 @@ pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
+    }
+}
+
+/// JSON text as a value in other JSON.
+pub(crate) mod json {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
+    use serde_json::value::RawValue;
+
+    pub(crate) fn serialize<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+        let value: &RawValue = serde_json::from_str(text).map_err(S::Error::custom)?;
+        value.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(json: D) -> Result<String, D::Error> {
+        Ok(Box::<RawValue>::deserialize(json)?.get().to_owned())
     }
 }

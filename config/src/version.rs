@@ -50,32 +50,6 @@ impl VersionHasher {
     }
 }
 
-/// The version as the first releases computed it, by FNV-1a with 128 bits. It verifies the
-/// documents that they stored.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct EarlyVersion(u128);
-
-impl Default for EarlyVersion {
-    fn default() -> Self {
-        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
-    }
-}
-
-impl EarlyVersion {
-    pub(crate) fn with<T: Serialize>(self, values: impl IntoIterator<Item = T>) -> Self {
-        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-        let bytes = values.into_iter().flat_map(|value| canonical(&value));
-        bytes.fold(self, |Self(hash), byte| {
-            Self((hash ^ u128::from(byte)).wrapping_mul(PRIME))
-        })
-    }
-
-    /// 32 hexadecimal digits.
-    pub(crate) fn text(self) -> String {
-        format!("{:032x}", self.0)
-    }
-}
-
 fn canonical(value: &impl Serialize) -> Vec<u8> {
     let mut canonical = serde_json::to_vec(value).unwrap_or_default();
     // A separator that no canonical form contains.

@@ -394,8 +394,6 @@ fn version_depends_on_the_meaning_only() {
         version("resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC}}]");
     // Fixed: stored documents have it.
     assert_eq!(plain, "c3e10d8075e07d8a0a3ca76d0b412535");
-    let early = parse("resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC}}]");
-    assert_eq!(early.early_version(), "e16027bd962545d1844b115ee69b8139");
     assert_eq!(
         version(
             "# with the defaults written out\nresources:\n- capacity: 1.0\n  identifier_glob: a\n  unit: rate\n  per: 1\n  \

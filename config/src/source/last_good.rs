@@ -7,7 +7,6 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use crate::{Document, stored};
 
@@ -25,7 +24,8 @@ struct Content {
     /// The name of the source: another source must not use the document.
     file: String,
     version: String,
-    document: Box<RawValue>,
+    #[serde(with = "stored::json")]
+    document: String,
 }
 
 impl LastGoodFile {
@@ -45,7 +45,7 @@ impl LastGoodFile {
         if content.file != source.to_string() {
             return None;
         }
-        stored::verified(&content.version, content.document.get()).ok()
+        stored::verified(&content.version, &content.document).ok()
     }
 
     /// Saves the document of a source. Blocks on the file system.
@@ -56,7 +56,7 @@ impl LastGoodFile {
         let content = serde_json::to_vec(&Content {
             file: source.to_string(),
             version: document.version().to_owned(),
-            document: RawValue::from_string(document.to_json())?,
+            document: document.to_json(),
         })?;
         stored::replace(&self.path, &content)
     }

@@ -15,11 +15,13 @@ use doorman_openapi::PastChange;
 use rusqlite::{
     Connection, OpenFlags, OptionalExtension, TransactionBehavior, params, types::ValueRef,
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
     FORMAT, NewChange,
     error::{StoreError, StoreErrorKind},
 };
+use crate::stored;
 
 /// How long a write waits for the lock of another program.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -57,11 +59,12 @@ pub(super) struct Database {
 type FileId = (u64, u64);
 
 /// A document as stored.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct StoredDocument {
     pub(super) revision: u64,
     /// The version when it was written.
     pub(super) version: String,
+    #[serde(rename = "document", with = "stored::json")]
     pub(super) text: String,
 }
 
@@ -176,12 +179,15 @@ impl Database {
     /// Writes a change durably. `expected` is the newest revision that the caller knows.
     pub(super) fn append(
         &mut self,
-        revision: u64,
+        document: &StoredDocument,
         expected: u64,
         change: &NewChange<'_>,
-        version: &str,
-        document: &str,
     ) -> Result<(), StoreError> {
+        let StoredDocument {
+            revision,
+            version,
+            text,
+        } = document;
         if file_id(&self.path)? != self.file {
             return Err(StoreError::new(
                 StoreErrorKind::Foreign,
@@ -202,16 +208,16 @@ impl Database {
             "INSERT INTO changes (revision, changed_at, changed_by, change, version, bytes, document) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             params![
-                signed(revision),
+                signed(*revision),
                 signed(change.changed_at),
                 change.changed_by,
                 change.change,
                 version,
-                i64::try_from(document.len()).unwrap_or(i64::MAX),
-                document
+                i64::try_from(text.len()).unwrap_or(i64::MAX),
+                text
             ],
         )?;
-        evict(&transaction, revision)?;
+        evict(&transaction, *revision)?;
         let committed = transaction.commit();
         self.checkpoint(match committed {
             // The main file is then complete, for tools that copy only it.

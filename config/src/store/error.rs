@@ -83,62 +83,32 @@ impl From<rusqlite::Error> for StoreError {
 #[non_exhaustive]
 pub enum OpenError {
     /// Another server or command has the lock.
-    #[error("the store {} is in use by a running server or command", path.display())]
-    InUse {
-        /// The database.
-        path: PathBuf,
-    },
-    /// The path is something else, which is left untouched.
-    #[error("{} is not a Doorman store and was left untouched: {what}", path.display())]
-    Foreign {
-        /// The path.
-        path: PathBuf,
-        /// Description of the file.
-        what: &'static str,
-    },
-    /// A later release has written the store, which is left untouched.
+    #[error("the store {} is in use by a running server or command", .0.display())]
+    InUse(PathBuf),
+    /// The path is something else, described here, which is left untouched.
+    #[error("{} is not a Doorman store and was left untouched: {}", .0.display(), .1)]
+    Foreign(PathBuf, &'static str),
+    /// A later release has written the store in this format. It is left untouched.
     #[error(
-        "the store {} has format {format}, and this version of doorman knows formats up to \
-         {newest}: start the version that wrote it, or a later one; it was left untouched",
-        path.display(),
-        newest = FORMAT
+        "the store {} has format {}, and this version of doorman knows formats up to {}: start the \
+         version that wrote it, or a later one; it was left untouched",
+        .0.display(),
+        .1,
+        FORMAT
     )]
-    Newer {
-        /// The database.
-        path: PathBuf,
-        /// Its format.
-        format: i32,
-    },
+    Newer(PathBuf, i32),
     /// There is no store, and none can be created.
-    #[error("cannot create the store {}", path.display())]
-    Create {
-        /// The database.
-        path: PathBuf,
-        /// The cause.
-        source: StoreError,
-    },
+    #[error("cannot create the store {}", .0.display())]
+    Create(PathBuf, #[source] StoreError),
     /// The lock cannot be taken.
-    #[error("cannot lock the store {}", path.display())]
-    Io {
-        /// The database.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error("cannot lock the store {}", .0.display())]
+    Io(PathBuf, #[source] io::Error),
     /// There is no store.
-    #[error("there is no store at {}", path.display())]
-    Absent {
-        /// The database.
-        path: PathBuf,
-    },
+    #[error("there is no store at {}", .0.display())]
+    Absent(PathBuf),
     /// The store cannot be read.
-    #[error("cannot read the store {}", path.display())]
-    Unreadable {
-        /// The database.
-        path: PathBuf,
-        /// The cause.
-        source: StoreError,
-    },
+    #[error("cannot read the store {}", .0.display())]
+    Unreadable(PathBuf, #[source] StoreError),
 }
 
 impl OpenError {
@@ -146,8 +116,8 @@ impl OpenError {
     pub(super) fn unreadable(path: &Path, source: StoreError) -> Self {
         let path = path.to_owned();
         match source.kind() {
-            StoreErrorKind::Newer(format) => Self::Newer { path, format },
-            _ => Self::Unreadable { path, source },
+            StoreErrorKind::Newer(format) => Self::Newer(path, format),
+            _ => Self::Unreadable(path, source),
         }
     }
 }

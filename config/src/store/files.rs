@@ -7,12 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-
 use super::{
     FORMAT,
-    database::{APPLICATION_ID, format_of_file, open_immutable},
+    database::{APPLICATION_ID, StoredDocument, format_of_file, open_immutable},
     error::OpenError,
 };
 use crate::stored::{self, parent, with_suffix};
@@ -35,10 +32,7 @@ impl Lock {
             .truncate(false)
             .write(true)
             .open(lock_path(path));
-        let io_error = |source| OpenError::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let io_error = |source| OpenError::Io(path.to_owned(), source);
         let file = match file {
             Ok(file) => file,
             Err(error) => {
@@ -57,30 +51,19 @@ impl Lock {
         };
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),
-            Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
-                path: path.to_owned(),
-            }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => Err(io_error(error)),
         }
     }
 }
 
-/// The copy of the newest document, in case the database is lost.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Copy {
-    pub(super) revision: u64,
-    /// Absent in copies of early releases.
-    #[serde(default)]
-    pub(super) version: Option<String>,
-    pub(super) document: Box<RawValue>,
-}
-
+/// The path of the copy of the newest document, in case the database is lost.
 pub(super) fn copy_path(path: &Path) -> PathBuf {
     with_suffix(path, ".last-good.json")
 }
 
 /// Reads the copy; `None` if there is none.
-pub(super) fn read_copy(path: &Path) -> io::Result<Option<Copy>> {
+pub(super) fn read_copy(path: &Path) -> io::Result<Option<StoredDocument>> {
     match fs::read(copy_path(path)) {
         Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -88,18 +71,8 @@ pub(super) fn read_copy(path: &Path) -> io::Result<Option<Copy>> {
     }
 }
 
-pub(super) fn write_copy(
-    path: &Path,
-    revision: u64,
-    version: &str,
-    document: String,
-) -> io::Result<()> {
-    let content = serde_json::to_vec(&Copy {
-        revision,
-        version: Some(version.to_owned()),
-        document: RawValue::from_string(document)?,
-    })?;
-    stored::replace(&copy_path(path), &content)
+pub(super) fn write_copy(path: &Path, copy: &StoredDocument) -> io::Result<()> {
+    stored::replace(&copy_path(path), &serde_json::to_vec(copy)?)
 }
 
 /// Renames a corrupted database and its files. Returns the new path.
@@ -136,10 +109,7 @@ pub(super) fn reject_foreign(path: &Path) -> Result<(), OpenError> {
         return Ok(());
     }
     match foreign(path) {
-        Some(what) => Err(OpenError::Foreign {
-            path: path.to_owned(),
-            what,
-        }),
+        Some(what) => Err(OpenError::Foreign(path.to_owned(), what)),
         None => Ok(()),
     }
 }
@@ -150,10 +120,7 @@ pub(super) fn reject_foreign(path: &Path) -> Result<(), OpenError> {
 /// [`OpenError::Newer`]
 pub(super) fn reject_newer(path: &Path) -> Result<(), OpenError> {
     match format_of_file(path) {
-        Some(format) if format > FORMAT => Err(OpenError::Newer {
-            path: path.to_owned(),
-            format,
-        }),
+        Some(format) if format > FORMAT => Err(OpenError::Newer(path.to_owned(), format)),
         _ => Ok(()),
     }
 }

@@ -38,7 +38,8 @@ pub use self::{
 /// misread raises it.
 const FORMAT: i32 = 1;
 
-/// A store that only this process writes. A write is atomic, and durable when it returns.
+/// A store, which only this process writes if it was opened to write. A write is atomic, and durable
+/// when it returns.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
@@ -118,6 +119,30 @@ impl Store {
         open::open(path, first, at)
     }
 
+    /// Opens a store, which a server may be using, to read it.
+    ///
+    /// # Errors
+    /// [`OpenError`] if there is none, or it cannot be read.
+    pub fn open_to_read(path: &Path) -> Result<Self, OpenError> {
+        let path = path.to_owned();
+        if !path.exists() {
+            return Err(OpenError::Absent(path));
+        }
+        files::reject_newer(&path)?;
+        let database = Database::open(&path, Access::Read).or_else(|error| match error.kind() {
+            StoreErrorKind::ReadOnly => Database::open(&path, Access::ReadImmutable),
+            _ => Err(error),
+        });
+        let database = database.map_err(|source| OpenError::unreadable(&path, source))?;
+        let read_only = StoreError::new(StoreErrorKind::ReadOnly, "it was opened to read");
+        Ok(Self {
+            path,
+            database: Connection::ReadOnly(database, read_only),
+            newest: 0,
+            _lock: None,
+        })
+    }
+
     /// The path of the database.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -143,12 +168,12 @@ impl Store {
         change: &NewChange<'_>,
     ) -> Result<Appended, StoreError> {
         let database = self.database.writer()?;
-        let text = document.to_json();
-        database.append(revision, self.newest, change, document.version(), &text)?;
+        let new = StoredDocument::new(revision, document.version().to_owned(), document.to_json());
+        database.append(&new, self.newest, change)?;
         self.newest = revision;
         Ok(Appended {
             revision,
-            copy: files::write_copy(&self.path, revision, document.version(), text),
+            copy: files::write_copy(&self.path, &new),
         })
     }
 
@@ -170,18 +195,25 @@ impl Store {
     /// # Errors
     /// [`RevisionError`] if it is not retained, or cannot be read.
     pub fn revision(&self, revision: u64) -> Result<StoredDocument, RevisionError> {
-        self.database
-            .read(&self.path, |database| revision_in(database, revision))
+        self.database.read(&self.path, |database| {
+            match database.document(revision)? {
+                Some(found) => Ok(found),
+                None => Err(RevisionError::Absent {
+                    revision,
+                    retained: database.retained()?,
+                }),
+            }
+        })
     }
-}
 
-fn revision_in(database: &Database, revision: u64) -> Result<StoredDocument, RevisionError> {
-    match database.document(revision)? {
-        Some(found) => Ok(found),
-        None => Err(RevisionError::Absent {
-            revision,
-            retained: database.retained()?,
-        }),
+    /// The newest document as JSON; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be read.
+    pub fn newest_document(&self) -> Result<Option<String>, StoreError> {
+        self.database.read(&self.path, |database| {
+            Ok(database.newest_document(None)?.map(|it| it.text))
+        })
     }
 }
 
@@ -211,58 +243,5 @@ impl StoredDocument {
                 Unverified::Altered(_) => "it was altered: its version differs".to_owned(),
             },
         })
-    }
-}
-
-/// A read-only view of a store, which a server may be using.
-#[derive(Debug)]
-pub struct StoreReader(Database);
-
-impl StoreReader {
-    /// Opens a store to read it.
-    ///
-    /// # Errors
-    /// [`OpenError`] if there is none, or it cannot be read.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let path = path.to_owned();
-        if !path.exists() {
-            return Err(OpenError::Absent { path });
-        }
-        files::reject_newer(&path)?;
-        Database::open(&path, Access::Read)
-            .or_else(|error| match error.kind() {
-                StoreErrorKind::ReadOnly => Database::open(&path, Access::ReadImmutable),
-                _ => Err(error),
-            })
-            .map(Self)
-            .map_err(|source| OpenError::unreadable(&path, source))
-    }
-
-    /// The changes before a revision, newest first.
-    ///
-    /// # Errors
-    /// [`StoreError`] if they cannot be read.
-    pub fn history(
-        &self,
-        before: Option<u64>,
-        limit: usize,
-    ) -> Result<Vec<PastChange>, StoreError> {
-        self.0.history(before, limit)
-    }
-
-    /// The newest document as JSON; `None` if there is none.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it cannot be read.
-    pub fn newest_document(&self) -> Result<Option<String>, StoreError> {
-        Ok(self.0.newest_document(None)?.map(|it| it.text))
-    }
-
-    /// The document of a revision.
-    ///
-    /// # Errors
-    /// [`RevisionError`] if it is not retained, or cannot be read.
-    pub fn revision(&self, revision: u64) -> Result<StoredDocument, RevisionError> {
-        revision_in(&self.0, revision)
     }
 }

@@ -74,17 +74,11 @@ pub(super) fn open(path: &Path, first: &Document, at: u64) -> Result<OpenedStore
     }
     match Database::open(path, Access::Write) {
         Ok(database) => Ok(opening.with_intact(database)),
-        Err(source) if is_new => Err(OpenError::Create {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(source) if is_new => Err(OpenError::Create(path.to_owned(), source)),
         Err(error) => match error.kind() {
             StoreErrorKind::Corrupted => Ok(opening.with_corrupted(&error)),
             // Only the write-ahead log has the format.
-            StoreErrorKind::Newer(format) => Err(OpenError::Newer {
-                path: path.to_owned(),
-                format,
-            }),
+            StoreErrorKind::Newer(format) => Err(OpenError::Newer(path.to_owned(), format)),
             _ => Ok(opening.read_only(error)),
         },
     }
@@ -94,9 +88,7 @@ impl Opening<'_> {
     fn read_copy(&mut self) {
         let copy = match files::read_copy(self.path) {
             Ok(None) => return,
-            Ok(Some(copy)) => {
-                self.verified(copy.revision, copy.version.as_deref(), copy.document.get())
-            }
+            Ok(Some(copy)) => self.verified(&copy),
             Err(error) => Err(error.to_string()),
         };
         match copy {
@@ -109,18 +101,10 @@ impl Opening<'_> {
         }
     }
 
-    /// Parses a stored document, and verifies its version if it has one.
-    fn verified(
-        &mut self,
-        revision: u64,
-        version: Option<&str>,
-        text: &str,
-    ) -> Result<Revision, String> {
-        let document = match version {
-            Some(version) => stored::verified(version, text),
-            None => stored::parse(text),
-        };
-        match document {
+    /// Parses a stored document, and verifies its version.
+    fn verified(&mut self, stored: &StoredDocument) -> Result<Revision, String> {
+        let revision = stored.revision;
+        match stored::verified(&stored.version, &stored.text) {
             Ok(document) => Ok(Revision { revision, document }),
             Err(Unverified::Invalid(error)) => Err(error),
             Err(Unverified::Altered(document)) => {
@@ -288,24 +272,21 @@ impl Opening<'_> {
     fn newest_valid(&mut self, database: &Database) -> Option<Revision> {
         let mut before = None;
         for _ in 0..MAX_TRIED {
-            let StoredDocument {
-                revision,
-                version,
-                text,
-            } = match database.newest_document(before) {
+            let stored = match database.newest_document(before) {
                 Ok(found) => found?,
                 Err(error) => {
                     self.report(&format!("cannot be read: {error}"));
                     return None;
                 }
             };
-            match self.verified(revision, Some(&version), &text) {
+            match self.verified(&stored) {
                 Ok(valid) => return Some(valid),
                 Err(error) => self.report(&format!(
-                    "has an invalid document in revision {revision}: {error}"
+                    "has an invalid document in revision {}: {error}",
+                    stored.revision
                 )),
             }
-            before = Some(revision);
+            before = Some(stored.revision);
         }
         None
     }

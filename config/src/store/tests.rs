@@ -113,22 +113,22 @@ fn second_writer_is_rejected_and_readers_are_not() {
     let home = Home::new();
     let opened = home.open();
     let error = Store::open(&home.path, &document(1), 0).unwrap_err();
-    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
-    let reader = StoreReader::open(&home.path).unwrap();
+    assert!(matches!(error, OpenError::InUse(_)), "{error}");
+    let reader = Store::open_to_read(&home.path).unwrap();
     let text = reader.newest_document().unwrap().unwrap();
     assert_eq!(Document::parse_json(&text).unwrap(), document(1));
     assert_eq!(reader.revision(1).unwrap().parse().unwrap(), document(1));
     assert_eq!(reader.history(None, 10).unwrap().len(), 1);
     drop(opened);
-    let absent = StoreReader::open(&home.path.with_extension("x")).unwrap_err();
-    assert!(matches!(absent, OpenError::Absent { .. }), "{absent}");
+    let absent = Store::open_to_read(&home.path.with_extension("x")).unwrap_err();
+    assert!(matches!(absent, OpenError::Absent(_)), "{absent}");
 }
 
 #[test]
 fn store_that_cannot_be_created_is_an_error() {
     let nowhere = Path::new("/nonexistent/doorman.db");
     let error = Store::open(nowhere, &document(1), 0).unwrap_err();
-    assert!(matches!(error, OpenError::Io { .. }), "{error}");
+    assert!(matches!(error, OpenError::Io(..)), "{error}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn main_file_alone_has_every_change() {
         write(&mut opened.store, number).unwrap();
         let copied = home.folder.path().join("copied.db");
         fs::copy(&home.path, &copied).unwrap();
-        let text = StoreReader::open(&copied).unwrap().newest_document();
+        let text = Store::open_to_read(&copied).unwrap().newest_document();
         let text = text.unwrap().unwrap();
         assert_eq!(
             capacity(&Document::parse_json(&text).unwrap()),
@@ -410,7 +410,7 @@ fn history_is_bounded() {
     assert_eq!(write(&mut store, 2).unwrap(), 10_006);
     let history = store.history(None, 20_000).unwrap();
     assert_eq!(history.len(), 10_000);
-    let reader = StoreReader::open(&home.path).unwrap();
+    let reader = Store::open_to_read(&home.path).unwrap();
     // The documents of this test are invalid.
     let retained =
         |revision| !matches!(reader.revision(revision), Err(RevisionError::Absent { .. }));
@@ -431,7 +431,7 @@ fn foreign_file_is_rejected_and_left_untouched() {
     let rejected = |why: &str| {
         let before = home.files();
         let error = Store::open(&home.path, &document(1), 0).unwrap_err();
-        assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
+        assert!(matches!(error, OpenError::Foreign(..)), "{error}");
         assert!(error.to_string().contains(why), "{error}");
         assert_eq!(home.files(), before);
     };
@@ -574,12 +574,9 @@ fn store_of_a_later_release_is_rejected_and_left_untouched() {
     let before = contents();
     for error in [
         Store::open(&home.path, &document(1), 0).unwrap_err(),
-        StoreReader::open(&home.path).unwrap_err(),
+        Store::open_to_read(&home.path).unwrap_err(),
     ] {
-        assert!(
-            matches!(error, OpenError::Newer { format: 2, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, OpenError::Newer(_, 2)), "{error}");
         let text = error.to_string();
         let expected = format!(
             "the store {} has format 2, and this version of doorman knows formats up to 1: ",
@@ -599,12 +596,9 @@ fn format_is_found_in_the_write_ahead_log() {
         .unwrap();
     for error in [
         Store::open(&home.path, &document(1), 0).unwrap_err(),
-        StoreReader::open(&home.path).unwrap_err(),
+        Store::open_to_read(&home.path).unwrap_err(),
     ] {
-        assert!(
-            matches!(error, OpenError::Newer { format: 2, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, OpenError::Newer(_, 2)), "{error}");
     }
 }
 
@@ -614,7 +608,7 @@ fn recorded() -> Vec<PathBuf> {
     let entries = fs::read_dir(all).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path().join("data"));
     let found: Vec<_> = paths.filter(|path| path.is_dir()).collect();
-    assert!(found.len() >= 3, "{found:?}");
+    assert!(found.len() >= 2, "{found:?}");
     found
 }
 
@@ -661,19 +655,6 @@ fn altered_digit_in_a_store_of_an_earlier_release_is_detected() {
             opened.problems
         );
     }
-}
-
-#[test]
-fn copy_without_a_version_is_valid() {
-    let home = Home::with_three_changes();
-    let copy = home.path.with_extension("db.last-good.json");
-    let kept = fs::read_to_string(&copy).unwrap();
-    let version = format!("\"version\":\"{}\",", document(3).version());
-    assert!(kept.contains(&version), "{kept}");
-    fs::write(&copy, kept.replace(&version, "")).unwrap();
-    assert!(home.open().problems.is_empty());
-    fs::remove_file(&home.path).unwrap();
-    assert_eq!(capacity(&home.open().document), 3.0);
 }
 
 #[test]

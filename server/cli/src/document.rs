@@ -8,9 +8,7 @@ use std::{
 };
 
 use clap::{ArgAction, builder::FalseyValueParser};
-use doorman_config::{
-    Document, DocumentDiff, FileSource, NewChange, OpenedStore, Store, StoreReader,
-};
+use doorman_config::{Document, DocumentDiff, FileSource, NewChange, OpenedStore, Store};
 use doorman_openapi::{DryRun, HistoryPage, PastChange, paths};
 use reqwest::header::HeaderValue;
 use serde_json::{json, value::RawValue};
@@ -98,9 +96,9 @@ impl Location {
                 let text: Box<RawValue> = client.get(&path).await?;
                 parse(text.get())
             }
-            (Self::Store(path), None) => newest(&StoreReader::open(path)?),
+            (Self::Store(path), None) => newest(&Store::open_to_read(path)?),
             (Self::Store(path), Some(revision)) => {
-                Ok(StoreReader::open(path)?.revision(revision)?.parse()?)
+                Ok(Store::open_to_read(path)?.revision(revision)?.parse()?)
             }
         }
     }
@@ -116,7 +114,7 @@ impl Location {
             (Self::Server(client), true) => dry_run(client, new).await,
             (Self::Server(client), false) => put(client, new).await,
             (Self::Store(path), true) => {
-                let old = newest(&StoreReader::open(path)?)?;
+                let old = newest(&Store::open_to_read(path)?)?;
                 Ok(describe("would change", &old, new))
             }
             (Self::Store(path), false) => write(path, new, command, &mut io::stderr()),
@@ -148,7 +146,7 @@ async fn fetch(client: &Client) -> Result<(Document, Option<HeaderValue>), Failu
     Ok((parse(text.get())?, etag))
 }
 
-fn newest(store: &StoreReader) -> Result<Document, Failure> {
+fn newest(store: &Store) -> Result<Document, Failure> {
     match store.newest_document()? {
         Some(text) => parse(&text),
         None => Err(Failure::new("the store has no document")),
@@ -212,7 +210,7 @@ pub(super) async fn history(arguments: HistoryArguments) -> Result<String, Failu
             }
             changes
         }
-        Location::Store(path) => StoreReader::open(&path)?.history(None, limit)?,
+        Location::Store(path) => Store::open_to_read(&path)?.history(None, limit)?,
     };
     if arguments.output.json {
         return output::pretty_json(&json!({"changes": changes}));

@@ -68,12 +68,12 @@ impl Failure {
 
     /// Reports validation errors as compilers do, each in a line that begins with its location.
     pub(super) fn from_document(error: &LoadError) -> Self {
-        match error.validation_errors() {
-            Some(_) => Self {
+        match error {
+            LoadError::Invalid(..) => Self {
                 message: error.to_string(),
                 ..Self::new("")
             },
-            None => Self::new(chain(error)),
+            LoadError::Io(..) => Self::new(chain(error)),
         }
     }
 

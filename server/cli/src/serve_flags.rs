@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
-use doorman_config::{Document, InvalidSource, LastGoodFile, Source, StoreReader};
+use doorman_config::{Document, InvalidSource, LastGoodFile, Source, Store};
 use doorman_core::ledger::UnmatchedPolicy;
 use doorman_openapi::{NodeId, Seconds, ServerId, ServerUrl};
 use doorman_server::{
@@ -83,7 +83,7 @@ struct DocumentFlags {
     /// document. file:PATH is YAML or JSON; changes are loaded without a restart. etcd:PREFIX is
     /// changed over HTTP at any server that shares these keys; new ones start with the document of
     /// DATA_DIR/doorman.db, if there is one.
-    #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE", value_parser = Source::parse)]
+    #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE")]
     config: Option<Source>,
     /// Treatment of resources that no template matches
     #[arg(
@@ -446,7 +446,7 @@ fn stored_document(path: &Path) -> Result<Document, Failure> {
         ))
         .with_cause(error)
     };
-    let store = StoreReader::open(path).map_err(|error| unusable(&error))?;
+    let store = Store::open_to_read(path).map_err(|error| unusable(&error))?;
     match store.newest_document().map_err(|error| unusable(&error))? {
         Some(text) => Document::parse_json(&text).map_err(|error| unusable(&error)),
         None => Ok(Document::built_in()),

@@ -131,10 +131,9 @@ impl OpenedDocument {
             document,
             mut problems,
             read_only,
-        } = opened.await.map_err(|error| OpenError::Io {
-            path,
-            source: error.into(),
-        })??;
+        } = opened
+            .await
+            .map_err(|error| OpenError::Io(path, error.into()))??;
         for warning in document.warnings() {
             tracing::warn!("{}: {warning}", store.path().display());
         }

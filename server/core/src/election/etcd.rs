@@ -138,6 +138,8 @@ pub struct EtcdElection {
     poll_at: Moment,
     /// Campaigns without a result, since the last one that had one.
     lost_campaigns: u32,
+    /// Of the event that is handled.
+    effects: Vec<Effect<EtcdCall>>,
 }
 
 #[derive(Debug)]
@@ -316,8 +318,6 @@ struct Mastership {
     lacks_terms: bool,
 }
 
-type Effects = Vec<Effect<EtcdCall>>;
-
 impl EtcdElection {
     /// Begins as a standby.
     #[must_use]
@@ -349,16 +349,17 @@ impl EtcdElection {
             known: ReplyHeader::default(),
             poll_at: Moment::ORIGIN,
             lost_campaigns: 0,
+            effects: Vec::new(),
             options,
         }
     }
 
-    fn call(&mut self, purpose: Purpose, call: EtcdCall, now: Moment, effects: &mut Effects) {
+    fn call(&mut self, purpose: Purpose, call: EtcdCall, now: Moment) {
         let id = CallId(self.next_call);
         self.next_call = self.next_call.saturating_add(1);
         let sent = now;
         self.calls.insert(id, PendingCall { purpose, sent });
-        effects.push(Effect::Call { id, call });
+        self.effects.push(Effect::Call { id, call });
     }
 
     fn call_time(&self) -> Duration {
@@ -387,14 +388,14 @@ impl EtcdElection {
     }
 
     /// Gives mastership up, or the attempt, and returns to the standbys.
-    fn step_down(&mut self, reason: EndReason, now: Moment, effects: &mut Effects) {
+    fn step_down(&mut self, reason: EndReason, now: Moment) {
         let was = std::mem::replace(&mut self.state, Phase::Standby);
         self.calls.clear();
         self.known = ReplyHeader::default();
         self.poll_at = now.after_seconds(self.pause_after_campaigns());
         let lease = match was {
             Phase::Master(master) => {
-                effects.push(Effect::End(reason));
+                self.effects.push(Effect::End(reason));
                 Some(master.lease.id)
             }
             Phase::Elected(elected) => Some(elected.lease.id),
@@ -402,7 +403,7 @@ impl EtcdElection {
             Phase::Standby | Phase::Resigning(..) | Phase::Resigned => None,
         };
         if let Some(lease) = lease {
-            self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now, effects);
+            self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now);
         }
         if self.is_own_record() {
             self.master = None;
@@ -423,9 +424,9 @@ impl EtcdElection {
             .is_some_and(|it| it.instance == instance)
     }
 
-    fn wake(&mut self, now: Moment, effects: &mut Effects) {
+    fn wake(&mut self, now: Moment) {
         if self.lease().is_some_and(|lease| lease.deadline() <= now) {
-            return self.step_down(EndReason::Deadline, now, effects);
+            return self.step_down(EndReason::Deadline, now);
         }
         let call_time = self.call_time();
         let overdue = |call: &PendingCall| call.sent.after(call_time) <= now;
@@ -433,17 +434,17 @@ impl EtcdElection {
         let overdue: Vec<_> = overdue.map(|(id, _)| *id).collect();
         for id in overdue {
             if let Some(call) = self.calls.remove(&id) {
-                self.on_failure(&call.purpose, now, effects);
+                self.on_failure(&call.purpose, now);
             }
         }
-        self.renew(now, effects);
-        self.read_bounds(now, effects);
+        self.renew(now);
+        self.read_bounds(now);
         if let Phase::Elected(elected) = &mut self.state
             && let Fetch::Until(until) = elected.ledger
             && until <= now
         {
             elected.ledger = Fetch::Failed;
-            self.begin_if_ready(effects);
+            self.begin_if_ready();
         }
         if self.poll_at <= now && !self.is_pending(|it| matches!(it, Purpose::Poll)) {
             let interval = match self.state {
@@ -461,21 +462,21 @@ impl EtcdElection {
                 ],
                 ..Txn::default()
             };
-            self.call(Purpose::Poll, EtcdCall::Txn(txn), now, effects);
+            self.call(Purpose::Poll, EtcdCall::Txn(txn), now);
         }
     }
 
-    fn renew(&mut self, now: Moment, effects: &mut Effects) {
+    fn renew(&mut self, now: Moment) {
         let is_due = self.lease().is_some_and(|lease| lease.renew_at <= now);
         if is_due
             && !self.is_pending(|it| matches!(it, Purpose::Renew))
             && let Some(lease) = self.lease().map(|lease| lease.id)
         {
-            self.call(Purpose::Renew, EtcdCall::KeepAlive(lease), now, effects);
+            self.call(Purpose::Renew, EtcdCall::KeepAlive(lease), now);
         }
     }
 
-    fn read_bounds(&mut self, now: Moment, effects: &mut Effects) {
+    fn read_bounds(&mut self, now: Moment) {
         let Phase::Elected(elected) = &mut self.state else {
             return;
         };
@@ -488,24 +489,18 @@ impl EtcdElection {
             let is_this = |it: &Purpose| matches!(it, Purpose::ReadBound(id) if *id == lease);
             if !self.is_pending(is_this) {
                 let call = EtcdCall::TimeToLive(lease);
-                self.call(Purpose::ReadBound(lease), call, now, effects);
+                self.call(Purpose::ReadBound(lease), call, now);
             }
         }
     }
 
-    fn on_answer(
-        &mut self,
-        call: PendingCall,
-        answer: EtcdAnswer,
-        time: Time,
-        effects: &mut Effects,
-    ) {
+    fn on_answer(&mut self, call: PendingCall, answer: EtcdAnswer, time: Time) {
         let EtcdAnswer { header, reply } = answer;
         if self.is_of_deposed_leader(header) {
-            return self.on_failure(&call.purpose, time.now, effects);
+            return self.on_failure(&call.purpose, time.now);
         }
         let is_campaign = matches!(call.purpose, Purpose::Campaign { .. });
-        self.on_reply(call, reply, time, effects);
+        self.on_reply(call, reply, time);
         if is_campaign && self.lease().is_some() {
             self.known = header;
         }
@@ -517,12 +512,12 @@ impl EtcdElection {
     }
 
     #[expect(clippy::too_many_lines, reason = "one arm for each case")]
-    fn on_reply(&mut self, call: PendingCall, reply: EtcdReply, time: Time, effects: &mut Effects) {
+    fn on_reply(&mut self, call: PendingCall, reply: EtcdReply, time: Time) {
         let (now, sent) = (time.now, call.sent);
         match (call.purpose, reply) {
-            (Purpose::Poll, EtcdReply::Txn(reply)) => self.on_poll(&reply, now, effects),
+            (Purpose::Poll, EtcdReply::Txn(reply)) => self.on_poll(&reply, now),
             (Purpose::GrantElectionLease { last }, EtcdReply::LeaseGranted { lease, ttl }) => {
-                self.campaign(last, ElectionLease::new(lease, ttl, sent), time, effects);
+                self.campaign(last, ElectionLease::new(lease, ttl, sent), time);
             }
             (
                 Purpose::Campaign {
@@ -532,19 +527,19 @@ impl EtcdElection {
                 },
                 EtcdReply::Txn(reply),
             ) => {
-                self.on_campaign(last, epoch, has_unknown_leases, &reply, now, effects);
+                self.on_campaign(last, epoch, has_unknown_leases, &reply, now);
             }
             (Purpose::Renew, EtcdReply::KeptAlive(Some(ttl))) => {
-                self.on_renewal(ttl, sent, now, effects);
+                self.on_renewal(ttl, sent, now);
             }
             (Purpose::Renew, EtcdReply::KeptAlive(None)) => {
-                self.step_down(EndReason::Deposed, now, effects);
+                self.step_down(EndReason::Deposed, now);
             }
             (Purpose::ReadBound(lease), EtcdReply::TimeLeft(left)) => {
-                self.on_bound_read(lease, left, now, effects);
+                self.on_bound_read(lease, left, now);
             }
             (Purpose::GrantBoundLease { longest }, EtcdReply::LeaseGranted { lease, ttl }) => {
-                self.put_bound(lease, ttl, longest, sent, now, effects);
+                self.put_bound(lease, ttl, longest, sent, now);
             }
             (
                 Purpose::PutBound {
@@ -556,7 +551,7 @@ impl EtcdElection {
                 EtcdReply::Txn(reply),
             ) => {
                 if !reply.succeeded {
-                    return self.step_down(EndReason::Deposed, now, effects);
+                    return self.step_down(EndReason::Deposed, now);
                 }
                 if let Phase::Master(master) = &mut self.state {
                     master.bound = Some((lease, ttl));
@@ -565,11 +560,11 @@ impl EtcdElection {
                         master.longest.earlier.clear();
                     }
                 }
-                self.on_bound_written(ttl, sent, now, effects);
+                self.on_bound_written(ttl, sent, now);
             }
             (Purpose::RenewBound, EtcdReply::KeptAlive(Some(ttl))) => {
                 if let Some((_, granted)) = self.bound() {
-                    self.on_bound_written(ttl.min(granted), sent, now, effects);
+                    self.on_bound_written(ttl.min(granted), sent, now);
                 }
             }
             (Purpose::RenewBound, EtcdReply::KeptAlive(None)) => {
@@ -580,24 +575,24 @@ impl EtcdElection {
             }
             (Purpose::PutTerms, EtcdReply::Txn(reply)) => {
                 if !reply.succeeded {
-                    return self.step_down(EndReason::Deposed, now, effects);
+                    return self.step_down(EndReason::Deposed, now);
                 }
-                self.on_terms_put(now, effects);
+                self.on_terms_put(now);
             }
             (Purpose::ReadTerms, EtcdReply::Txn(reply)) => {
-                self.on_terms_read(&reply, now, effects);
+                self.on_terms_read(&reply, now);
             }
             (Purpose::Resign, EtcdReply::Txn(reply)) => {
-                self.on_resigned(reply.succeeded, now, effects);
+                self.on_resigned(reply.succeeded, now);
             }
             (Purpose::Revoke, _) => {}
             (purpose, _) => {
-                self.on_failure(&purpose, now, effects);
+                self.on_failure(&purpose, now);
             }
         }
     }
 
-    fn on_failure(&mut self, purpose: &Purpose, now: Moment, effects: &mut Effects) {
+    fn on_failure(&mut self, purpose: &Purpose, now: Moment) {
         let retry_at = now.after_seconds(RETRY_DELAY);
         match purpose {
             Purpose::Poll => self.poll_at = retry_at,
@@ -605,7 +600,7 @@ impl EtcdElection {
             // the key must go.
             Purpose::GrantElectionLease { .. } | Purpose::Campaign { .. } => {
                 self.lost_campaigns = self.lost_campaigns.saturating_add(1);
-                self.step_down(EndReason::Deposed, now, effects);
+                self.step_down(EndReason::Deposed, now);
             }
             Purpose::Renew => match &mut self.state {
                 Phase::Elected(Elected { lease, .. }) | Phase::Master(Mastership { lease, .. }) => {
@@ -616,23 +611,23 @@ impl EtcdElection {
             Purpose::GrantBoundLease { .. } | Purpose::PutBound { .. } | Purpose::RenewBound => {
                 if let Phase::Master(master) = &mut self.state {
                     master.bound_at = retry_at;
-                    effects.push(Effect::BoundFailed);
+                    self.effects.push(Effect::BoundFailed);
                 }
             }
             Purpose::PutTerms => {
                 if let Phase::Master(master) = &mut self.state {
                     master.terms = None;
                     master.terms_at = retry_at;
-                    effects.push(Effect::TermsFailed);
+                    self.effects.push(Effect::TermsFailed);
                 }
             }
             // It may have been executed.
-            Purpose::Resign => self.on_resigned(true, now, effects),
+            Purpose::Resign => self.on_resigned(true, now),
             Purpose::ReadBound(_) | Purpose::ReadTerms | Purpose::Revoke => {}
         }
     }
 
-    fn on_poll(&mut self, reply: &TxnReply, now: Moment, effects: &mut Effects) {
+    fn on_poll(&mut self, reply: &TxnReply, now: Moment) {
         let mut results = reply.results.iter().map(Vec::as_slice);
         let mut next = || results.next().unwrap_or_default();
         let (key, epoch) = (next().first(), next().first());
@@ -655,7 +650,7 @@ impl EtcdElection {
             .filter_map(|it| self.keys.epoch_of_leases(&it.key));
         self.begun_epoch = begun.max().max(self.begun_epoch);
         self.master = record;
-        self.read_terms(terms_version, now, effects);
+        self.read_terms(terms_version, now);
         // Without a key etcd has lost its data, or only earlier releases were master. This master's
         // own write may be on its way.
         let longest = longest_of(longest);
@@ -667,13 +662,13 @@ impl EtcdElection {
             Phase::Master(Mastership { created, .. }) | Phase::Elected(Elected { created, .. })
                 if key.is_none_or(|it| it.created != *created) =>
             {
-                self.step_down(EndReason::Deposed, now, effects);
+                self.step_down(EndReason::Deposed, now);
             }
             Phase::Standby if key.is_none() => {
                 self.state = Phase::Campaigning(None);
                 let purpose = Purpose::GrantElectionLease { last: stored };
                 let ttl = self.options.ttl;
-                self.call(purpose, EtcdCall::GrantLease { ttl }, now, effects);
+                self.call(purpose, EtcdCall::GrantLease { ttl }, now);
             }
             // Of a campaign whose result was lost.
             Phase::Standby if self.is_own_record() => {
@@ -682,14 +677,14 @@ impl EtcdElection {
                 if let Some(lease) = lease
                     && !self.is_pending(|it| matches!(it, Purpose::Revoke))
                 {
-                    self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now, effects);
+                    self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now);
                 }
             }
             _ => {}
         }
     }
 
-    fn on_renewal(&mut self, ttl: u32, sent: Moment, now: Moment, effects: &mut Effects) {
+    fn on_renewal(&mut self, ttl: u32, sent: Moment, now: Moment) {
         let (Phase::Elected(Elected { lease, .. }) | Phase::Master(Mastership { lease, .. })) =
             &mut self.state
         else {
@@ -700,13 +695,13 @@ impl EtcdElection {
         *lease = ElectionLease::new(lease.id, ttl.min(lease.ttl), sent);
         let deadline = lease.deadline();
         if was_over || deadline <= now {
-            self.step_down(EndReason::Deadline, now, effects);
+            self.step_down(EndReason::Deadline, now);
         } else if matches!(self.state, Phase::Master(_)) {
-            effects.push(Effect::Extend(deadline));
+            self.effects.push(Effect::Extend(deadline));
         }
     }
 
-    fn on_bound_due(&mut self, due: DueBound, now: Moment, effects: &mut Effects) {
+    fn on_bound_due(&mut self, due: DueBound, now: Moment) {
         let Phase::Master(master) = &self.state else {
             return;
         };
@@ -727,31 +722,18 @@ impl EtcdElection {
         };
         match master.bound {
             Some((lease, ttl)) if fits(ttl) && due.longest <= master.longest.written => {
-                self.call(
-                    Purpose::RenewBound,
-                    EtcdCall::KeepAlive(lease),
-                    now,
-                    effects,
-                );
+                self.call(Purpose::RenewBound, EtcdCall::KeepAlive(lease), now);
             }
             _ => {
                 let ttl = needed.ceil() as u32;
                 let call = EtcdCall::GrantLease { ttl: ttl.max(2) };
                 let longest = due.longest;
-                self.call(Purpose::GrantBoundLease { longest }, call, now, effects);
+                self.call(Purpose::GrantBoundLease { longest }, call, now);
             }
         }
     }
 
-    fn put_bound(
-        &mut self,
-        lease: LeaseId,
-        ttl: u32,
-        longest: u64,
-        sent: Moment,
-        now: Moment,
-        effects: &mut Effects,
-    ) {
+    fn put_bound(&mut self, lease: LeaseId, ttl: u32, longest: u64, sent: Moment, now: Moment) {
         let Phase::Master(master) = &self.state else {
             return;
         };
@@ -782,7 +764,7 @@ impl EtcdElection {
             longest,
             sent,
         };
-        self.call(purpose, EtcdCall::Txn(txn), now, effects);
+        self.call(purpose, EtcdCall::Txn(txn), now);
     }
 
     fn is_master(&self, created: u64) -> Compare {
@@ -794,18 +776,18 @@ impl EtcdElection {
 
     /// An answer that arrives after the deadline counts for nothing: the next master may have read
     /// the lease before it was renewed.
-    fn on_bound_written(&self, ttl: u32, sent: Moment, now: Moment, effects: &mut Effects) {
+    fn on_bound_written(&mut self, ttl: u32, sent: Moment, now: Moment) {
         if let Phase::Master(master) = &self.state
             && now < master.lease.deadline()
         {
-            effects.push(Effect::BoundWritten(WrittenBound {
+            self.effects.push(Effect::BoundWritten(WrittenBound {
                 until: sent.after_seconds(f64::from(ttl) / CLOCK_DRIFT),
                 longest: master.longest.written,
             }));
         }
     }
 
-    fn resign(&mut self, secret: String, now: Moment, effects: &mut Effects) {
+    fn resign(&mut self, secret: String, now: Moment) {
         let Phase::Master(Mastership {
             epoch,
             created,
@@ -817,15 +799,15 @@ impl EtcdElection {
                 // The answer is under way.
                 return;
             }
-            self.step_down(EndReason::Resigned, now, effects);
+            self.step_down(EndReason::Resigned, now);
             self.state = Phase::Resigned;
-            effects.push(Effect::Resigned { offered: None });
+            self.effects.push(Effect::Resigned { offered: None });
             return;
         };
         self.calls.clear();
         self.state = Phase::Resigning(epoch, lease.id);
         self.master = None;
-        effects.push(Effect::End(EndReason::Resigned));
+        self.effects.push(Effect::End(EndReason::Resigned));
         let handover = Handover {
             address: self.options.address.clone(),
             secret,
@@ -845,19 +827,19 @@ impl EtcdElection {
                 lease: None,
             });
         }
-        self.call(Purpose::Resign, EtcdCall::Txn(txn), now, effects);
+        self.call(Purpose::Resign, EtcdCall::Txn(txn), now);
     }
 
     /// `offered`: whether the next master may find the offer.
-    fn on_resigned(&mut self, offered: bool, now: Moment, effects: &mut Effects) {
+    fn on_resigned(&mut self, offered: bool, now: Moment) {
         let Phase::Resigning(epoch, lease) = self.state else {
             return;
         };
         self.state = Phase::Resigned;
-        effects.push(Effect::Resigned {
+        self.effects.push(Effect::Resigned {
             offered: offered.then_some(epoch),
         });
-        self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now, effects);
+        self.call(Purpose::Revoke, EtcdCall::RevokeLease(lease), now);
     }
 
     fn record(&self, epoch: Epoch) -> Record {
@@ -891,11 +873,10 @@ impl Election for EtcdElection {
     type Call = EtcdCall;
     type Reply = EtcdAnswer;
 
-    fn handle(&mut self, event: Event<EtcdAnswer>, time: Time) -> Effects {
-        let mut effects = Vec::new();
+    fn handle(&mut self, event: Event<EtcdAnswer>, time: Time) -> Vec<Effect<EtcdCall>> {
         let now = time.now;
         match event {
-            Event::Wake => self.wake(now, &mut effects),
+            Event::Wake => self.wake(now),
             Event::Reply { call, result } => {
                 // Of calls that are overdue, too.
                 if let Some(EtcdAnswer { header, .. }) = &result
@@ -905,13 +886,13 @@ impl Election for EtcdElection {
                 }
                 if let Some(call) = self.calls.remove(&call) {
                     match result {
-                        Some(answer) => self.on_answer(call, answer, time, &mut effects),
-                        None => self.on_failure(&call.purpose, now, &mut effects),
+                        Some(answer) => self.on_answer(call, answer, time),
+                        None => self.on_failure(&call.purpose, now),
                     }
                 }
             }
-            Event::BoundDue(due) => self.on_bound_due(due, now, &mut effects),
-            Event::TermsDue(due) => self.on_terms_due(due, now, &mut effects),
+            Event::BoundDue(due) => self.on_bound_due(due, now),
+            Event::TermsDue(due) => self.on_terms_due(due, now),
             Event::LedgerFetched { epoch, is_fetched } => {
                 // One for an earlier election lacks the leases of masters since.
                 if let Phase::Elected(elected) = &mut self.state
@@ -923,12 +904,12 @@ impl Election for EtcdElection {
                     } else {
                         Fetch::Failed
                     };
-                    self.begin_if_ready(&mut effects);
+                    self.begin_if_ready();
                 }
             }
-            Event::Resign { secret } => self.resign(secret, now, &mut effects),
+            Event::Resign { secret } => self.resign(secret, now),
         }
-        effects
+        std::mem::take(&mut self.effects)
     }
 
     fn wake_at(&self) -> Moment {

@@ -3,8 +3,8 @@
 use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
 
 use super::{
-    Effects, Elected, ElectionLease, EtcdElection, Fetch, Keys, LongestLease, Mastership, Phase,
-    Purpose, ROUNDING, Stored, longest_of, next_epoch, terms::StoredTerms,
+    Elected, ElectionLease, EtcdElection, Fetch, Keys, LongestLease, Mastership, Phase, Purpose,
+    ROUNDING, Stored, longest_of, next_epoch, terms::StoredTerms,
 };
 use crate::{
     election::{Effect, EndReason, Handover, Learn, LedgerSource, Term, Time},
@@ -13,20 +13,14 @@ use crate::{
 };
 
 impl EtcdElection {
-    pub(super) fn campaign(
-        &mut self,
-        last: Stored,
-        lease: ElectionLease,
-        time: Time,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn campaign(&mut self, last: Stored, lease: ElectionLease, time: Time) {
         let Phase::Campaigning(own) = &mut self.state else {
             return;
         };
         *own = Some(lease);
         let known = self.last_epoch.max(last.epoch);
         let Some(epoch) = next_epoch(known, time.unix) else {
-            return self.step_down(EndReason::Deposed, time.now, effects);
+            return self.step_down(EndReason::Deposed, time.now);
         };
         let has_unknown_leases = self.has_unknown_leases(last.epoch);
         let txn = self.campaign_txn(&last, epoch, lease.id, has_unknown_leases, time.now);
@@ -35,7 +29,7 @@ impl EtcdElection {
             epoch,
             has_unknown_leases,
         };
-        self.call(purpose, EtcdCall::Txn(txn), time.now, effects);
+        self.call(purpose, EtcdCall::Txn(txn), time.now);
     }
 
     /// The transaction by which this server becomes master, if nobody else has.
@@ -128,14 +122,13 @@ impl EtcdElection {
         has_unknown_leases: bool,
         reply: &TxnReply,
         now: Moment,
-        effects: &mut Effects,
     ) {
         let Phase::Campaigning(Some(lease)) = self.state else {
             return;
         };
         self.lost_campaigns = 0;
         if !reply.succeeded {
-            self.step_down(EndReason::Deposed, now, effects);
+            self.step_down(EndReason::Deposed, now);
             self.poll_at = now;
             return;
         }
@@ -152,7 +145,7 @@ impl EtcdElection {
         self.longest = self.longest.max(longest_of(lengths));
         let earlier_leases = self.earlier_leases(now);
         let has_other_terms = has_unknown_leases || earlier_leases.is_some();
-        let other_terms = self.take_terms(&terms, has_other_terms, effects);
+        let other_terms = self.take_terms(&terms, has_other_terms);
         let (learn, ledger) = if has_unknown_leases {
             let until = earlier_leases.unwrap_or(Moment::ORIGIN);
             (Learn::LongestLease(until), None)
@@ -186,18 +179,14 @@ impl EtcdElection {
             terms,
             other_terms,
         });
-        effects.extend(ledger.map(|source| Effect::FetchLedger { source, epoch }));
-        self.read_bounds(now, effects);
-        self.begin_if_ready(effects);
+        self.effects
+            .extend(ledger.map(|source| Effect::FetchLedger { source, epoch }));
+        self.read_bounds(now);
+        self.begin_if_ready();
     }
 
     /// Returns the terms that only this server knows, if they count.
-    fn take_terms(
-        &mut self,
-        terms: &StoredTerms,
-        has_others: bool,
-        effects: &mut Effects,
-    ) -> Vec<TermsGeneration> {
+    fn take_terms(&mut self, terms: &StoredTerms, has_others: bool) -> Vec<TermsGeneration> {
         let others = if has_others {
             self.terms.clone()
         } else {
@@ -205,7 +194,7 @@ impl EtcdElection {
         };
         if !terms.generations.is_empty() {
             self.terms_version.clone_from(&terms.version);
-            self.hear_terms(terms.generations.clone(), others.clone(), effects);
+            self.hear_terms(terms.generations.clone(), others.clone());
         }
         others
     }
@@ -245,13 +234,7 @@ impl EtcdElection {
         (offer.epoch == last).then_some(offer)
     }
 
-    pub(super) fn on_bound_read(
-        &mut self,
-        lease: LeaseId,
-        left: Option<u32>,
-        now: Moment,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn on_bound_read(&mut self, lease: LeaseId, left: Option<u32>, now: Moment) {
         let Phase::Elected(elected) = &mut self.state else {
             return;
         };
@@ -260,10 +243,10 @@ impl EtcdElection {
             let until = now.after_seconds(CLOCK_DRIFT * (f64::from(left) + ROUNDING));
             elected.learn = elected.learn.and_until(until);
         }
-        self.begin_if_ready(effects);
+        self.begin_if_ready();
     }
 
-    pub(super) fn begin_if_ready(&mut self, effects: &mut Effects) {
+    pub(super) fn begin_if_ready(&mut self) {
         let Phase::Elected(elected) = &self.state else {
             return;
         };
@@ -294,7 +277,7 @@ impl EtcdElection {
             terms_at: Moment::ORIGIN,
             lacks_terms,
         });
-        effects.push(Effect::Begin(Term {
+        self.effects.push(Effect::Begin(Term {
             epoch,
             deadline: lease.deadline(),
             inherits,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use doorman_openapi::{Epoch, Moment};
 
-use super::{Effects, EtcdElection, MAX_DELETED, Phase, Purpose};
+use super::{EtcdElection, MAX_DELETED, Phase, Purpose};
 use crate::{
     election::Effect,
     etcd::{EtcdCall, KeyValue, Op, Txn, TxnReply},
@@ -79,7 +79,7 @@ pub(super) struct TermsWrite {
 }
 
 impl EtcdElection {
-    pub(super) fn on_terms_due(&mut self, due: DueTerms, now: Moment, effects: &mut Effects) {
+    pub(super) fn on_terms_due(&mut self, due: DueTerms, now: Moment) {
         let Phase::Master(master) = &mut self.state else {
             return;
         };
@@ -96,12 +96,12 @@ impl EtcdElection {
             parts: text.chunks(TERMS_PART).map(<[u8]>::to_vec).collect(),
             written: 0,
         });
-        self.put_terms(now, effects);
+        self.put_terms(now);
     }
 
     /// Writes the next part of the terms. The last one replaces all earlier terms, whose names it
     /// has, so it may be executed late.
-    fn put_terms(&mut self, now: Moment, effects: &mut Effects) {
+    fn put_terms(&mut self, now: Moment) {
         let Phase::Master(master) = &self.state else {
             return;
         };
@@ -136,10 +136,10 @@ impl EtcdElection {
             success,
             failure: Vec::new(),
         };
-        self.call(Purpose::PutTerms, EtcdCall::Txn(txn), now, effects);
+        self.call(Purpose::PutTerms, EtcdCall::Txn(txn), now);
     }
 
-    pub(super) fn on_terms_put(&mut self, now: Moment, effects: &mut Effects) {
+    pub(super) fn on_terms_put(&mut self, now: Moment) {
         let Phase::Master(master) = &mut self.state else {
             return;
         };
@@ -148,25 +148,20 @@ impl EtcdElection {
         };
         terms.written += 1;
         if terms.written < terms.parts.len() {
-            return self.put_terms(now, effects);
+            return self.put_terms(now);
         }
         if let Some(TermsWrite { due, .. }) = master.terms.take() {
             let prefix = self.keys.terms_of(master.epoch, due.version);
             master.old_terms = BTreeSet::from([prefix]);
             master.lacks_terms = false;
             self.terms_version = Some(version_of(master.epoch, due.version));
-            self.hear_terms(due.generations.clone(), Vec::new(), effects);
-            effects.push(Effect::TermsWritten(due));
+            self.hear_terms(due.generations.clone(), Vec::new());
+            self.effects.push(Effect::TermsWritten(due));
         }
     }
 
     /// Reads the terms of the node's leases, if they have another version than the known ones.
-    pub(super) fn read_terms(
-        &mut self,
-        version: Option<&[u8]>,
-        now: Moment,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn read_terms(&mut self, version: Option<&[u8]>, now: Moment) {
         if version.is_some()
             && self.terms_version.as_deref() != version
             && !self.is_pending(|it| matches!(it, Purpose::ReadTerms))
@@ -175,11 +170,11 @@ impl EtcdElection {
                 success: vec![Op::GetPrefix(self.keys.terms.clone())],
                 ..Txn::default()
             };
-            self.call(Purpose::ReadTerms, EtcdCall::Txn(txn), now, effects);
+            self.call(Purpose::ReadTerms, EtcdCall::Txn(txn), now);
         }
     }
 
-    pub(super) fn on_terms_read(&mut self, reply: &TxnReply, now: Moment, effects: &mut Effects) {
+    pub(super) fn on_terms_read(&mut self, reply: &TxnReply, now: Moment) {
         let found = reply.results.first().map_or(&[][..], Vec::as_slice);
         let found = StoredTerms::find(found, &self.keys.terms);
         if found.generations.is_empty() {
@@ -195,7 +190,7 @@ impl EtcdElection {
         } else {
             Vec::new()
         };
-        self.hear_terms(found.generations, unknown, effects);
+        self.hear_terms(found.generations, unknown);
     }
 
     /// Remembers the terms that etcd has, and others that it does not know.
@@ -203,7 +198,6 @@ impl EtcdElection {
         &mut self,
         mut generations: Vec<TermsGeneration>,
         others: Vec<TermsGeneration>,
-        effects: &mut Effects,
     ) {
         for other in others {
             if !generations.contains(&other) {
@@ -211,7 +205,7 @@ impl EtcdElection {
             }
         }
         self.terms.clone_from(&generations);
-        effects.push(Effect::TermsHeard(generations));
+        self.effects.push(Effect::TermsHeard(generations));
     }
 }
 
