@@ -3,17 +3,25 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use doorman_openapi::ResourceId;
+use doorman_openapi::{ResourceId, Unit};
 use http::{HeaderMap, Response};
+use smallvec::SmallVec;
 
 use crate::{
-    admission::{Admitted, NamedLimits, NotTaken, RateLimitHeaders},
-    key::RequestHead,
+    admission::{
+        Admission, Admitted, CanWait, CheckTemplate, CompiledLimit, Decision, HeaderPolicy,
+        LimitCheck, LimitChecks, RateLimitHeaders, Refused, add_check,
+    },
+    key::{Callers, Key, RequestHead},
+    limit::Limit,
     limiter::Registry,
     permit::Permit,
     refusal::Refusal,
     resource_use::ResourceUse,
 };
+
+/// The name of these limits in metrics and logs.
+const NAME: &str = "check";
 
 /// Decides on resources that are named at run time, several at once, all or nothing: made by
 /// [`Doorman::checks`](crate::Doorman::checks). Cheap to clone.
@@ -40,9 +48,25 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Checks(Arc<NamedLimits>);
 
+#[derive(Debug)]
+struct NamedLimits {
+    registry: Arc<Registry>,
+    /// Without limits of its own.
+    admission: Arc<Admission>,
+    rates: CheckTemplate,
+    gauges: CheckTemplate,
+}
+
 impl Checks {
     pub(crate) fn new(registry: Arc<Registry>) -> Self {
-        Self(Arc::new(NamedLimits::new(registry)))
+        let rates = Limit::rate(Key::constant("check/rate/(overflow)")).named(NAME);
+        let gauges = Limit::gauge(Key::constant("check/gauge/(overflow)")).named(NAME);
+        Self(Arc::new(NamedLimits {
+            rates: CheckTemplate::new(&registry, rates),
+            gauges: CheckTemplate::new(&registry, gauges),
+            admission: Arc::new(Admission::new(Arc::clone(&registry), Callers::new(), [])),
+            registry,
+        }))
     }
 
     /// Takes of every resource, or of none. Uses of one resource are added up.
@@ -53,15 +77,46 @@ impl Checks {
     /// # Cancel safety
     /// Safe: dropping the future gives back what it took.
     pub async fn check(&self, uses: &[ResourceUse]) -> Result<AdmittedCheck, CheckError> {
-        match self.0.admit(uses).await {
-            Ok(Admitted {
-                headers, permit, ..
-            }) => Ok(AdmittedCheck { headers, permit }),
-            Err(NotTaken::Refused(refusal, headers)) => {
-                Err(CheckError::Refused(RefusedCheck { refusal, headers }))
+        let Admitted {
+            headers, permit, ..
+        } = match self.0.decide(uses)? {
+            Decision::Admitted => Admitted::default(),
+            Decision::AdmittedWith(headers) => Admitted {
+                headers,
+                ..Admitted::default()
+            },
+            Decision::Holding(admitted) => *admitted,
+            Decision::Refused(refusal, headers) => return Err((refusal, headers).into()),
+            Decision::Pending(decision) => decision.await?,
+        };
+        Ok(AdmittedCheck { headers, permit })
+    }
+}
+
+impl NamedLimits {
+    /// All of them admit, or nothing is spent.
+    fn decide(&self, uses: &[ResourceUse]) -> Result<Decision, CheckError> {
+        let limit = |it: &ResourceUse| {
+            let template = if it.is_gauge() {
+                &self.gauges
+            } else {
+                &self.rates
+            };
+            Arc::new(template.limit(&self.registry, it.resource()))
+        };
+        let limits: SmallVec<[Arc<CompiledLimit>; 2]> = uses.iter().map(limit).collect();
+        let mut checks = LimitChecks::new();
+        for (index, (it, limit)) in uses.iter().zip(&limits).enumerate() {
+            if let Some(limiter) = limit.constant_limiter() {
+                if (limiter.get().unit() == Unit::Gauge) != it.is_gauge() {
+                    return Err(CheckError::OtherUnit(index));
+                }
+                let check = LimitCheck::at_cost(limit, limiter.get(), it.taken());
+                add_check(&mut checks, check);
             }
-            Err(NotTaken::OtherUnit(index)) => Err(CheckError::OtherUnit(index)),
         }
+        let mode = CanWait(HeaderPolicy::Send);
+        Ok(self.admission.decide_checks(&mut checks, mode))
     }
 }
 
@@ -74,6 +129,12 @@ pub enum CheckError {
     /// The process uses the resource of the use at this index as of the other unit: that of the
     /// first limit or check, until the resource is idle.
     OtherUnit(usize),
+}
+
+impl From<Refused> for CheckError {
+    fn from((refusal, headers): Refused) -> Self {
+        Self::Refused(RefusedCheck { refusal, headers })
+    }
 }
 
 /// A check that took of every resource.

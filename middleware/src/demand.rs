@@ -40,8 +40,8 @@ const SHOWS_ABSENCE: f64 = 5.0;
 const SHOWS_THIRD: f64 = 12.0;
 /// A stretch for a hint is no longer than this, in seconds, if it shows an absence sooner.
 const USUAL_STRETCH_FOR_HINT: f64 = 0.03;
-/// Stretches up to so many seconds are those of a shortage.
-const SHORT_STRETCH: f64 = 0.4;
+/// By how many standard deviations a stretch must exceed the rate to show a rise.
+const RISE_DEVIATIONS: f64 = 3.0;
 /// The dispersion of the attempts is remembered for so many windows.
 const DISPERSION_MEMORY: f64 = 3.0;
 /// A burst is remembered for one to two times as many seconds.
@@ -473,16 +473,10 @@ impl Slot {
         most < rate * f64::from(self.seconds) / dispersion.get()
     }
 
-    /// Whether it has too many attempts for this rate, beyond noise. Short stretches are those of a
-    /// shortage, which is evidence already.
+    /// Whether it has too many attempts for this rate, beyond noise.
     fn is_above(self, rate: f64, dispersion: Dispersion) -> bool {
         let attempts = f64::from(self.attempts);
-        let deviations = if f64::from(self.seconds) < SHORT_STRETCH {
-            tuning().rise_deviations
-        } else {
-            3.0
-        };
-        let least = attempts - deviations * (attempts * dispersion.get()).sqrt();
+        let least = attempts - RISE_DEVIATIONS * (attempts * dispersion.get()).sqrt();
         least > rate * f64::from(self.seconds)
     }
 
@@ -537,6 +531,8 @@ pub(crate) fn fading_demand(quiet_seconds: f64) -> f64 {
 /// than the truth would suppress holders within the limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReportedDemand {
+    /// The seconds that a report covers.
+    pub(crate) interval: f64,
     last: Report,
     /// The report before the attempts of early reports that were too few to tell of a rate.
     base: Report,
@@ -553,9 +549,10 @@ struct Report {
 
 impl ReportedDemand {
     /// Attempts from `at` on count, when their running total was `total` and their rate `rate`.
-    pub(crate) fn new(total: f64, rate: f64, at: Moment) -> Self {
+    pub(crate) fn new(total: f64, rate: f64, interval: f64, at: Moment) -> Self {
         let start = Report { total, at };
         Self {
+            interval,
             last: start,
             base: start,
             rate,
@@ -563,42 +560,42 @@ impl ReportedDemand {
     }
 
     /// Records a report.
-    pub(crate) fn report(&mut self, total: f64, interval: f64, now: Moment) {
-        let Report { total: before, at } = self.since(interval, now);
+    pub(crate) fn report(&mut self, total: f64, now: Moment) {
+        let Report { total: before, at } = self.since(now);
         let elapsed = now.seconds_since(at);
         let shows_rate =
             total - before >= ATTEMPTS_OF_RATE && elapsed >= FOLLOW_UP_INTERVAL.as_secs_f64();
-        self.rate = self.per_second(total, interval, now);
+        self.rate = self.per_second(total, now);
         self.last = Report { total, at: now };
-        if shows_rate || elapsed >= interval * WHOLE_INTERVAL {
+        if shows_rate || elapsed >= self.interval * WHOLE_INTERVAL {
             self.base = self.last;
         }
     }
 
-    /// Attempts per second since the last report. Few attempts are spread over `interval` seconds
+    /// Attempts per second since the last report. Few attempts are spread over an interval
     /// even if the report is early, and over the next early ones: they tell of no rate. Nor do they
     /// tell of a fall, unless more were expected.
-    pub(crate) fn per_second(&self, total: f64, interval: f64, now: Moment) -> f64 {
-        let Report { total: before, at } = self.since(interval, now);
+    pub(crate) fn per_second(&self, total: f64, now: Moment) -> f64 {
+        let Report { total: before, at } = self.since(now);
         let attempts = (total - before).max(0.0);
         let elapsed = now.seconds_since(at);
         let covered = if attempts < ATTEMPTS_OF_RATE {
-            interval.max(MIN_REPORT)
+            self.interval.max(MIN_REPORT)
         } else {
             FOLLOW_UP_INTERVAL.as_secs_f64()
         };
         let measured = attempts / elapsed.max(covered);
         let is_too_short = elapsed < FOLLOW_UP_INTERVAL.as_secs_f64()
             || attempts < ATTEMPTS_OF_RATE && self.rate * elapsed < ATTEMPTS_OF_RATE;
-        if is_too_short && elapsed < interval * WHOLE_INTERVAL {
+        if is_too_short && elapsed < self.interval * WHOLE_INTERVAL {
             measured.max(self.rate)
         } else {
             measured
         }
     }
 
-    fn since(&self, interval: f64, now: Moment) -> Report {
-        if self.last.at.after_seconds(interval * WHOLE_INTERVAL) <= now {
+    fn since(&self, now: Moment) -> Report {
+        if self.last.at.after_seconds(self.interval * WHOLE_INTERVAL) <= now {
             self.last
         } else {
             self.base
@@ -637,19 +634,21 @@ mod tests {
         wants
     }
 
+    const INTERVAL: f64 = 5.0;
+
     #[test]
     fn early_reports_of_few_attempts_show_the_rate() {
-        let (per_second, interval) = (18.0, 5.0);
-        let mut demand = ReportedDemand::new(0.0, 0.0, Moment::ORIGIN);
+        let per_second = 18.0;
+        let mut demand = ReportedDemand::new(0.0, 0.0, INTERVAL, Moment::ORIGIN);
         for quarter in 1..=40 {
             let time = f64::from(quarter) / 4.0;
             let (total, now) = (
                 (per_second * time).floor(),
                 Moment::ORIGIN.after_seconds(time),
             );
-            let reported = demand.per_second(total, interval, now);
+            let reported = demand.per_second(total, now);
             assert!(reported <= 1.1 * per_second, "{reported} after {time} s");
-            demand.report(total, interval, now);
+            demand.report(total, now);
             // Ten attempts take more than two reports.
             if quarter % 3 == 0 {
                 assert!(reported >= 0.9 * per_second, "{reported} after {time} s");
@@ -660,29 +659,28 @@ mod tests {
     #[test]
     fn hinted_report_soon_after_another_keeps_the_rate() {
         for (per_second, pause) in [(100.0, 0.02), (100.0, 0.1), (100.0, 0.2), (20.0, 0.3)] {
-            let mut demand = ReportedDemand::new(0.0, 0.0, Moment::ORIGIN);
+            let mut demand = ReportedDemand::new(0.0, 0.0, INTERVAL, Moment::ORIGIN);
             for time in [5.0, 5.0 + pause, 5.0 + 3.0 * pause, 7.0] {
                 let now = Moment::ORIGIN.after_seconds(time);
-                let reported = demand.per_second(per_second * time, 5.0, now);
+                let reported = demand.per_second(per_second * time, now);
                 assert!(
                     (reported / per_second - 1.0).abs() < 1e-6,
                     "{reported} at {time} s"
                 );
-                demand.report(per_second * time, 5.0, now);
+                demand.report(per_second * time, now);
             }
         }
     }
 
     #[test]
     fn early_reports_of_one_attempt_count_it_once() {
-        let interval = 5.0;
-        let mut demand = ReportedDemand::new(0.0, 0.0, Moment::ORIGIN);
+        let mut demand = ReportedDemand::new(0.0, 0.0, INTERVAL, Moment::ORIGIN);
         let mut counted = 0.0;
         let reports = [0.1, 0.35, 0.6, 5.4, 10.2, 15.0];
         for (time, until) in reports.into_iter().zip(reports.into_iter().skip(1)) {
             let now = Moment::ORIGIN.after_seconds(time);
-            counted += demand.per_second(1.0, interval, now) * (until - time);
-            demand.report(1.0, interval, now);
+            counted += demand.per_second(1.0, now) * (until - time);
+            demand.report(1.0, now);
         }
         assert!((0.9..=1.1).contains(&counted), "{counted}");
     }

@@ -18,8 +18,8 @@ use crate::{
     fallback::Fallback,
     key::{KeyPrefix, to_resource_id},
     limiter::{
-        Limiter, LimiterSettings, PinnedLimiter, RegisteredSettings, Registry, Rejected,
-        Reservation, WaitPolicy,
+        Acquisition, Committed, Limiter, LimiterHandle, LimiterSettings, PinnedLimiter,
+        RegisteredSettings, Registry, Rejected, SpentTokens, WaitLimit,
     },
     meter::{LimitMeter, UseGuard},
     permit::{Permit, PermitBuilder},
@@ -179,10 +179,10 @@ impl Direct {
     ) -> Result<Admitted<'_>, Refusal> {
         let mut guard = UseGuard::new(&self.meter);
         let deadline = self.max_wait.map(|max_wait| clock::now().after(max_wait));
-        let mut reservation = loop {
+        let mut acquisition = loop {
             let limiter = find();
-            match self.reserve(limiter, cost, WaitPolicy::Forever) {
-                Ok(reservation) => break reservation,
+            match self.reserve(limiter, cost, Some(WaitLimit::NONE)) {
+                Ok(acquisition) => break acquisition,
                 // It was just forgotten. The next one is new.
                 Err(_) if !limiter.is_current() => {}
                 // The next try may be admitted by chance.
@@ -197,27 +197,27 @@ impl Direct {
                 Err(refusal) => return Err(guard.refused(refusal)),
             }
         };
-        if reservation.is_delayed() {
+        if acquisition.is_delayed() {
             guard.mark_waiting();
-            let turn = reservation.wait_turn(self.registry.no_lease_can_come());
+            let turn = acquisition.wait_turn(self.registry.no_lease_can_come());
             let turn = match deadline {
                 None => turn.await,
                 Some(deadline) => match timeout(deadline.since(clock::now()), turn).await {
                     Ok(turn) => turn,
-                    Err(_) => Err(reservation.give_up(clock::now())),
+                    Err(_) => Err(acquisition.give_up(clock::now())),
                 },
             };
             if let Err(rejected) = turn {
-                return Err(guard.refused(self.refusal(reservation.limiter(), rejected)));
+                return Err(guard.refused(self.refusal(acquisition.limiter(), rejected)));
             }
         }
-        Ok(self.commit(reservation, guard))
+        Ok(self.commit(acquisition, guard))
     }
 
     fn try_acquire(&self, limiter: Limiter<'_>, cost: Cost) -> Result<Admitted<'_>, Refusal> {
         let guard = UseGuard::new(&self.meter);
-        match self.reserve(limiter, cost, WaitPolicy::Never) {
-            Ok(reservation) => Ok(self.commit(reservation, guard)),
+        match self.reserve(limiter, cost, None) {
+            Ok(acquisition) => Ok(self.commit(acquisition, guard)),
             Err(refusal) => Err(guard.refused(refusal)),
         }
     }
@@ -226,15 +226,15 @@ impl Direct {
         &self,
         limiter: Limiter<'_>,
         cost: Cost,
-        policy: WaitPolicy,
-    ) -> Result<Reservation, Refusal> {
-        let mut reservation = Reservation::new(limiter.handle(), self.settings.priority(), cost);
+        limit: Option<WaitLimit>,
+    ) -> Result<Acquisition, Refusal> {
+        let mut acquisition = Acquisition::new(limiter.handle(), self.settings.priority(), cost);
         let now = clock::now();
-        let reserved = reservation.reserve(policy, now);
+        let reserved = acquisition.reserve(limit, now);
         self.registry
-            .record_attempt(limiter, reservation.shortage(), now);
+            .record_attempt(limiter, acquisition.shortage(), now);
         reserved.map_err(|rejected| self.refusal(limiter, rejected))?;
-        Ok(reservation)
+        Ok(acquisition)
     }
 
     fn refusal(&self, limiter: Limiter<'_>, rejected: Rejected) -> Refusal {
@@ -243,16 +243,21 @@ impl Direct {
         Refusal::new(&self.name, resource, reason, retry_at, clock::now())
     }
 
-    fn commit(&self, mut reservation: Reservation, guard: UseGuard<'_>) -> Admitted<'_> {
+    fn commit(&self, mut acquisition: Acquisition, guard: UseGuard<'_>) -> Admitted<'_> {
+        let limiter = acquisition.limiter().handle();
         let mut permit = PermitBuilder::default();
-        if let Some(units) = reservation.commit() {
-            permit.add(&self.registry, reservation.limiter().handle(), units);
+        let mut spent = None;
+        match acquisition.commit() {
+            Some(Committed::Rate(tokens)) => spent = Some(tokens),
+            Some(Committed::Gauge(units)) => permit.add(&self.registry, limiter.clone(), units),
+            None => {}
         }
-        guard.admitted(|| reservation.limiter().fallback_at(clock::now()));
+        guard.admitted(|| limiter.get().fallback_at(clock::now()));
         Admitted {
             direct: self,
             permit: permit.build(),
-            reservation,
+            limiter,
+            spent,
         }
     }
 }
@@ -262,7 +267,9 @@ impl Direct {
 pub(crate) struct Admitted<'d> {
     direct: &'d Direct,
     pub(crate) permit: Permit,
-    reservation: Reservation,
+    limiter: LimiterHandle,
+    /// Of a rate.
+    spent: Option<SpentTokens>,
 }
 
 impl Admitted<'_> {
@@ -270,7 +277,12 @@ impl Admitted<'_> {
     pub(crate) fn charge(&self, cost: Cost) -> Charge {
         let mut charge = Charge::default();
         let direct = self.direct;
-        if let Some(open) = self.reservation.open_charge(cost) {
+        let limiter = self.limiter.get();
+        let open = self
+            .spent
+            .as_ref()
+            .and_then(|spent| limiter.open_charge(spent, cost));
+        if let Some(open) = open {
             charge.add(&direct.registry, &direct.name, open);
         }
         charge

@@ -3,7 +3,10 @@
 use doorman_openapi::{Moment, ResourceId, Unit};
 use serde::Serialize;
 
-use crate::{limiter::Limiter, status::WorkerState};
+use crate::{
+    limiter::{Allowance, Limiter},
+    status::WorkerState,
+};
 
 /// The state of every limit of the process, by [`Doorman::snapshot`](crate::Doorman::snapshot).
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -104,30 +107,35 @@ pub struct LeaseSnapshot {
 
 impl LimitSnapshot {
     pub(crate) fn new(limiter: Limiter<'_>, local: bool, now: Moment) -> Self {
-        let view = limiter.snapshot(now);
-        let per = view.policy.map_or(1.0, |policy| policy.per);
-        let lease = view.lease.map(|lease| LeaseSnapshot {
-            capacity: lease.rate.map(|rate| rate * per),
-            expires_in: (lease.ends < Moment::NEVER).then(|| lease.ends.seconds_since(now)),
-        });
+        let Allowance {
+            amount,
+            policy,
+            is_leased,
+            ends,
+        } = limiter.allowance(now);
+        let per = policy.map_or(1.0, |policy| policy.per);
+        let unit = limiter.unit();
+        let tally = limiter.tally();
+        let bands = limiter.wants_by_priority().into_iter();
         Self {
             resource: limiter.resource(),
             local,
-            lease,
-            limit: view.policy.map(|policy| policy.limit),
+            lease: is_leased.then(|| LeaseSnapshot {
+                capacity: Some(amount * per).filter(|capacity| capacity.is_finite()),
+                expires_in: (ends < Moment::NEVER).then(|| ends.seconds_since(now)),
+            }),
+            limit: policy.map(|policy| policy.limit),
             per,
-            unit: view.unit,
-            in_flight: view.in_use,
-            wants: view.wants,
-            bands: view
-                .bands
-                .iter()
-                .map(|&(priority, wants)| BandSnapshot { priority, wants })
+            unit,
+            in_flight: limiter.units_in_use().map(|units| units.in_use),
+            wants: limiter.wants(),
+            bands: bands
+                .map(|(priority, wants)| BandSnapshot { priority, wants })
                 .collect(),
-            admitted: view.tally.admitted,
-            refused: view.tally.refused,
-            waiting: view.waiting,
-            fault: view.unit_mismatch.then_some(match view.unit {
+            admitted: tally.admitted,
+            refused: tally.refused,
+            waiting: limiter.waiting(),
+            fault: limiter.has_unit_mismatch().then_some(match unit {
                 Unit::Rate => LimitFault::NotARate,
                 Unit::Gauge => LimitFault::NotAGauge,
             }),

@@ -13,11 +13,11 @@ use crate::{
     limiter::{Acquired, FirstLease, Limiter, Reading, Registry},
 };
 
-pub(super) type LimitChecks<'f> = SmallVec<[LimitCheck<'f>; 2]>;
+pub(crate) type LimitChecks<'f> = SmallVec<[LimitCheck<'f>; 2]>;
 
 /// One limit that applies to a request, and its limiter.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LimitCheck<'f> {
+pub(crate) struct LimitCheck<'f> {
     pub(super) limit: &'f Arc<CompiledLimit>,
     pub(super) limiter: Limiter<'f>,
     /// `None` when another check of the request takes the tokens from the same limiter.
@@ -37,7 +37,7 @@ impl<'f> LimitCheck<'f> {
         Self::at_cost(limit, limiter, limit.cost(head))
     }
 
-    pub(super) fn at_cost(limit: &'f Arc<CompiledLimit>, limiter: Limiter<'f>, cost: Cost) -> Self {
+    pub(crate) fn at_cost(limit: &'f Arc<CompiledLimit>, limiter: Limiter<'f>, cost: Cost) -> Self {
         let is_final = matches!(limit.settle(), SettleRule::Final);
         Self {
             limit,
@@ -118,7 +118,7 @@ pub(super) fn commit(
 /// by one, a bucket of one token would never admit at the second. A shadow limit takes nothing when
 /// an enforcing limit shares its limiter.
 #[inline]
-pub(super) fn add_check<'f>(checks: &mut LimitChecks<'f>, mut check: LimitCheck<'f>) {
+pub(crate) fn add_check<'f>(checks: &mut LimitChecks<'f>, mut check: LimitCheck<'f>) {
     for earlier in checks.iter_mut() {
         if earlier.limiter != check.limiter {
             continue;

@@ -18,7 +18,7 @@ use crate::{
     limit::{Limit, OnLimit, SettleRule},
     limiter::{
         Limiter, LimiterHandle, LimiterSettings, NamePrefix, PinnedLimiter, RegisteredSettings,
-        Registry, Rejected, WaitPolicy,
+        Registry, Rejected, WaitLimit,
     },
     meter::{LimitMeter, Outcome},
     refusal::{Refusal, RefusalReason},
@@ -67,7 +67,7 @@ thread_local! {
 
 /// State that the limits of all checks for one unit share.
 #[derive(Debug)]
-pub(super) struct CheckTemplate {
+pub(crate) struct CheckTemplate {
     limit: Limit,
     settings: RegisteredSettings,
     meter: LimitMeter,
@@ -77,7 +77,7 @@ pub(super) struct CheckTemplate {
 }
 
 impl CheckTemplate {
-    pub(super) fn new(registry: &Registry, limit: Limit) -> Self {
+    pub(crate) fn new(registry: &Registry, limit: Limit) -> Self {
         Self {
             settings: registry.register(&Arc::new(limit.settings.clone())),
             meter: registry.meter(&limit.name),
@@ -89,7 +89,7 @@ impl CheckTemplate {
 
     /// The limit of a check on one resource. Responses name the resource, and metrics the template,
     /// since callers choose resources.
-    pub(super) fn limit(&self, registry: &Registry, resource: &ResourceId) -> CompiledLimit {
+    pub(crate) fn limit(&self, registry: &Registry, resource: &ResourceId) -> CompiledLimit {
         let limiter = match registry.keyed(resource.as_str().as_bytes(), &self.settings) {
             Some(limiter) => limiter,
             None => registry.overflow(&self.overflow, &self.settings),
@@ -390,7 +390,7 @@ impl CompiledLimit {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TokenRequest {
+pub(crate) struct TokenRequest {
     pub(super) cost: Cost,
     pub(super) priority: i32,
     pub(super) wait_for_lease: Duration,
@@ -413,12 +413,11 @@ impl TokenRequest {
         }
     }
 
-    pub(super) fn wait_policy(&self, now: Moment) -> WaitPolicy {
-        self.max_delay
-            .map_or(WaitPolicy::Never, |max_delay| WaitPolicy::Until {
-                deadline: now.after(max_delay),
-                queue: self.queue,
-            })
+    pub(super) fn wait_limit(&self, now: Moment) -> Option<WaitLimit> {
+        self.max_delay.map(|max_delay| WaitLimit {
+            deadline: now.after(max_delay),
+            queue: self.queue,
+        })
     }
 }
 

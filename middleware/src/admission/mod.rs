@@ -3,27 +3,24 @@
 mod check;
 mod compiled;
 mod headers;
-mod named;
+mod mode;
 mod pending;
 mod scope;
 #[cfg(test)]
 mod tests;
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use doorman_openapi::Moment;
 use http::Extensions;
 
-use self::{
-    check::{LimitCheck, LimitChecks, add_check, commit},
-    compiled::TokenRequest,
-    pending::PendingChecks,
-};
+use self::{check::commit, mode::Mode};
 pub(crate) use self::{
-    compiled::CompiledLimit,
+    check::{LimitCheck, LimitChecks, add_check},
+    compiled::{CheckTemplate, CompiledLimit},
     headers::{HeaderPolicy, RateLimitHeaders},
-    named::{NamedLimits, NotTaken},
+    mode::{CanWait, CannotWait, Decision, PendingDecision, Refused},
     scope::{RequestPattern, RequestScope},
 };
 use crate::{
@@ -31,7 +28,7 @@ use crate::{
     clock,
     key::{Callers, RequestHead},
     limit::{Limit, SettleRule},
-    limiter::{Acquired, Limiter, Registry, WaitPolicy},
+    limiter::{Acquired, Limiter, Registry},
     permit::Permit,
     refusal::Refusal,
 };
@@ -45,20 +42,6 @@ pub(crate) struct Admission {
     /// Whether the handler finds a charge in a request that these limits decided.
     settles_in_handler: bool,
 }
-
-pub(crate) enum Decision {
-    Admitted,
-    /// With headers that the response must have, under [`HeaderPolicy::Send`].
-    AdmittedWith(RateLimitHeaders),
-    /// With units of gauges, which are in use until the response ends, or with costs that may be
-    /// corrected.
-    Holding(Box<Admitted>),
-    Refused(Refusal, RateLimitHeaders),
-    /// The request waits. Dropping the future returns what it has taken.
-    Pending(PendingDecision),
-}
-
-pub(crate) type PendingDecision = Pin<Box<dyn Future<Output = Result<Admitted, Refused>> + Send>>;
 
 /// An admission that is not one of the fast path.
 #[derive(Default)]
@@ -92,9 +75,6 @@ impl Admitted {
     }
 }
 
-/// A refusal and the headers of its response.
-pub(crate) type Refused = (Refusal, RateLimitHeaders);
-
 /// The limits of a layer: those in code, with or without rules.
 #[derive(Debug, Clone)]
 pub(crate) enum AdmissionSource {
@@ -103,17 +83,10 @@ pub(crate) enum AdmissionSource {
 }
 
 impl AdmissionSource {
-    pub(crate) fn decide(&self, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
+    pub(crate) fn decide<M: Mode>(&self, head: &RequestHead<'_>, mode: M) -> M::Decision {
         match self {
-            Self::Code(admission) => admission.decide(head, headers),
-            Self::WithRules(dynamic) => dynamic.decide(head, headers),
-        }
-    }
-
-    pub(crate) fn decide_now(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
-        match self {
-            Self::Code(admission) => admission.decide_now(head),
-            Self::WithRules(dynamic) => dynamic.decide_now(head),
+            Self::Code(admission) => admission.decide(head, mode),
+            Self::WithRules(dynamic) => dynamic.decide(head, mode),
         }
     }
 }
@@ -136,13 +109,8 @@ impl DynamicAdmission {
     }
 
     #[inline(never)]
-    fn decide(&self, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
-        self.current.load().decide(head, headers)
-    }
-
-    #[inline(never)]
-    fn decide_now(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
-        self.current.load().decide_now(head)
+    fn decide<M: Mode>(&self, head: &RequestHead<'_>, mode: M) -> M::Decision {
+        self.current.load().decide(head, mode)
     }
 
     pub(crate) fn set_rules(&self, rules: &[Arc<CompiledLimit>]) {
@@ -180,58 +148,18 @@ impl Admission {
         Self::of(Arc::clone(&self.registry), self.callers.clone(), limits)
     }
 
-    /// Decides on a request. A refusal spends nothing.
-    fn decide(self: &Arc<Self>, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
+    /// Decides on a request. A refusal spends nothing. Most layers have one limit: nothing has to be
+    /// undone or merged.
+    #[inline]
+    fn decide<M: Mode>(self: &Arc<Self>, head: &RequestHead<'_>, mode: M) -> M::Decision {
         let [limit] = &*self.limits else {
-            return self.decide_all(head, headers);
+            return self.decide_all(head, mode);
         };
-        let admitted = |limiter: Limiter<'_>, acquired: &Acquired, recent| {
-            if headers == HeaderPolicy::Omit || limit.is_shadow() {
-                return None;
-            }
-            let mut list = RateLimitHeaders::default();
-            list.add(&limit.item, &limiter.reading_after(acquired), recent);
-            Some(list)
+        let headers = |limiter: Limiter<'_>, acquired: &Acquired, recent| {
+            let mut headers = RateLimitHeaders::default();
+            headers.add(&limit.item, &limiter.reading_after(acquired), recent);
+            Some(headers).filter(|_| !limit.is_shadow())
         };
-        match self.decide_one(limit, head, admitted) {
-            FastDecision::Admitted(Some(headers)) => Decision::AdmittedWith(headers),
-            FastDecision::Admitted(None) => Decision::Admitted,
-            FastDecision::Refused(refusal) => {
-                Decision::Refused(refusal, RateLimitHeaders::default())
-            }
-            FastDecision::Unclear(check) => self.decide_slow(&[check], headers),
-        }
-    }
-
-    #[inline(never)]
-    fn decide_all(self: &Arc<Self>, head: &RequestHead<'_>, headers: HeaderPolicy) -> Decision {
-        let mut checks = LimitChecks::new();
-        if let Err(refusal) = self.collect_checks(head, &mut checks) {
-            return Decision::Refused(refusal, RateLimitHeaders::default());
-        }
-        let recent = clock::coarse_now();
-        if self.try_admit_fast(&mut checks, recent) {
-            return match headers {
-                HeaderPolicy::Send => Decision::AdmittedWith(admitted_headers(&checks, recent)),
-                HeaderPolicy::Omit => Decision::Admitted,
-            };
-        }
-        self.decide_slow(&checks, headers)
-    }
-
-    /// Decides by the only limit, as most layers have it: nothing has to be undone or merged. Calls
-    /// `admitted` with the tokens taken; its result is the default where the limit does not apply.
-    #[expect(
-        clippy::inline_always,
-        reason = "measured: copies of its result cost more"
-    )]
-    #[inline(always)]
-    fn decide_one<'r, T: Default>(
-        &'r self,
-        limit: &'r Arc<CompiledLimit>,
-        head: &RequestHead<'_>,
-        admitted: impl FnOnce(Limiter<'r>, &Acquired, Moment) -> T,
-    ) -> FastDecision<'r, T> {
         let registry = limit.registry(&self.registry);
         let mut known = None;
         if let Some(cost) = limit.uniform_cost {
@@ -242,7 +170,7 @@ impl Admission {
                 && let Some(acquired) = limiter.try_acquire_leased(&limit.settings, cost, recent)
             {
                 commit(limit, limiter, &acquired, registry, recent);
-                return FastDecision::Admitted(admitted(limiter, &acquired, recent));
+                return mode.admitted(|| headers(limiter, &acquired, recent));
             }
         }
         match self.check_one(limit, known, head) {
@@ -250,13 +178,34 @@ impl Admission {
                 Some(acquired) => {
                     let recent = clock::coarse_now();
                     check.commit(&self.registry, recent);
-                    FastDecision::Admitted(admitted(check.limiter, &acquired, recent))
+                    mode.admitted(|| headers(check.limiter, &acquired, recent))
                 }
-                None => FastDecision::Unclear(check),
+                None => mode.decide_slow(self, &[check]),
             },
-            Ok(None) => FastDecision::Admitted(T::default()),
-            Err(refusal) => FastDecision::Refused(refusal),
+            Ok(None) => mode.admitted(|| None),
+            Err(refusal) => mode.refused(refusal),
         }
+    }
+
+    #[inline(never)]
+    fn decide_all<M: Mode>(self: &Arc<Self>, head: &RequestHead<'_>, mode: M) -> M::Decision {
+        let mut checks = LimitChecks::new();
+        match self.collect_checks(head, &mut checks) {
+            Ok(()) => self.decide_checks(&mut checks, mode),
+            Err(refusal) => mode.refused(refusal),
+        }
+    }
+
+    pub(crate) fn decide_checks<M: Mode>(
+        self: &Arc<Self>,
+        checks: &mut LimitChecks<'_>,
+        mode: M,
+    ) -> M::Decision {
+        let recent = clock::coarse_now();
+        if self.try_admit_fast(checks, recent) {
+            return mode.admitted(|| Some(admitted_headers(checks, recent)));
+        }
+        mode.decide_slow(self, checks)
     }
 
     /// Checks the only limit, of which the limiter may be known.
@@ -282,82 +231,12 @@ impl Admission {
         Ok(check)
     }
 
-    #[inline(never)]
-    fn decide_slow(self: &Arc<Self>, checks: &[LimitCheck<'_>], headers: HeaderPolicy) -> Decision {
-        let mut pending = PendingChecks::new(checks);
-        let now = clock::now();
-        if pending.awaits_first_lease(&self.registry, now) {
-            return Decision::Pending(Box::pin(Arc::clone(self).after_first_leases(pending)));
-        }
-        let policy = move |request: &TokenRequest| request.wait_policy(now);
-        if let Err((refusal, headers)) = pending.reserve(&self.registry, policy, now) {
-            return Decision::Refused(refusal, headers);
-        }
-        if pending.is_delayed() {
-            let own = Arc::clone(self);
-            return Decision::Pending(Box::pin(async move {
-                let admitted = pending.wait_turns(&own.registry, policy).await?;
-                Ok(own.with_charge(admitted))
-            }));
-        }
-        let admitted = self.with_charge(pending.commit(&self.registry, now));
-        match headers {
-            _ if !admitted.is_plain() => Decision::Holding(Box::new(admitted)),
-            HeaderPolicy::Send => Decision::AdmittedWith(admitted.headers),
-            HeaderPolicy::Omit => Decision::Admitted,
-        }
-    }
-
-    async fn after_first_leases(
-        self: Arc<Self>,
-        mut pending: PendingChecks,
-    ) -> Result<Admitted, Refused> {
-        pending.wait_first_leases().await;
-        let now = clock::now();
-        let policy = move |request: &TokenRequest| request.wait_policy(now);
-        pending.reserve(&self.registry, policy, now)?;
-        let admitted = pending.wait_turns(&self.registry, policy).await?;
-        Ok(self.with_charge(admitted))
-    }
-
     /// Gives the handler a charge also where nothing was charged, as by an exceeded shadow limit.
     fn with_charge(&self, mut admitted: Admitted) -> Admitted {
         if self.settles_in_handler {
             admitted.charge.get_or_insert_default();
         }
         admitted
-    }
-
-    /// Decides on a request that cannot wait. A refusal spends nothing.
-    fn decide_now(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
-        let [limit] = &*self.limits else {
-            return self.decide_all_now(head);
-        };
-        match self.decide_one(limit, head, |_, _, _| ()) {
-            FastDecision::Admitted(()) => Ok(Permit::default()),
-            FastDecision::Refused(refusal) => Err(refusal),
-            FastDecision::Unclear(check) => self.decide_slow_now(&[check]),
-        }
-    }
-
-    #[inline(never)]
-    fn decide_all_now(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
-        let mut checks = LimitChecks::new();
-        self.collect_checks(head, &mut checks)?;
-        if self.try_admit_fast(&mut checks, clock::coarse_now()) {
-            return Ok(Permit::default());
-        }
-        self.decide_slow_now(&checks)
-    }
-
-    #[inline(never)]
-    fn decide_slow_now(&self, checks: &[LimitCheck<'_>]) -> Result<Permit, Refusal> {
-        let mut pending = PendingChecks::new(checks);
-        let now = clock::now();
-        pending
-            .reserve(&self.registry, |_| WaitPolicy::Never, now)
-            .map_err(|(refusal, _)| refusal)?;
-        Ok(pending.commit(&self.registry, now).permit)
     }
 
     /// Finds the limiters of the limits that apply to a request. Writes into `checks`, as moving
@@ -412,14 +291,6 @@ impl Callers {
             );
         }
     }
-}
-
-/// The decision by the only limit of a layer.
-enum FastDecision<'r, T> {
-    Admitted(T),
-    Refused(Refusal),
-    /// The slow path decides.
-    Unclear(LimitCheck<'r>),
 }
 
 fn admitted_headers(checks: &LimitChecks<'_>, recent: Moment) -> RateLimitHeaders {

@@ -1,4 +1,4 @@
-//! A request that the fast path did not admit: reservations at all of its limits, or at none.
+//! A request that the fast path did not admit: it has tokens of all of its limits, or of none.
 
 use std::{future::pending, sync::Arc};
 
@@ -14,7 +14,9 @@ use crate::{
     clock,
     cost::Cost,
     limit::SettleRule,
-    limiter::{Limiter, LimiterHandle, Reading, Registry, Rejected, Reservation, WaitPolicy},
+    limiter::{
+        Acquisition, Committed, Limiter, LimiterHandle, Reading, Registry, Rejected, SpentTokens,
+    },
     meter::Outcome,
     permit::PermitBuilder,
     refusal::Refusal,
@@ -40,15 +42,14 @@ struct PendingCheck {
     /// The cost, if it may be corrected.
     charge: Option<Cost>,
     tokens: Tokens,
+    /// Those of a rate, once the request is admitted.
+    spent: Option<SpentTokens>,
 }
 
 #[derive(Debug)]
 enum Tokens {
-    Reserved {
-        reservation: Reservation,
-        request: TokenRequest,
-    },
-    /// Another check of the request reserves at the same limiter.
+    Own(Acquisition, TokenRequest),
+    /// Another check of the request acquires them at the same limiter.
     Shared(LimiterHandle),
 }
 
@@ -73,20 +74,28 @@ impl PendingChecks {
 
     pub(super) async fn wait_first_leases(&mut self) {
         for check in &mut self.checks {
-            if check.waits_for_lease() {
-                check.mark_pending();
+            if let Tokens::Own(acquisition, request) = &mut check.tokens
+                && !request.wait_for_lease.is_zero()
+            {
+                acquisition.mark_pending();
             }
         }
         for check in &self.checks {
-            check.wait_first_lease().await;
+            if let Tokens::Own(acquisition, request) = &check.tokens
+                && !request.wait_for_lease.is_zero()
+            {
+                let (timeout, queue) = (request.wait_for_lease, request.queue);
+                acquisition.wait_first_lease(timeout, queue).await;
+            }
         }
     }
 
-    /// Reserves tokens of every limit, or of none; of gauges only until the request has to wait.
+    /// Reserves tokens of every limit, or of none; of gauges only until the request has to wait. It
+    /// may wait from `since` on.
     pub(super) fn reserve(
         &mut self,
         registry: &Arc<Registry>,
-        policy: impl Fn(&TokenRequest) -> WaitPolicy,
+        since: Option<Moment>,
         now: Moment,
     ) -> Result<(), Refused> {
         // Limiters that rejected a shadow limit.
@@ -96,7 +105,7 @@ impl PendingChecks {
             if waits && check.limiter().gauge_order().is_some() {
                 break;
             }
-            match check.reserve(registry, &policy, now) {
+            match check.reserve(registry, since, now) {
                 Ok(()) if !exceeded.iter().any(|it| it.get() == check.limiter()) => {
                     self.reserved = self.reserved.saturating_add(1);
                     waits |= check.is_waiting();
@@ -124,20 +133,28 @@ impl PendingChecks {
     pub(super) async fn wait_turns(
         mut self,
         registry: &Arc<Registry>,
-        policy: impl Fn(&TokenRequest) -> WaitPolicy,
+        since: Moment,
     ) -> Result<Admitted, Refused> {
         // The limits at which the request has its tokens wait for the others.
-        for check in &mut self.checks {
-            check.mark_pending();
+        for acquisition in self
+            .checks
+            .iter_mut()
+            .filter_map(PendingCheck::acquisition_mut)
+        {
+            acquisition.mark_pending();
         }
         loop {
             let mut rejection = None;
             // At the same time, as a request that does not take its turn at a gauge holds up
             // others.
             let checks = self.checks.iter_mut().enumerate();
-            let turns = checks.map(async |(index, check)| {
-                let turn = check.wait_turn().await;
-                turn.map_err(|rejected| (index, rejected))
+            let turns = checks.map(async |(index, check)| match check.acquisition_mut() {
+                // A delay has a deadline, so it needs no other end.
+                Some(acquisition) => {
+                    let turn = acquisition.wait_turn(pending()).await;
+                    turn.map_err(|rejected| (index, rejected))
+                }
+                None => Ok(()),
             });
             if let Err((index, rejected)) = try_join_all(turns).await
                 && let Some(check) = self.checks.get(index)
@@ -151,7 +168,7 @@ impl PendingChecks {
             if self.reserved == self.checks.len() {
                 return Ok(self.commit(registry, now));
             }
-            self.reserve(registry, &policy, now)?;
+            self.reserve(registry, Some(since), now)?;
         }
     }
 
@@ -166,11 +183,13 @@ impl PendingChecks {
         let mut headers = RateLimitHeaders::default();
         let mut permit = PermitBuilder::default();
         for check in &mut self.checks {
-            if let Tokens::Reserved { reservation, .. } = &mut check.tokens
-                && let Some(units) = reservation.commit()
-            {
-                let registry = check.limit.registry(registry);
-                permit.add(registry, reservation.limiter().handle(), units);
+            match check.acquisition_mut().and_then(Acquisition::commit) {
+                Some(Committed::Rate(tokens)) => check.spent = Some(tokens),
+                Some(Committed::Gauge(units)) => {
+                    let registry = check.limit.registry(registry);
+                    permit.add(registry, check.limiter().handle(), units);
+                }
+                None => {}
             }
             if !check.limit.is_shadow() {
                 headers.add(&check.limit.item, &check.reading(now), now);
@@ -191,10 +210,11 @@ impl PendingChecks {
             let Some(cost) = check.charge else {
                 continue;
             };
-            // Limits on one limiter reserve together, and are corrected one by one.
-            let mut reservations = self.checks.iter().filter_map(PendingCheck::reservation);
-            let reservation = reservations.find(|it| it.limiter() == check.limiter());
-            let Some(open) = reservation.and_then(|it| it.open_charge(cost)) else {
+            // Limits on one limiter spend together, and are corrected one by one.
+            let limiter = check.limiter();
+            let mut there = self.checks.iter().filter(|it| it.limiter() == limiter);
+            let spent = there.find_map(|it| it.spent.as_ref());
+            let Some(open) = spent.and_then(|spent| limiter.open_charge(spent, cost)) else {
                 continue;
             };
             let (limit, registry) = (&check.limit, check.limit.registry(registry));
@@ -222,8 +242,8 @@ impl PendingChecks {
     fn refuse(&mut self, limiter: &LimiterHandle, mut refusal: Refusal, now: Moment) -> Refused {
         self.sort_by_position();
         for check in &mut self.checks {
-            if let Tokens::Reserved { reservation, .. } = &mut check.tokens {
-                reservation.release(now);
+            if let Some(acquisition) = check.acquisition_mut() {
+                acquisition.release(now);
             }
         }
         let own_wait = refusal.retry_after_seconds();
@@ -235,8 +255,8 @@ impl PendingChecks {
                 headers.add_exceeded(item, &reading, own_wait);
                 continue;
             }
-            if let Tokens::Reserved { reservation, .. } = &check.tokens {
-                refusal.extend_to(reservation.retry_at(now), now);
+            if let Tokens::Own(acquisition, _) = &check.tokens {
+                refusal.extend_to(acquisition.retry_at(now), now);
             }
             headers.add(item, &reading, now);
         }
@@ -276,19 +296,27 @@ impl PendingCheck {
             limit: Arc::clone(limit),
             charge,
             tokens: match request {
-                Some(request) => Tokens::Reserved {
-                    reservation: Reservation::new(limiter.handle(), request.priority, request.cost),
-                    request,
-                },
+                Some(request) => {
+                    let (priority, cost) = (request.priority, request.cost);
+                    Tokens::Own(Acquisition::new(limiter.handle(), priority, cost), request)
+                }
                 None => Tokens::Shared(limiter.handle()),
             },
+            spent: None,
         }
     }
 
     fn limiter(&self) -> Limiter<'_> {
         match &self.tokens {
-            Tokens::Reserved { reservation, .. } => reservation.limiter(),
+            Tokens::Own(acquisition, _) => acquisition.limiter(),
             Tokens::Shared(limiter) => limiter.get(),
+        }
+    }
+
+    fn acquisition_mut(&mut self) -> Option<&mut Acquisition> {
+        match &mut self.tokens {
+            Tokens::Own(acquisition, _) => Some(acquisition),
+            Tokens::Shared(_) => None,
         }
     }
 
@@ -297,79 +325,39 @@ impl PendingCheck {
         self.limiter().reading_of(priority, now)
     }
 
-    fn reservation(&self) -> Option<&Reservation> {
-        match &self.tokens {
-            Tokens::Reserved { reservation, .. } => Some(reservation),
-            Tokens::Shared(_) => None,
-        }
-    }
-
     fn is_waiting(&self) -> bool {
-        matches!(&self.tokens, Tokens::Reserved { reservation, .. } if reservation.is_waiting())
+        matches!(&self.tokens, Tokens::Own(acquisition, _) if acquisition.is_waiting())
     }
 
     fn is_delayed(&self) -> bool {
-        matches!(&self.tokens, Tokens::Reserved { reservation, .. } if reservation.is_delayed())
+        matches!(&self.tokens, Tokens::Own(acquisition, _) if acquisition.is_delayed())
     }
 
     fn awaits_first_lease(&self, shared: &Arc<Registry>, now: Moment) -> bool {
-        let Tokens::Reserved {
-            reservation,
-            request,
-        } = &self.tokens
-        else {
+        let Tokens::Own(acquisition, request) = &self.tokens else {
             return false;
         };
-        let timeout = request.wait_for_lease;
-        if timeout.is_zero() {
+        if request.wait_for_lease.is_zero() {
             return false;
         }
-        self.limit.registry(shared).wake(reservation.limiter(), now);
-        let deadline = reservation.first_lease_deadline(timeout);
+        self.limit.registry(shared).wake(acquisition.limiter(), now);
+        let deadline = acquisition.first_lease_deadline(request.wait_for_lease);
         deadline.is_some_and(|deadline| now < deadline)
-    }
-
-    fn waits_for_lease(&self) -> bool {
-        match &self.tokens {
-            Tokens::Reserved { request, .. } => !request.wait_for_lease.is_zero(),
-            Tokens::Shared(_) => false,
-        }
-    }
-
-    fn mark_pending(&mut self) {
-        if let Tokens::Reserved { reservation, .. } = &mut self.tokens {
-            reservation.mark_pending();
-        }
-    }
-
-    async fn wait_first_lease(&self) {
-        if let Tokens::Reserved {
-            reservation,
-            request,
-        } = &self.tokens
-            && !request.wait_for_lease.is_zero()
-        {
-            let timeout = request.wait_for_lease;
-            reservation.wait_first_lease(timeout, request.queue).await;
-        }
     }
 
     fn reserve(
         &mut self,
         shared: &Arc<Registry>,
-        policy: impl Fn(&TokenRequest) -> WaitPolicy,
+        since: Option<Moment>,
         now: Moment,
     ) -> Result<(), Rejected> {
-        let Tokens::Reserved {
-            reservation,
-            request,
-        } = &mut self.tokens
-        else {
+        let Tokens::Own(acquisition, request) = &mut self.tokens else {
             return Ok(());
         };
-        let reserved = reservation.reserve(policy(request), now);
+        let limit = since.and_then(|since| request.wait_limit(since));
+        let reserved = acquisition.reserve(limit, now);
         let registry = self.limit.registry(shared);
-        registry.record_attempt(reservation.limiter(), reservation.shortage(), now);
+        registry.record_attempt(acquisition.limiter(), acquisition.shortage(), now);
         reserved
     }
 
@@ -377,13 +365,5 @@ impl PendingCheck {
         let limiter = self.limiter();
         let refusal = self.limit.refuse(limiter, rejected, now);
         (limiter.handle(), refusal)
-    }
-
-    /// A delay has a deadline, so it needs no other end.
-    async fn wait_turn(&mut self) -> Result<(), Rejected> {
-        match &mut self.tokens {
-            Tokens::Reserved { reservation, .. } => reservation.wait_turn(pending()).await,
-            Tokens::Shared(_) => Ok(()),
-        }
     }
 }

@@ -15,7 +15,7 @@ use tower_layer::Layer;
 use self::response::ResponsePolicy;
 pub use self::{body::LimitBody, future::ResponseFuture, service::LimitService};
 use crate::{
-    admission::{Admission, AdmissionSource, DynamicAdmission, HeaderPolicy},
+    admission::{Admission, AdmissionSource, CannotWait, DynamicAdmission, HeaderPolicy},
     key::{Callers, RequestHead},
     limit::Limit,
     limiter::Registry,
@@ -127,7 +127,7 @@ impl LimitLayer {
     /// # Errors
     /// [`Refusal`] when a limit does not admit the request. Nothing is spent then.
     pub fn try_admit(&self, head: &RequestHead<'_>) -> Result<Permit, Refusal> {
-        let decided = self.admission.decide_now(head);
+        let decided = self.admission.decide(head, CannotWait);
         decided.inspect_err(|refusal| response::log(refusal, head))
     }
 }

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::{LimitBody, ResponseFuture, response::ResponsePolicy};
 use crate::{
-    admission::{AdmissionSource, Decision},
+    admission::{AdmissionSource, CanWait, Decision},
     key::RequestHead,
 };
 
@@ -52,7 +52,8 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let head = RequestHead::of(&request);
-        match self.admission.decide(&head, self.responses.headers()) {
+        let mode = CanWait(self.responses.headers());
+        match self.admission.decide(&head, mode) {
             Decision::Admitted => ResponseFuture::forward(self.inner.call(request)),
             Decision::AdmittedWith(headers) => {
                 ResponseFuture::forward_with(self.inner.call(request), headers)

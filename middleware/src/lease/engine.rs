@@ -4,7 +4,12 @@
 //! [`Worker`](super::Worker) is the task around it. A simulator runs the same engine.
 
 mod bands;
+mod conversion;
 mod limiters;
+mod measured;
+mod pace;
+mod supply;
+mod tracked;
 
 use std::{
     sync::{Arc, Weak},
@@ -17,8 +22,8 @@ use doorman_holder::{
 };
 use doorman_openapi::{Capacity, HintsResponse, MAX_RESOURCES, Moment, ReleaseRequest, ResourceId};
 
-pub(super) use self::limiters::Publication;
-use self::limiters::{Limiters, Sample, lease_state};
+pub(super) use self::tracked::Publication;
+use self::{conversion::lease_state, limiters::Limiters, tracked::Sample};
 use crate::{
     limiter::{Limiter, LimiterTable, Nudge, Registry},
     tuning::tuning,
@@ -117,10 +122,10 @@ impl Engine {
     /// Does everything that is due, with at most so many samples of limiters.
     pub(super) fn tick(&mut self, samples: usize, now: Moment) {
         for _ in 0..samples {
-            let Some(sample) = self.limiters.sample_next(self.idle_after, now) else {
+            let Some((index, sample)) = self.limiters.sample_next(self.idle_after, now) else {
                 break;
             };
-            self.on_sample(sample, now);
+            self.on_sample(index, sample, now);
         }
         self.process_hints(now);
         while self.holder.wake_at() <= now {
@@ -134,13 +139,8 @@ impl Engine {
         }
     }
 
-    fn on_sample(&mut self, sample: Sample, now: Moment) {
-        let Sample {
-            index,
-            demand,
-            idle,
-        } = sample;
-        if idle && self.rest(index, now) {
+    fn on_sample(&mut self, index: ResourceIndex, sample: Sample, now: Moment) {
+        if sample.idle && self.rest(index, now) {
             return;
         }
         if let Some((limiter, _)) = self.limiters.get_mut(index)
@@ -152,7 +152,7 @@ impl Engine {
                 units: units.in_use,
             });
         }
-        if let Some(demand) = demand {
+        if let Some(demand) = sample.demand {
             self.set_demand(index, demand, now);
         }
     }

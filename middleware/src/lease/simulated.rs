@@ -14,8 +14,8 @@ use super::{
 use crate::{
     cost::Cost,
     limiter::{
-        FirstLease, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings, Registry,
-        Reservation, Source, WaitPolicy, WorkerWatchdog,
+        Acquisition, FirstLease, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings,
+        Registry, Source, WorkerWatchdog,
     },
     status::{Status, WorkerState},
 };
@@ -89,13 +89,11 @@ impl SimulatedLayer {
                 (acquired.shortage(), true)
             }
             None => {
-                let mut reservation = Reservation::new(limiter.handle(), priority, cost);
-                let reserved = with_thread_rng(&mut self.rng, || {
-                    reservation.reserve(WaitPolicy::Never, now)
-                });
-                let shortage = reservation.shortage();
+                let mut acquisition = Acquisition::new(limiter.handle(), priority, cost);
+                let reserved = with_thread_rng(&mut self.rng, || acquisition.reserve(None, now));
+                let shortage = acquisition.shortage();
                 if reserved.is_ok() {
-                    reservation.commit();
+                    acquisition.commit();
                 }
                 (shortage, reserved.is_ok())
             }

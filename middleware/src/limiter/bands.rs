@@ -315,7 +315,7 @@ impl Limiter<'_> {
     }
 
     /// The priorities and the demand last reported for each; empty if all requests have one.
-    pub(super) fn wants_by_priority(self) -> Vec<(i32, f64)> {
+    pub(crate) fn wants_by_priority(self) -> Vec<(i32, f64)> {
         let wants = |bands: &Arc<Bands>| bands.iter().map(|it| (it.priority, it.wants())).collect();
         self.with_bands(wants).unwrap_or_default()
     }

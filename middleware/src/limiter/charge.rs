@@ -3,11 +3,9 @@
 //! A correction makes the bucket as full as if the cost had been right from the beginning, as far
 //! as the admissions since then allow: see [`OpenCharges`](super::open_charges::OpenCharges).
 
-use doorman_openapi::Unit;
-
 use super::{
-    Limiter, LimiterHandle, Shortage, bands::RequestBand, bucket::BucketView, store::QueueGuard,
-    wait_queue::unlock_and_wake,
+    Limiter, LimiterHandle, Shortage, bands::RequestBand, bucket::BucketView,
+    reservation::SpentTokens, store::QueueGuard, wait_queue::unlock_and_wake,
 };
 use crate::{clock, cost::Cost};
 
@@ -30,24 +28,20 @@ struct Part {
 }
 
 impl Limiter<'_> {
-    /// `end` is that of the tokens of the request.
-    pub(super) fn open_charge(
-        self,
-        end: f64,
-        cost: Cost,
-        band: Option<RequestBand>,
-    ) -> Option<OpenCharge> {
+    /// Lets this part of the cost of an admitted request be corrected. `None` if its limiter was
+    /// forgotten.
+    pub(crate) fn open_charge(self, tokens: &SpentTokens, cost: Cost) -> Option<OpenCharge> {
         let mut queue = self.queue();
-        if !self.is_current() || self.unit() == Unit::Gauge {
+        if !self.is_current() {
             return None;
         }
         let (spent, view) = self.spent_and_view();
         let taken = spent - queue.cost();
         Some(OpenCharge {
             limiter: self.handle(),
-            band,
+            band: tokens.band.clone(),
             first: Part {
-                number: queue.charges().open(end, taken, view.floor),
+                number: queue.charges().open(tokens.end, taken, view.floor),
                 tokens: cost.get(),
             },
             late: None,

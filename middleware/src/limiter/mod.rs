@@ -1,5 +1,6 @@
 //! Token bucket of one resource, or its units in use, under its lease; shared by the whole process.
 
+mod acquisition;
 mod arena;
 mod atomics;
 mod bands;
@@ -31,6 +32,7 @@ use std::{fmt, sync::Arc};
 use doorman_openapi::{Moment, ResourceId, Unit};
 
 pub(crate) use self::{
+    acquisition::{Acquisition, WaitLimit},
     atomics::Shortage,
     bands::Bands,
     charge::OpenCharge,
@@ -39,7 +41,7 @@ pub(crate) use self::{
     name::NamePrefix,
     registry::{Nudge, PinnedLimiter, Registry, Source, WorkerWatchdog},
     rejection::Rejected,
-    reservation::{Reservation, WaitPolicy},
+    reservation::{Committed, SpentTokens},
     settings::{Burst, LimiterSettings, SettingsConflict},
     store::{LimiterTable, RegisteredSettings},
     units::TakenUnits,
@@ -155,31 +157,6 @@ pub(crate) struct Allowance {
     pub(crate) policy: Option<Policy>,
     pub(crate) is_leased: bool,
     /// The end of the lease; [`Moment::NEVER`] without one.
-    pub(crate) ends: Moment,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct LimiterSnapshot {
-    pub(crate) tally: Tally,
-    pub(crate) waiting: u32,
-    /// In the resource's own unit.
-    pub(crate) wants: f64,
-    /// The priorities and their parts of it; empty if all requests have one priority.
-    pub(crate) bands: Vec<(i32, f64)>,
-    /// `None` when the fallback applies.
-    pub(crate) lease: Option<LeasedRate>,
-    pub(crate) policy: Option<Policy>,
-    pub(crate) unit: Unit,
-    /// The units in use of a gauge.
-    pub(crate) in_use: Option<f64>,
-    pub(crate) unit_mismatch: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct LeasedRate {
-    /// Tokens a second, or units; `None` when unlimited.
-    pub(crate) rate: Option<f64>,
-    /// [`Moment::NEVER`] when no lease is needed.
     pub(crate) ends: Moment,
 }
 
@@ -553,27 +530,14 @@ impl<'s> Limiter<'s> {
         self.with_settings(|settings| settings.fallback.get())
     }
 
-    pub(crate) fn snapshot(self, now: Moment) -> LimiterSnapshot {
-        let published = self.read();
-        let schedule = published.schedule;
-        LimiterSnapshot {
-            tally: self.tally(),
-            waiting: self.waiting(),
-            wants: self.store.extra(self.number).wants(),
-            bands: self.wants_by_priority(),
-            lease: (now < schedule.ends).then_some(LeasedRate {
-                rate: match schedule.refill {
-                    Refill::Blocked => Some(0.0),
-                    Refill::PerSecond(amount) | Refill::Units(amount) => Some(amount),
-                    Refill::Credit(_) | Refill::Unlimited => None,
-                },
-                ends: schedule.ends,
-            }),
-            policy: published.policy,
-            unit: self.unit(),
-            in_use: self.units_in_use().map(|units| units.in_use),
-            unit_mismatch: self.record.has_unit_mismatch(),
-        }
+    /// The demand last reported, in the resource's own unit.
+    pub(crate) fn wants(self) -> f64 {
+        self.store.extra(self.number).wants()
+    }
+
+    /// Whether the resource has another unit than its limits.
+    pub(crate) fn has_unit_mismatch(self) -> bool {
+        self.record.has_unit_mismatch()
     }
 
     #[inline]

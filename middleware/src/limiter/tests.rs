@@ -35,19 +35,19 @@ fn with_settings(settings: &Arc<LimiterSettings>) -> Limiter<'static> {
     created.unwrap().0
 }
 
-fn reserve(limiter: Limiter<'_>, now: Moment) -> Result<Reservation, Rejected> {
-    let mut reservation = Reservation::new(limiter.handle(), 0, Cost::ONE);
-    reservation.reserve(WaitPolicy::Never, now)?;
-    Ok(reservation)
+fn reserve(limiter: Limiter<'_>, now: Moment) -> Result<Acquisition, Rejected> {
+    let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
+    acquisition.reserve(None, now)?;
+    Ok(acquisition)
 }
 
-/// A reservation that waits for its turn.
-fn queued(limiter: Limiter<'_>) -> Reservation {
-    let mut reservation = Reservation::new(limiter.handle(), 0, Cost::ONE);
-    reservation
-        .reserve(WaitPolicy::Forever, clock::now())
+/// A acquisition that waits for its turn.
+fn queued(limiter: Limiter<'_>) -> Acquisition {
+    let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
+    acquisition
+        .reserve(Some(WaitLimit::NONE), clock::now())
         .unwrap();
-    reservation
+    acquisition
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +60,7 @@ async fn threads_admit_exactly_the_available_tokens() {
             .map(|_| {
                 scope.spawn(|| {
                     let reserved = (0..1_000).filter_map(|_| reserve(limiter, now).ok());
-                    reserved.map(|mut reservation| reservation.commit()).count()
+                    reserved.map(|mut acquisition| acquisition.commit()).count()
                 })
             })
             .collect();
@@ -76,7 +76,7 @@ async fn threads_admit_exactly_the_available_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropped_reservation_is_released_and_not_counted() {
+async fn dropped_acquisition_is_released_and_not_counted() {
     let limiter = limiter(Fallback::Pessimistic);
     limiter.publish(leased(1.0, MINUTE), clock::now());
     let now = clock::now();
@@ -107,8 +107,8 @@ async fn renewed_lease_adds_no_second_burst() {
     let mut admitted = 0;
     for _ in 0..100 {
         limiter.publish(leased(10.0, MINUTE), now);
-        while let Ok(mut reservation) = reserve(limiter, now) {
-            reservation.commit();
+        while let Ok(mut acquisition) = reserve(limiter, now) {
+            acquisition.commit();
             admitted += 1;
         }
     }
@@ -140,7 +140,7 @@ async fn requests_before_the_first_lease_are_charged() {
     }
     limiter.publish(leased(10.0, MINUTE), clock::now());
     let admitted = std::iter::from_fn(|| reserve(limiter, clock::now()).ok())
-        .map(|mut reservation| reservation.commit())
+        .map(|mut acquisition| acquisition.commit())
         .count();
     assert_eq!(admitted, 6);
 }

@@ -16,7 +16,6 @@ use super::{
     Limiter, View,
     bands::RequestBand,
     bucket::Refill,
-    store::QueueGuard,
     wait_queue::{Ticket, WaitQueue},
 };
 
@@ -129,23 +128,17 @@ impl Limiter<'_> {
         spent
     }
 
-    /// Takes the turn of a request in the queue, if it has come.
-    pub(super) fn take_turn(self, ticket: Ticket, queue: &mut QueueGuard<'_>, at: &View) -> bool {
+    /// Whether a request in the queue has its turn.
+    pub(super) fn has_turn(self, ticket: Ticket, queue: &WaitQueue, at: &View) -> bool {
         let Some(cost) = queue.first(ticket) else {
             return false;
         };
         let in_use = self.record.spent.load() - queue.cost();
-        let has_turn = match at.view.refill {
+        match at.view.refill {
             Refill::Units(units) => in_use + cost <= units,
             Refill::Unlimited => true,
             Refill::Blocked | Refill::Credit(_) | Refill::PerSecond(_) => false,
-        };
-        if has_turn {
-            queue.remove(ticket);
-            // The next one may have its turn, too.
-            queue.wake_first();
         }
-        has_turn
     }
 
     /// Whether nothing can be taken any more.

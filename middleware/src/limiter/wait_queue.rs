@@ -13,12 +13,10 @@ use std::{
 
 use super::{bucket::TokenRange, open_charges::OpenCharges, sync::Notify};
 
-/// The reservations ahead of their turn. Most of very many keys never queue and allocate nothing.
+/// Most of very many keys never queue: an unused one allocates nothing.
 #[derive(Debug, Default)]
-pub(super) struct WaitQueue(Option<Box<Waiting>>);
-
-#[derive(Debug, Default)]
-struct Waiting {
+pub(super) struct WaitQueue {
+    /// Those ahead of their turn.
     reservations: BTreeMap<Ticket, Queued>,
     /// Their cost. Exact for whole numbers, and 0 without reservations.
     cost: f64,
@@ -32,7 +30,8 @@ struct Waiting {
     /// The cost of requests that were canceled while they waited.
     canceled: f64,
     charges: OpenCharges,
-    changed: Arc<Notify>,
+    /// `None` before a request subscribes.
+    changed: Option<Arc<Notify>>,
 }
 
 #[derive(Debug)]
@@ -69,121 +68,107 @@ pub(super) struct HeldBackTicket {
 impl WaitQueue {
     /// Notifies of a new lease or a better position. Subscribe before looking for changes.
     pub(super) fn changes(&mut self) -> Arc<Notify> {
-        Arc::clone(&self.0.get_or_insert_default().changed)
+        Arc::clone(self.changed.get_or_insert_default())
     }
 
     /// False when `max` requests wait already. Those that are held back behind this priority do not
     /// count.
     pub(super) fn acquire_slot(&mut self, max: u32, priority: i32) -> bool {
-        let waiting = self.0.get_or_insert_default();
         let behind = (Bound::Excluded(Reverse(priority)), Bound::Unbounded);
-        let behind = waiting.held_back.range(behind);
+        let behind = self.held_back.range(behind);
         let behind = behind.fold(0, |sum, (_, band)| band.requests.len().saturating_add(sum));
         let behind = u32::try_from(behind).unwrap_or(u32::MAX);
-        let acquired = waiting.slots.saturating_sub(behind) < max;
+        let acquired = self.slots.saturating_sub(behind) < max;
         if acquired {
-            waiting.slots = waiting.slots.saturating_add(1);
+            self.slots = self.slots.saturating_add(1);
         }
         acquired
     }
 
     pub(super) fn release_slot(&mut self) {
-        if let Some(waiting) = &mut self.0 {
-            waiting.slots = waiting.slots.saturating_sub(1);
-        }
+        self.slots = self.slots.saturating_sub(1);
     }
 
     pub(super) fn slots(&self) -> u32 {
-        self.0.as_ref().map_or(0, |waiting| waiting.slots)
+        self.slots
     }
 
     pub(super) fn add_pending(&mut self, cost: f64) {
-        let waiting = self.0.get_or_insert_default();
-        waiting.requests = waiting.requests.saturating_add(1);
-        waiting.pending += cost;
+        self.requests = self.requests.saturating_add(1);
+        self.pending += cost;
     }
 
     /// The request waits no longer.
     pub(super) fn remove_pending(&mut self, cost: f64) {
-        if let Some(waiting) = &mut self.0 {
-            waiting.requests = waiting.requests.saturating_sub(1);
-            waiting.pending = match waiting.requests {
-                // Without the rounding errors so far.
-                0 => 0.0,
-                _ => waiting.pending - cost,
-            };
-        }
+        self.requests = self.requests.saturating_sub(1);
+        self.pending = match self.requests {
+            // Without the rounding errors so far.
+            0 => 0.0,
+            _ => self.pending - cost,
+        };
     }
 
     /// The request was canceled: its cost stays part of the demand.
     pub(super) fn cancel_pending(&mut self, cost: f64) {
         self.remove_pending(cost);
-        self.0.get_or_insert_default().canceled += cost;
+        self.canceled += cost;
     }
 
     /// The cost of requests that wait, and of those that were canceled while they waited.
     pub(super) fn pending(&self) -> f64 {
-        let waiting = self.0.as_ref();
-        waiting.map_or(0.0, |waiting| waiting.pending + waiting.canceled)
+        self.pending + self.canceled
     }
 
     /// The cost of requests that wait, here or at another limit.
     pub(super) fn waiting(&self) -> f64 {
-        self.0.as_ref().map_or(0.0, |waiting| waiting.pending)
+        self.pending
     }
 
     /// Whether a request waits here, or waits at another limit and has tokens of this one, or a
     /// charge may be corrected: the limiter must stay.
     pub(super) fn is_in_use(&self) -> bool {
-        self.0.as_ref().is_some_and(|waiting| {
-            waiting.slots > 0 || waiting.requests > 0 || !waiting.charges.is_empty()
-        })
+        self.slots > 0 || self.requests > 0 || !self.charges.is_empty()
     }
 
     /// Whether it is as new: nobody waits, and nothing is to be remembered.
     pub(super) fn is_unused(&self) -> bool {
-        self.0.as_ref().is_none_or(|waiting| {
-            waiting.reservations.is_empty()
-                && waiting.held_back.is_empty()
-                && waiting.slots == 0
-                && waiting.requests == 0
-                && waiting.canceled == 0.0
-                && waiting.charges.is_empty()
-                && Arc::strong_count(&waiting.changed) == 1
-        })
+        let changed = self.changed.as_ref();
+        !self.is_in_use()
+            && self.reservations.is_empty()
+            && self.held_back.is_empty()
+            && self.canceled == 0.0
+            && changed.is_none_or(|changed| Arc::strong_count(changed) == 1)
     }
 
     pub(super) fn push(&mut self, range: TokenRange) -> Ticket {
-        let waiting = self.0.get_or_insert_default();
-        let last = waiting.reservations.last_key_value();
+        let last = self.reservations.last_key_value();
         let ticket = Ticket(last.map_or(0, |(last, _)| last.0.saturating_add(1)));
         let queued = Queued { range, turn: None };
-        waiting.reservations.insert(ticket, queued);
-        waiting.cost += range.cost;
+        self.reservations.insert(ticket, queued);
+        self.cost += range.cost;
         ticket
     }
 
     /// The current token range of a ticket; `None` after it was removed.
     pub(super) fn range(&self, ticket: Ticket) -> Option<TokenRange> {
-        Some(self.0.as_ref()?.reservations.get(&ticket)?.range)
+        Some(self.reservations.get(&ticket)?.range)
     }
 
     /// Notifies of the turn of a ticket at a gauge.
     pub(super) fn turn(&mut self, ticket: Ticket) -> Option<Arc<Notify>> {
-        let queued = self.0.as_mut()?.reservations.get_mut(&ticket)?;
+        let queued = self.reservations.get_mut(&ticket)?;
         Some(Arc::clone(queued.turn.get_or_insert_default()))
     }
 
     /// The cost of a reservation, if it is the first one.
     pub(super) fn first(&self, ticket: Ticket) -> Option<f64> {
-        let (first, queued) = self.0.as_ref()?.reservations.first_key_value()?;
+        let (first, queued) = self.reservations.first_key_value()?;
         (*first == ticket).then_some(queued.range.cost)
     }
 
     /// Holds a request back, behind those of its priority and of higher ones.
     pub(super) fn hold_back(&mut self, priority: i32, cost: f64) -> HeldBackTicket {
-        let waiting = self.0.get_or_insert_default();
-        let band = waiting.held_back.entry(Reverse(priority)).or_default();
+        let band = self.held_back.entry(Reverse(priority)).or_default();
         let last = band.requests.last_key_value();
         let number = last.map_or(0, |(last, _)| last.saturating_add(1));
         let turn = Arc::default();
@@ -194,33 +179,28 @@ impl WaitQueue {
 
     /// The cost of the requests that a newcomer of this priority is held back behind.
     pub(super) fn held_back_before(&self, priority: i32) -> f64 {
-        let Some(waiting) = &self.0 else {
-            return 0.0;
-        };
-        let ahead = waiting.held_back.range(..=Reverse(priority));
+        let ahead = self.held_back.range(..=Reverse(priority));
         ahead.map(|(_, band)| band.cost).sum()
     }
 
     /// The turn of a request that is held back, and whether it is the first one; `None` after it
     /// was removed.
     pub(super) fn held_back_turn(&self, ticket: HeldBackTicket) -> Option<(Arc<Notify>, bool)> {
-        let held_back = &self.0.as_ref()?.held_back;
-        let band = held_back.get(&Reverse(ticket.priority))?;
+        let band = self.held_back.get(&Reverse(ticket.priority))?;
         let request = band.requests.get(&ticket.number)?;
-        let is_first = held_back.first_key_value()?.0.0 == ticket.priority
+        let is_first = self.held_back.first_key_value()?.0.0 == ticket.priority
             && *band.requests.first_key_value()?.0 == ticket.number;
         Some((Arc::clone(&request.turn), is_first))
     }
 
     /// The request is no longer held back. The next one may have its turn.
     pub(super) fn end_held_back(&mut self, ticket: HeldBackTicket) {
-        if let Some(waiting) = &mut self.0
-            && let Some(band) = waiting.held_back.get_mut(&Reverse(ticket.priority))
+        if let Some(band) = self.held_back.get_mut(&Reverse(ticket.priority))
             && let Some(ended) = band.requests.remove(&ticket.number)
         {
             band.cost -= ended.cost;
             if band.requests.is_empty() {
-                waiting.held_back.remove(&Reverse(ticket.priority));
+                self.held_back.remove(&Reverse(ticket.priority));
             }
         }
         self.wake_first_held_back();
@@ -228,9 +208,9 @@ impl WaitQueue {
 
     /// Wakes the first request that is held back. One that does not wait yet is not missed.
     pub(super) fn wake_first_held_back(&self) {
-        let bands = self.0.as_ref().map(|waiting| &waiting.held_back);
-        let first = bands.and_then(|bands| bands.first_key_value());
-        if let Some((_, first)) = first.and_then(|(_, band)| band.requests.first_key_value()) {
+        if let Some((_, band)) = self.held_back.first_key_value()
+            && let Some((_, first)) = band.requests.first_key_value()
+        {
             first.turn.notify_one();
         }
     }
@@ -239,43 +219,35 @@ impl WaitQueue {
     /// does not wait yet is not missed.
     pub(super) fn wake_first(&self) {
         self.wake_first_held_back();
-        let waiting = self.0.as_ref();
-        let first = waiting.and_then(|waiting| waiting.reservations.first_key_value());
-        if let Some((
-            _,
-            Queued {
-                turn: Some(turn), ..
-            },
-        )) = first
+        if let Some((_, first)) = self.reservations.first_key_value()
+            && let Some(turn) = &first.turn
         {
             turn.notify_one();
         }
     }
 
     pub(super) fn charges(&mut self) -> &mut OpenCharges {
-        &mut self.0.get_or_insert_default().charges
+        &mut self.charges
     }
 
     /// The charges that may be corrected, if there are any.
     pub(super) fn open_charges(&mut self) -> Option<&mut OpenCharges> {
-        let charges = self.0.as_mut().map(|waiting| &mut waiting.charges);
-        charges.filter(|charges| !charges.is_empty())
+        (!self.charges.is_empty()).then_some(&mut self.charges)
     }
 
     /// The cost of all reservations.
     pub(super) fn cost(&self) -> f64 {
-        self.0.as_ref().map_or(0.0, |waiting| waiting.cost)
+        self.cost
     }
 
     /// Removes a reservation. Those behind it keep their ranges.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<TokenRange> {
-        let waiting = self.0.as_mut()?;
-        let Queued { range, .. } = waiting.reservations.remove(&ticket)?;
-        waiting.cost = if waiting.reservations.is_empty() {
+        let Queued { range, .. } = self.reservations.remove(&ticket)?;
+        self.cost = if self.reservations.is_empty() {
             // Without the rounding errors so far.
             0.0
         } else {
-            waiting.cost - range.cost
+            self.cost - range.cost
         };
         Some(range)
     }
@@ -283,11 +255,8 @@ impl WaitQueue {
     /// Moves all reservations back by tokens that are charged late, and behind everything `taken` by
     /// admitted requests: when several have their turn, a later one may have been admitted first.
     pub(super) fn postpone(&mut self, tokens: f64, taken: f64) {
-        let Some(waiting) = &mut self.0 else {
-            return;
-        };
         let mut ahead = taken;
-        for queued in waiting.reservations.values_mut() {
+        for queued in self.reservations.values_mut() {
             queued.range.start = (queued.range.start + tokens).max(ahead);
             ahead += queued.range.cost;
         }
@@ -298,10 +267,7 @@ impl WaitQueue {
     pub(super) fn advance(&mut self, behind: Option<Ticket>, tokens: f64) -> bool {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         let mut moved = false;
-        let Some(waiting) = &mut self.0 else {
-            return moved;
-        };
-        for (_, queued) in waiting.reservations.range_mut((from, Bound::Unbounded)) {
+        for (_, queued) in self.reservations.range_mut((from, Bound::Unbounded)) {
             queued.range.start -= tokens;
             moved = true;
         }
@@ -311,15 +277,13 @@ impl WaitQueue {
     /// Forgives debt beyond `max_spent` that lies before the first reservation. Returns the limit
     /// for *spent* that keeps newcomers behind the last reservation.
     pub(super) fn forgive(&mut self, max_spent: f64) -> f64 {
-        let first = self.0.as_ref();
-        if let Some((_, first)) = first.and_then(|it| it.reservations.first_key_value()) {
+        if let Some((_, first)) = self.reservations.first_key_value() {
             let beyond = first.range.start - max_spent;
             if beyond > 0.0 {
                 self.advance(None, beyond);
             }
         }
-        let last = self.0.as_ref();
-        let last = last.and_then(|it| it.reservations.last_key_value());
+        let last = self.reservations.last_key_value();
         last.map_or(max_spent, |(_, last)| last.range.end().max(max_spent))
     }
 }
@@ -327,8 +291,7 @@ impl WaitQueue {
 /// Wakes all waiting requests after it unlocks the queue: a request that subscribes later sees the
 /// change.
 pub(super) fn unlock_and_wake(queue: impl Deref<Target = WaitQueue>) {
-    let waiting = queue.0.as_ref();
-    let changed = waiting.map(|waiting| Arc::clone(&waiting.changed));
+    let changed = queue.changed.clone();
     drop(queue);
     if let Some(changed) = changed {
         changed.notify_waiters();

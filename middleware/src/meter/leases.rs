@@ -1,11 +1,12 @@
 //! Metrics of a worker: outcomes of its requests, changes of leases, leased capacity and its use.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, mem};
 
+use doorman_holder::Failure;
 use doorman_openapi::ResourceId;
 use metrics::{Counter, Gauge, SharedString, counter, describe_counter, describe_gauge, gauge};
 
-use super::{LeasePhase, RequestOutcome, limits::MAX_NAMES};
+use super::{LeasePhase, limits::MAX_NAMES};
 
 const REQUESTS: &str = "doorman_layer_lease_requests_total";
 const HINTS: &str = "doorman_layer_hints_total";
@@ -13,122 +14,109 @@ const CHANGES: &str = "doorman_layer_lease_changes_total";
 const CAPACITY: &str = "doorman_layer_leased_capacity";
 const IN_FLIGHT: &str = "doorman_layer_in_flight";
 
+const OUTCOMES: [&str; 6] = [
+    "answered",
+    "unavailable",
+    "redirected",
+    "refused",
+    "too_large",
+    "limited",
+];
+const PHASES: [&str; 3] = ["leased", "blocked", "lost"];
+
+/// Counters are looked up at each use, so that a recorder may be installed after the worker was
+/// made.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseMeter {
-    /// Looked up at first use, so that a recorder may be installed after the worker was made.
-    counters: Option<Counters>,
-    /// Of resources that the program or a rule names, never of keys.
-    capacities: HashMap<ResourceId, Gauge>,
+    /// Whether all counters exist.
+    registered: bool,
+    capacities: ResourceGauges,
     /// Of those that are gauges.
-    in_flight: HashMap<ResourceId, Gauge>,
+    in_flight: ResourceGauges,
 }
 
-#[derive(Debug)]
-struct Counters {
-    answered: Counter,
-    unavailable: Counter,
-    redirected: Counter,
-    refused: Counter,
-    too_large: Counter,
-    limited: Counter,
-    hints: Counter,
-    leased: Counter,
-    blocked: Counter,
-    lost: Counter,
+/// Of resources that the program or a rule names, never of keys.
+#[derive(Debug, Default)]
+struct ResourceGauges(HashMap<ResourceId, Gauge>);
+
+impl ResourceGauges {
+    /// Sets the value of a resource, if there is room for its gauge.
+    fn set(
+        &mut self,
+        metric: &'static str,
+        description: &'static str,
+        resource: &ResourceId,
+        value: f64,
+    ) {
+        if let Some(gauge) = self.0.get(resource) {
+            gauge.set(value);
+        } else if self.0.len() < MAX_NAMES {
+            describe_gauge!(metric, description);
+            let name = SharedString::from(resource.as_str().to_owned());
+            let gauge = gauge!(metric, "resource" => name);
+            gauge.set(value);
+            self.0.insert(resource.clone(), gauge);
+        }
+    }
 }
 
 impl LeaseMeter {
-    pub(crate) fn on_response(&mut self, outcome: RequestOutcome) {
-        let counters = self.counters();
-        match outcome {
-            RequestOutcome::Answered => &counters.answered,
-            RequestOutcome::Unavailable => &counters.unavailable,
-            RequestOutcome::Redirected => &counters.redirected,
-            RequestOutcome::Refused => &counters.refused,
-            RequestOutcome::TooLarge => &counters.too_large,
-            RequestOutcome::Limited => &counters.limited,
-        }
-        .increment(1);
+    /// Counts a response, or the failure of a request.
+    pub(crate) fn on_response(&mut self, failure: Option<&Failure>) {
+        self.register();
+        let outcome = match failure {
+            None => "answered",
+            Some(Failure::Unavailable { .. }) => "unavailable",
+            Some(Failure::Redirected { .. }) => "redirected",
+            Some(Failure::Rejected { .. }) => "refused",
+            Some(Failure::TooLarge) => "too_large",
+            Some(Failure::RateLimited { .. }) => "limited",
+        };
+        requests(outcome).increment(1);
     }
 
     pub(crate) fn on_hints(&mut self, count: u64) {
-        self.counters().hints.increment(count);
+        self.register();
+        counter!(HINTS).increment(count);
     }
 
     pub(crate) fn on_lease_change(&mut self, phase: LeasePhase) {
-        let counters = self.counters();
+        self.register();
         match phase {
             // No phase leads back to it.
             LeasePhase::None => {}
-            LeasePhase::Leased => counters.leased.increment(1),
-            LeasePhase::Blocked => counters.blocked.increment(1),
-            LeasePhase::Lost => counters.lost.increment(1),
+            LeasePhase::Leased => changes("leased").increment(1),
+            LeasePhase::Blocked => changes("blocked").increment(1),
+            LeasePhase::Lost => changes("lost").increment(1),
         }
     }
 
-    /// Sets the leased capacity of a resource, if there is room for its gauge.
     pub(crate) fn set_capacity(&mut self, resource: &ResourceId, capacity: f64) {
-        if !self.capacities.contains_key(resource) {
-            if self.capacities.len() >= MAX_NAMES {
-                return;
-            }
-            describe_gauge!(
-                CAPACITY,
-                "Leased capacity of a resource that the program or a rule names, in its own unit"
-            );
-            let name = SharedString::from(resource.as_str().to_owned());
-            let gauge = gauge!(CAPACITY, "resource" => name);
-            self.capacities.insert(resource.clone(), gauge);
-        }
-        if let Some(gauge) = self.capacities.get(resource) {
-            gauge.set(capacity);
-        }
+        let description =
+            "Leased capacity of a resource that the program or a rule names, in its own unit";
+        self.capacities
+            .set(CAPACITY, description, resource, capacity);
     }
 
-    /// Sets the units in use of a resource, if there is room for its gauge.
     pub(crate) fn set_in_flight(&mut self, resource: &ResourceId, units: f64) {
-        if !self.in_flight.contains_key(resource) {
-            if self.in_flight.len() >= MAX_NAMES {
-                return;
-            }
-            describe_gauge!(
-                IN_FLIGHT,
-                "Units in use of a gauge that the program or a rule names"
-            );
-            let name = SharedString::from(resource.as_str().to_owned());
-            let gauge = gauge!(IN_FLIGHT, "resource" => name);
-            self.in_flight.insert(resource.clone(), gauge);
-        }
-        if let Some(gauge) = self.in_flight.get(resource) {
-            gauge.set(units);
-        }
+        let description = "Units in use of a gauge that the program or a rule names";
+        self.in_flight.set(IN_FLIGHT, description, resource, units);
     }
 
     /// Frees the gauges of a resource. They would otherwise keep their values.
     pub(crate) fn forget(&mut self, resource: &ResourceId) {
         let gauges = [&mut self.capacities, &mut self.in_flight];
-        for gauge in gauges.into_iter().filter_map(|it| it.remove(resource)) {
+        for gauge in gauges.into_iter().filter_map(|it| it.0.remove(resource)) {
             gauge.set(0.0);
         }
     }
 
-    fn counters(&mut self) -> &Counters {
-        self.counters.get_or_insert_with(Counters::new)
-    }
-}
-
-impl Drop for LeaseMeter {
-    /// Nothing is renewed any more.
-    fn drop(&mut self) {
-        for gauge in self.capacities.values().chain(self.in_flight.values()) {
-            gauge.set(0.0);
+    /// All counters exist from the first use on: the rate of a counter that begins above 0 is
+    /// wrong.
+    fn register(&mut self) {
+        if mem::replace(&mut self.registered, true) {
+            return;
         }
-    }
-}
-
-impl Counters {
-    #[cold]
-    fn new() -> Self {
         describe_counter!(REQUESTS, "Lease requests to the control plane, by outcome");
         describe_counter!(
             CHANGES,
@@ -138,19 +126,27 @@ impl Counters {
             HINTS,
             "Hints from the control plane to refresh leases or rules"
         );
-        let requests = |outcome: &'static str| counter!(REQUESTS, "outcome" => outcome);
-        let changes = |to: &'static str| counter!(CHANGES, "to" => to);
-        Self {
-            answered: requests("answered"),
-            unavailable: requests("unavailable"),
-            redirected: requests("redirected"),
-            refused: requests("refused"),
-            too_large: requests("too_large"),
-            limited: requests("limited"),
-            hints: counter!(HINTS),
-            leased: changes("leased"),
-            blocked: changes("blocked"),
-            lost: changes("lost"),
+        let hints = [counter!(HINTS)].into_iter();
+        let counters = hints
+            .chain(OUTCOMES.map(requests))
+            .chain(PHASES.map(changes));
+        counters.for_each(|counter| counter.increment(0));
+    }
+}
+
+fn requests(outcome: &'static str) -> Counter {
+    counter!(REQUESTS, "outcome" => outcome)
+}
+
+fn changes(to: &'static str) -> Counter {
+    counter!(CHANGES, "to" => to)
+}
+
+impl Drop for LeaseMeter {
+    /// Nothing is renewed any more.
+    fn drop(&mut self) {
+        for gauge in self.capacities.0.values().chain(self.in_flight.0.values()) {
+            gauge.set(0.0);
         }
     }
 }

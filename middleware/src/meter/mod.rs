@@ -40,16 +40,6 @@ pub(crate) enum Outcome {
     Gone,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestOutcome {
-    Answered,
-    Unavailable,
-    Redirected,
-    Refused,
-    TooLarge,
-    Limited,
-}
-
 /// `None → Leased | Blocked`, from there to each other and to `Lost`, and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum LeasePhase {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use doorman_holder::Failure;
 use doorman_openapi::ResourceId;
 
-use super::{LeasePhase, Outcome, RequestOutcome};
+use super::{LeasePhase, Outcome};
 use crate::fallback::Fallback;
 
 #[derive(Debug, Default)]
@@ -33,7 +34,7 @@ impl LimitMeter {
 }
 
 impl LeaseMeter {
-    pub(crate) fn on_response(&mut self, _: RequestOutcome) {}
+    pub(crate) fn on_response(&mut self, _: Option<&Failure>) {}
 
     pub(crate) fn on_hints(&mut self, _: u64) {}
 

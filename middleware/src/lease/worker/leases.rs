@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorman_holder::{Effect, Event, Failure, Warning};
+use doorman_holder::{Effect, Event, Warning};
 use doorman_openapi::{CapacityResponse, Moment, ReleaseRequest, ResourceId, Seconds, Seq, Unit};
 
 use super::{MAX_PER_ROUND, Worker};
@@ -12,7 +12,6 @@ use crate::{
         client::{Outcome, Progress, RequestIds, Transport},
         engine::{Action, Publication},
     },
-    meter::RequestOutcome,
 };
 
 const IDLE_RELEASE_TIME: Duration = Duration::from_secs(2);
@@ -55,12 +54,12 @@ impl<T: Transport> Worker<T> {
         let now = clock::now();
         let event = match result {
             Ok(response) => {
-                self.meter.on_response(RequestOutcome::Answered);
+                self.meter.on_response(None);
                 self.log_answer_without_lease(endpoint, &response);
                 Event::Answered { seq, response }
             }
             Err(error) => {
-                self.meter.on_response((&error.failure).into());
+                self.meter.on_response(Some(&error.failure));
                 let reason = self.failure_reason(endpoint, progress, error.reason);
                 let RequestIds {
                     trace_id,
@@ -292,18 +291,6 @@ impl<T: Transport> Worker<T> {
             } = &outcome.ids;
             let reason = &error.reason;
             tracing::debug!(reason, %trace_id, request_id, "lease release failed");
-        }
-    }
-}
-
-impl From<&Failure> for RequestOutcome {
-    fn from(failure: &Failure) -> Self {
-        match failure {
-            Failure::Unavailable { .. } => Self::Unavailable,
-            Failure::Redirected { .. } => Self::Redirected,
-            Failure::Rejected { .. } => Self::Refused,
-            Failure::TooLarge => Self::TooLarge,
-            Failure::RateLimited { .. } => Self::Limited,
         }
     }
 }

@@ -3,7 +3,7 @@ use std::thread;
 use super::{super::testing::leased_registry, *};
 use crate::{
     Cost, Fallback,
-    limiter::{Reservation, WaitPolicy},
+    limiter::{Acquisition, WaitLimit},
 };
 
 fn settings() -> Arc<LimiterSettings> {
@@ -99,12 +99,12 @@ async fn key_with_waiting_request_is_not_forgotten() {
         ..LimiterSettings::default()
     });
     let limiter = registry.key("db", &pessimistic).unwrap();
-    let mut reservation = Reservation::new(limiter.handle(), 0, Cost::ONE);
-    reservation
-        .reserve(WaitPolicy::Forever, clock::now())
+    let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
+    acquisition
+        .reserve(Some(WaitLimit::NONE), clock::now())
         .unwrap();
     assert!(!registry.forget(limiter));
-    drop(reservation);
+    drop(acquisition);
     assert!(registry.forget(limiter));
 }
 

@@ -25,10 +25,10 @@ fn of_priorities(first: usize) -> Limiter<'static> {
 
 fn try_take(limiter: Limiter<'_>, band: usize, cost: f64) -> bool {
     let cost = Cost::new(cost).unwrap();
-    let mut reservation = Reservation::new(limiter.handle(), PRIORITIES[band], cost);
-    let taken = reservation.reserve(WaitPolicy::Never, clock::now()).is_ok();
+    let mut acquisition = Acquisition::new(limiter.handle(), PRIORITIES[band], cost);
+    let taken = acquisition.reserve(None, clock::now()).is_ok();
     if taken {
-        reservation.commit();
+        acquisition.commit();
     }
     taken
 }
@@ -113,14 +113,18 @@ async fn attempts_count_in_their_band() {
         }
     }
     assert_eq!(attempted(), [3.0, 8.0, 5.0]);
-    let mut waiting = Reservation::new(limiter.handle(), 0, Cost::ONE);
-    waiting.reserve(WaitPolicy::Forever, clock::now()).unwrap();
+    let mut waiting = Acquisition::new(limiter.handle(), 0, Cost::ONE);
+    waiting
+        .reserve(Some(WaitLimit::NONE), clock::now())
+        .unwrap();
     assert_eq!(attempted(), [3.0, 8.0, 6.0], "it waits");
     tokio::time::advance(MINUTE / 60).await;
     waiting.wait_turn(std::future::pending()).await.unwrap();
-    waiting.commit();
+    let Some(Committed::Rate(tokens)) = waiting.commit() else {
+        panic!("its tokens were taken");
+    };
     assert_eq!(attempted(), [3.0, 8.0, 6.0], "it counts once");
-    let mut charge = waiting.open_charge(Cost::ONE).unwrap();
+    let mut charge = limiter.open_charge(&tokens, Cost::ONE).unwrap();
     charge.correct(4.0);
     assert_eq!(attempted(), [3.0, 8.0, 9.0]);
     charge.correct(0.5);

@@ -1,6 +1,7 @@
 //! Limiters that are forgotten while a request has them, and the next owners of their records.
 
 use super::*;
+use crate::snapshot::LimitSnapshot;
 
 fn registered(store: &Store) -> RegisteredSettings {
     store.register(&Arc::new(LimiterSettings::default()))
@@ -35,7 +36,10 @@ async fn late_request_neither_sees_nor_changes_the_next_owner() {
     let store = Store::new(0);
     let (forgotten, owner) = reused(&store);
     let name = owner.resource();
-    let before = (owner.snapshot(clock::now()), owner.reading(clock::now()));
+    let before = (
+        LimitSnapshot::new(owner, false, clock::now()),
+        owner.reading(clock::now()),
+    );
     assert_eq!(forgotten.resource().as_str(), "(unknown)");
     assert!(!forgotten.is_current());
 
@@ -43,15 +47,18 @@ async fn late_request_neither_sees_nor_changes_the_next_owner() {
     let recent = clock::now();
     let acquired = forgotten.try_acquire(&settings, 0, Cost::ONE, FirstLease::Optional, recent);
     assert!(acquired.is_none(), "taken of another resource");
-    let mut reservation = Reservation::new(forgotten.handle(), 0, Cost::ONE);
-    reservation.reserve(WaitPolicy::Never, recent).unwrap();
-    reservation.mark_pending();
+    let mut acquisition = Acquisition::new(forgotten.handle(), 0, Cost::ONE);
+    acquisition.reserve(None, recent).unwrap();
+    acquisition.mark_pending();
     assert_eq!(owner.attempted(), 0.0);
-    reservation.commit();
-    drop(reservation);
+    acquisition.commit();
+    drop(acquisition);
     assert!(!forgotten.sleep(recent));
 
-    let after = (owner.snapshot(clock::now()), owner.reading(clock::now()));
+    let after = (
+        LimitSnapshot::new(owner, false, clock::now()),
+        owner.reading(clock::now()),
+    );
     assert_eq!(after, before);
     assert_eq!(owner.resource(), name);
     assert!(store.forget(owner).is_some(), "nobody waits there");
@@ -61,14 +68,12 @@ async fn late_request_neither_sees_nor_changes_the_next_owner() {
 async fn limiter_is_not_forgotten_while_its_request_waits_elsewhere() {
     let store = Store::new(0);
     let limiter = create(&store, "db", &registered(&store));
-    let mut reservation = Reservation::new(limiter.handle(), 0, Cost::ONE);
-    reservation
-        .reserve(WaitPolicy::Never, clock::now())
-        .unwrap();
-    reservation.mark_pending();
+    let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
+    acquisition.reserve(None, clock::now()).unwrap();
+    acquisition.mark_pending();
     assert!(store.forget(limiter).is_none());
     assert!(!limiter.sleep(clock::now()));
-    drop(reservation);
+    drop(acquisition);
     assert_eq!(limiter.attempted(), 0.0, "its tokens were returned");
     assert!(store.forget(limiter).is_some());
 }

@@ -95,21 +95,12 @@ pub(super) fn all() -> Vec<Table> {
             },
         ),
         Table::new(
-            "rise",
-            Loads,
-            &[1.5, 2.2, 3.0, 4.0],
-            "deviations",
-            |it, value| {
-                it.layer.rise_deviations = value;
-            },
-        ),
-        Table::new(
             "first-sample",
             Loads,
             &[4, 8, 16, 32, 64, 128],
             "ms",
             |it, value: u16| {
-                it.layer.first_fast_sample = f32::from(value) / 1000.0;
+                it.layer.first_fast_sample = f64::from(value) / 1000.0;
             },
         ),
         Table::new(

@@ -1,0 +1,126 @@
+//! The loop in which a request waits at a limiter, whatever it waits for.
+
+use std::{
+    future::{Future, pending},
+    ops::ControlFlow,
+    pin::pin,
+    sync::Arc,
+};
+
+use doorman_openapi::Moment;
+
+use crate::{
+    clock,
+    limiter::{LimiterHandle, View, bucket::TokenRange, sync::Notify},
+};
+
+/// How long a request may wait, and behind how many others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitLimit {
+    pub(crate) deadline: Moment,
+    pub(crate) queue: u32,
+}
+
+impl WaitLimit {
+    pub(crate) const NONE: Self = Self {
+        deadline: Moment::NEVER,
+        queue: u32::MAX,
+    };
+}
+
+/// When to look again, unless the lease changes before.
+#[derive(Debug)]
+pub(super) struct Pause {
+    pub(super) until: Moment,
+    /// Notifies when others give back what the request waits for.
+    pub(super) turn: Option<Arc<Notify>>,
+    /// Whether only another lease can end the wait.
+    pub(super) needs_lease: bool,
+}
+
+impl Pause {
+    pub(super) fn until(until: Moment) -> Self {
+        Self {
+            until,
+            turn: None,
+            needs_lease: until == Moment::NEVER,
+        }
+    }
+
+    /// Until a range is available or, with a `turn`, others give back what it needs.
+    pub(super) fn before(
+        range: TokenRange,
+        at: &View,
+        turn: Option<Arc<Notify>>,
+        now: Moment,
+    ) -> Self {
+        let reach = at.reach(range, now);
+        let later = reach.filter(|&moment| turn.is_none() || now < moment);
+        Self {
+            until: later.unwrap_or(Moment::NEVER),
+            turn,
+            needs_lease: reach.is_none() && !at.awaits_returns(range.cost),
+        }
+    }
+
+    /// `None` if the turn comes too late for a deadline.
+    pub(super) fn within(self, deadline: Moment, now: Moment) -> Option<Self> {
+        if self.turn.is_none() {
+            return (self.until <= deadline).then_some(self);
+        }
+        // The turn may come at any time.
+        let until = self.until.min(deadline);
+        (now < deadline).then_some(Self { until, ..self })
+    }
+}
+
+/// Looks whenever the lease changes, and after each pause. `None` if `no_lease_can_come` resolves
+/// while only a lease can end the wait. Cancel safe if `look` is called any number of times.
+pub(super) async fn wait<T>(
+    changes: Arc<Notify>,
+    no_lease_can_come: impl Future<Output = ()>,
+    mut look: impl FnMut(Moment) -> ControlFlow<T, Pause>,
+) -> Option<T> {
+    let mut no_lease_can_come = pin!(no_lease_can_come);
+    loop {
+        let mut changed = pin!(changes.notified());
+        // No publication after this is missed.
+        changed.as_mut().enable();
+        let now = clock::now();
+        let pause = match look(now) {
+            ControlFlow::Break(outcome) => return Some(outcome),
+            ControlFlow::Continue(pause) => pause,
+        };
+        let turn = async {
+            match &pause.turn {
+                Some(turn) => turn.notified().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = changed => {}
+            () = turn => {}
+            () = tokio::time::sleep(pause.until.since(now)), if pause.until < Moment::NEVER => {}
+            () = &mut no_lease_can_come, if pause.needs_lease => return None,
+        }
+    }
+}
+
+/// The place of one request among those that may wait at a limiter.
+#[derive(Debug)]
+pub(super) struct WaitSlot(LimiterHandle);
+
+impl WaitSlot {
+    /// `None` when `max` requests wait already.
+    pub(super) fn acquire(limiter: &LimiterHandle, max: u32, priority: i32) -> Option<Self> {
+        let acquired = limiter.get().queue().acquire_slot(max, priority);
+        acquired.then(|| Self(limiter.clone()))
+    }
+}
+
+impl Drop for WaitSlot {
+    fn drop(&mut self) {
+        self.0.get().queue().release_slot();
+    }
+}
