@@ -17,12 +17,10 @@ pub struct CapacityRequest {
     /// The sequence number of this transmission. A client without one must have at most one request
     /// in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
     /// The highest epoch of this node in a response to a lease request of the client. Absent before
     /// the first one. Other responses, such as hints and discovery, do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,
     /// Whether the client has a poll for hints under way. A client without leases then counts as
     /// polling before its poll arrives. Default: false.
@@ -49,18 +47,13 @@ pub struct ResourceRequest {
         deserialize_with = "deserialize_some_priority",
         skip_serializing_if = "Option::is_none"
     )]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub priority: Option<i32>,
     /// The demand by priority, if there are several. `wants` is the sum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schema(nullable = false, min_items = 1, max_items = 32)
-    )]
+    #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 32))]
     pub bands: Option<Vec<ClientBand>>,
     /// The current lease; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub has: Option<HeldLease>,
     /// The capacity in use that cannot be released immediately.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -68,7 +61,6 @@ pub struct ResourceRequest {
     /// The total cost admitted since the first request for this resource: a running total, not a
     /// delta.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
     /// The unit of all amounts of this entry but `used`, as in the last response. Leave it out
     /// where that has null, which is invalid here. Default: a rate if `per` is given; else the unit
@@ -79,7 +71,6 @@ pub struct ResourceRequest {
         deserialize_with = "deserialize_unit",
         skip_serializing_if = "Option::is_none"
     )]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub unit: Option<Unit>,
     /// The period of a rate, in seconds. Leave it out where the last response has null. Default: 1
     /// if `unit` is given.
@@ -88,10 +79,7 @@ pub struct ResourceRequest {
         deserialize_with = "deserialize_period",
         skip_serializing_if = "Option::is_none"
     )]
-    #[cfg_attr(
-        feature = "schema",
-        schema(value_type = f64, required = false, minimum = 0.001, maximum = 31_536_000)
-    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000))]
     pub per: Option<Seconds>,
 }
 
@@ -138,22 +126,17 @@ pub struct ResourceResponse {
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub unit: Option<Unit>,
     /// The period of a rate, in seconds; null without a template.
-    #[cfg_attr(
-        feature = "schema",
-        schema(required = true, value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000)
-    )]
+    #[cfg_attr(feature = "schema", schema(required = true, value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000))]
     pub per: Option<Seconds>,
     /// The capacity that the holder may use without a lease; −1 is unlimited.
     #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1.0, maximum = 1e15, example = 2.0))]
     pub safe_capacity: SafeCapacity,
     /// The probability with which the holder admits each request; SUPPRESSION only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub admission_probability: Option<Probability>,
     /// The tokens left in the shared bucket, by the reports of all holders; negative after overuse.
     /// SHARED_BUCKET only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub balance: Option<Balance>,
 }
 
@@ -183,16 +166,14 @@ pub struct ReleaseRequest {
     pub client_id: ClientId,
     /// The sequence number of this transmission, from the same counter as requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
     /// The highest epoch of this node in a response to a lease request of the client. Absent before
     /// the first one. Other responses, such as hints and discovery, do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,
     /// The resources. Default: all of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false, max_items = 10000))]
+    #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resource_ids: Option<Vec<ResourceId>>,
 }
 
@@ -203,7 +184,6 @@ pub struct ReleaseResponse {
     /// The number of leases that the holder had and that were released, including those of
     /// capacity 0; absent from earlier servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub released: Option<usize>,
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Capacity, ResourceId, Seconds, Unit};
+use crate::{Capacity, ResourceId, Rule, Seconds, Unit};
 
 /// The most resources of a check.
 pub const MAX_CHECKED: usize = 100;
@@ -17,26 +17,19 @@ pub const MAX_RELEASED: usize = 10_000;
 pub struct CheckRequest {
     /// The resources, each at most once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schema(nullable = false, min_items = 1, max_items = 100)
-    )]
+    #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 100))]
     pub resources: Option<Vec<ResourceCheck>>,
     /// The only resource, without `resources`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub resource_id: Option<ResourceId>,
     /// Its cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub cost: Option<Capacity>,
     /// Its unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub unit: Option<Unit>,
     /// The time limit of its permit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub hold_seconds: Option<Seconds>,
 }
 
@@ -48,20 +41,16 @@ pub struct ResourceCheck {
     /// The resource.
     pub resource_id: ResourceId,
     /// The tokens or units to take; more than 0. Units are rounded up to a whole number.
-    #[serde(default = "ResourceCheck::default_cost")]
-    #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, exclusive_minimum = 0, maximum = 1e15, default = 1.0))]
+    #[serde(default = "Rule::default_cost")]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, exclusive_minimum = 0, maximum = 1e15, default = 1.0))]
     pub cost: Capacity,
     /// The unit of the resource, as in its template.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(required = false))]
     pub unit: Unit,
     /// The seconds after which the permit of a gauge ends by itself: more than 0, at most 3600.
     /// Only for a gauge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schema(nullable = false, value_type = f64, exclusive_minimum = 0, maximum = 3600, default = 60.0)
-    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 3600, default = 60.0))]
     pub hold_seconds: Option<Seconds>,
 }
 
@@ -70,12 +59,6 @@ impl ResourceCheck {
     pub const DEFAULT_HOLD: Seconds = Seconds::from_whole(60);
     /// The longest `hold_seconds`.
     pub const MAX_HOLD: Seconds = Seconds::from_whole(3600);
-
-    /// The default of `cost`: 1.
-    #[must_use]
-    pub fn default_cost() -> Capacity {
-        Capacity::saturating(1.0)
-    }
 }
 
 /// The response to an admitted check.

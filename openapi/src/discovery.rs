@@ -10,10 +10,7 @@ use crate::{Epoch, NodeId, ServerId};
 pub struct Mastership {
     /// The base URL of the master; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schema(nullable = false, example = "http://127.0.0.1:7300")
-    )]
+    #[cfg_attr(feature = "schema", schema(example = "http://127.0.0.1:7300"))]
     pub master_address: Option<String>,
 }
 
@@ -34,10 +31,7 @@ pub struct Discovery {
     /// The base URL of a server of the root, which has the document; absent while a server below
     /// the root does not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schema(nullable = false, example = "http://127.0.0.1:7300")
-    )]
+    #[cfg_attr(feature = "schema", schema(example = "http://127.0.0.1:7300"))]
     pub root: Option<String>,
     /// The epoch of the node's master; at a server that is not master, the last one that it knows
     /// to have begun, and 0 if it knows none. Never the `heard_epoch` of a request.

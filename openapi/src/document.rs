@@ -27,42 +27,32 @@ pub struct Document {
 pub struct Template {
     /// The glob over resource identifiers: `*` matches any run of characters, `/` included, `?` one
     /// character, `[…]` one of a class; `\` escapes the next character.
-    #[cfg_attr(
-        feature = "schema",
-        schema(
-            min_length = 1,
-            max_length = 1024,
-            pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"
-        )
-    )]
+    #[cfg_attr(feature = "schema", schema(value_type = crate::Glob))]
     pub identifier_glob: String,
     /// The capacity of each matching resource; for a rate, per `per` seconds.
     pub capacity: Capacity,
     /// The capacity that a holder may use without a lease: -1 is unlimited, 0 is none. Default: the
     /// capacity divided by the number of clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::safe_capacity))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>))]
     pub safe_capacity: Option<SafeCapacity>,
     /// A description for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub description: Option<String>,
     /// Whether the capacity is a rate or a gauge.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(required = false))]
     pub unit: Unit,
     /// The period of a rate, in seconds.
     #[serde(default = "one_second")]
-    #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 1.0))]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 1.0))]
     pub per: Seconds,
     /// The seconds after a decision within which a holder gets the same decision again; at most
     /// `refresh_interval`.
     #[serde(default = "no_time")]
-    #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0, maximum = 31_536_000, default = 0.0))]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0, maximum = 31_536_000, default = 0.0))]
     pub minimum_refresh_interval: Seconds,
     /// The algorithm. Default: that of the template for `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub algorithm: Option<TemplateAlgorithm>,
 }
 
@@ -75,16 +65,16 @@ pub struct TemplateAlgorithm {
     pub kind: AlgorithmKind,
     /// The length of a lease, in seconds.
     #[serde(default = "a_minute")]
-    #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 60.0))]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 60.0))]
     pub lease_length: Seconds,
     /// The seconds after which a holder refreshes its lease; less than `lease_length`.
     #[serde(default = "five_seconds")]
-    #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 5.0))]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.001, maximum = 31_536_000, default = 5.0))]
     pub refresh_interval: Seconds,
     /// The seconds for which a new master learns the leases of the previous one. Default: as long
     /// as needed. 0 disables learning mode: capacity can be exceeded after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false, value_type = Option<f64>, minimum = 0, maximum = 31_536_000))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0, maximum = 31_536_000))]
     pub learning_mode_duration: Option<Seconds>,
     /// Further parameters of the algorithm.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -97,10 +87,8 @@ pub struct TemplateAlgorithm {
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// The name.
-    #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::parameter_name))]
     pub name: String,
     /// The value, as text.
-    #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::parameter_value))]
     pub value: String,
 }
 
@@ -112,7 +100,6 @@ pub struct HistoryPage {
     pub changes: Vec<PastChange>,
     /// The `cursor` of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub next_cursor: Option<String>,
 }
 

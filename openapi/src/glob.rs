@@ -316,6 +316,16 @@ fn escaped(chars: &mut Chars<'_>) -> Result<char, InvalidGlob> {
     ))
 }
 
+#[cfg(feature = "schema")]
+impl utoipa::PartialSchema for Glob {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        String::schema()
+    }
+}
+
+#[cfg(feature = "schema")]
+impl utoipa::ToSchema for Glob {}
+
 impl fmt::Display for Glob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

@@ -49,6 +49,21 @@ pub struct Hint {
     /// The last transmission for this resource that the server had received from the holder. The
     /// hint is void once the holder has sent a later one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
+}
+
+impl HintsResponse {
+    /// The response without hints.
+    #[must_use]
+    pub fn none(node: NodeId, epoch: Epoch, after: u64) -> Self {
+        Self {
+            node,
+            epoch,
+            after,
+            refresh: Vec::new(),
+            all: false,
+            rules: false,
+            leaving: false,
+        }
+    }
 }

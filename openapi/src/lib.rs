@@ -38,8 +38,6 @@ mod number;
 pub mod paths;
 mod problem;
 mod rule;
-#[cfg(feature = "schema")]
-mod schemas;
 mod scope;
 mod server_capacity;
 mod server_url;

@@ -9,13 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 #[error("must be {0}")]
 pub struct InvalidNumber(&'static str);
 
-/// An amount of a resource, in its unit. From 0 to 1e15.
-#[derive(Clone, Copy, PartialEq, PartialOrd, Default, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 1e15, example = 40.0))]
-#[serde(transparent)]
-pub struct Capacity(f64);
-
 impl Capacity {
     /// Zero.
     pub const ZERO: Self = Self(0.0);
@@ -28,13 +21,6 @@ impl Capacity {
         Self(self.0.max(other.0))
     }
 }
-
-/// A duration in seconds, from 0 to 31,536,000 (a year).
-#[derive(Clone, Copy, PartialEq, PartialOrd, Default, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 31536000.0, example = 60.0))]
-#[serde(transparent)]
-pub struct Seconds(f64);
 
 impl Seconds {
     /// Zero.
@@ -49,27 +35,19 @@ impl Seconds {
     }
 }
 
-/// The tokens in a token bucket; negative after overuse. From −1e15 to 1e15.
-#[derive(Clone, Copy, PartialEq, PartialOrd, Default, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1e15, maximum = 1e15, example = -8.0))]
-#[serde(transparent)]
-pub struct Balance(f64);
-
-/// A probability.
-#[derive(Clone, Copy, PartialEq, PartialOrd, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 1.0, example = 0.25))]
-#[serde(transparent)]
-pub struct Probability(f64);
-
 impl Probability {
     /// Certainty.
     pub const ONE: Self = Self(1.0);
 }
 
 macro_rules! checked_float {
-    ($name:ident, $min:expr, $max:expr, $rule:literal) => {
+    ($(#[$meta:meta])* $name:ident, $min:expr, $max:expr, $rule:literal) => {
+        #[derive(Clone, Copy, PartialEq, PartialOrd, Serialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+        $(#[$meta])*
+        #[serde(transparent)]
+        pub struct $name(f64);
+
         impl $name {
             /// Validates a number. Negative zero becomes zero.
             ///
@@ -113,14 +91,6 @@ macro_rules! checked_float {
             }
         }
 
-        impl TryFrom<f64> for $name {
-            type Error = InvalidNumber;
-
-            fn try_from(number: f64) -> Result<Self, InvalidNumber> {
-                Self::new(number)
-            }
-        }
-
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 Self::new(f64::deserialize(deserializer)?).map_err(de::Error::custom)
@@ -129,45 +99,38 @@ macro_rules! checked_float {
     };
 }
 
-checked_float!(Capacity, 0.0, 1e15, "a number from 0 to 1e15");
 checked_float!(
-    Seconds,
-    0.0,
-    31_536_000.0,
-    "a number of seconds from 0 to 31536000"
+    /// An amount of a resource, in its unit. From 0 to 1e15.
+    #[derive(Default)]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 1e15, example = 40.0))]
+    Capacity, 0.0, 1e15, "a number from 0 to 1e15"
 );
-checked_float!(Balance, -1e15, 1e15, "a number from -1e15 to 1e15");
-checked_float!(Probability, 0.0, 1.0, "a number from 0 to 1");
-
-/// The sequence number of a transmission, from one counter per process of a client: the server
-/// detects late copies by it. An integer below 2⁵³.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 1))]
-#[serde(transparent)]
-pub struct Seq(u64);
-
-/// The term of a master of a node; it only grows. An integer below 2⁵³.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 1795123456))]
-#[serde(transparent)]
-pub struct Epoch(u64);
-
-/// The number of clients of a band: an integer from 1 to 1e15.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 1, maximum = 1000000000000000i64, example = 3))]
-#[serde(transparent)]
-pub struct ClientCount(u64);
-
-impl ClientCount {
-    /// One client.
-    pub const ONE: Self = Self(1);
-}
+checked_float!(
+    /// A duration in seconds, from 0 to 31,536,000 (a year).
+    #[derive(Default)]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 31536000.0, example = 60.0))]
+    Seconds, 0.0, 31_536_000.0, "a number of seconds from 0 to 31536000"
+);
+checked_float!(
+    /// The tokens in a token bucket; negative after overuse. From −1e15 to 1e15.
+    #[derive(Default)]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = -1e15, maximum = 1e15, example = -8.0))]
+    Balance, -1e15, 1e15, "a number from -1e15 to 1e15"
+);
+checked_float!(
+    /// A probability.
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 1.0, example = 0.25))]
+    Probability, 0.0, 1.0, "a number from 0 to 1"
+);
 
 macro_rules! checked_integer {
-    ($name:ident, $min:literal, $max:expr, $rule:literal) => {
+    ($(#[$meta:meta])* $name:ident, $min:literal, $max:expr, $rule:literal) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+        $(#[$meta])*
+        #[serde(transparent)]
+        pub struct $name(u64);
+
         impl $name {
             /// Validates a number.
             ///
@@ -203,23 +166,26 @@ macro_rules! checked_integer {
 }
 
 checked_integer!(
-    Seq,
-    0,
-    (1 << 53) - 1,
-    "an integer from 0 to 9007199254740991"
+    /// The sequence number of a transmission, from one counter per process of a client: the server
+    /// detects late copies by it. An integer below 2⁵³.
+    #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 1))]
+    Seq, 0, (1 << 53) - 1, "an integer from 0 to 9007199254740991"
 );
 checked_integer!(
-    Epoch,
-    0,
-    (1 << 53) - 1,
-    "an integer from 0 to 9007199254740991"
+    /// The term of a master of a node; it only grows. An integer below 2⁵³.
+    #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 1795123456))]
+    Epoch, 0, (1 << 53) - 1, "an integer from 0 to 9007199254740991"
 );
 checked_integer!(
-    ClientCount,
-    1,
-    1_000_000_000_000_000,
-    "an integer from 1 to 1e15"
+    /// The number of clients of a band: an integer from 1 to 1e15.
+    #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 1, maximum = 1000000000000000i64, example = 3))]
+    ClientCount, 1, 1_000_000_000_000_000, "an integer from 1 to 1e15"
 );
+
+impl ClientCount {
+    /// One client.
+    pub const ONE: Self = Self(1);
+}
 
 impl Epoch {
     /// Before the first start.
@@ -305,8 +271,13 @@ impl de::Visitor<'_> for Integer {
 mod tests {
     use super::*;
 
-    fn check<T: TryFrom<f64>>(saturating: fn(f64) -> T, get: fn(T) -> f64, [min, max]: [f64; 2]) {
-        let new = |number: f64| T::try_from(number).ok().map(get);
+    fn check<T>(
+        new: fn(f64) -> Result<T, InvalidNumber>,
+        saturating: fn(f64) -> T,
+        get: fn(T) -> f64,
+        [min, max]: [f64; 2],
+    ) {
+        let new = |number: f64| new(number).ok().map(get);
         for edge in [min, max] {
             assert_eq!(new(edge), Some(edge));
         }
@@ -325,10 +296,30 @@ mod tests {
 
     #[test]
     fn numbers_out_of_range_are_rejected_or_clamped() {
-        check(Capacity::saturating, Capacity::get, [0.0, 1e15]);
-        check(Seconds::saturating, Seconds::get, [0.0, 31_536_000.0]);
-        check(Balance::saturating, Balance::get, [-1e15, 1e15]);
-        check(Probability::saturating, Probability::get, [0.0, 1.0]);
+        check(
+            Capacity::new,
+            Capacity::saturating,
+            Capacity::get,
+            [0.0, 1e15],
+        );
+        check(
+            Seconds::new,
+            Seconds::saturating,
+            Seconds::get,
+            [0.0, 31_536_000.0],
+        );
+        check(
+            Balance::new,
+            Balance::saturating,
+            Balance::get,
+            [-1e15, 1e15],
+        );
+        check(
+            Probability::new,
+            Probability::saturating,
+            Probability::get,
+            [0.0, 1.0],
+        );
         assert_eq!(Capacity::MAX.get(), 1e15);
         assert_eq!(Seconds::MAX.get(), 31_536_000.0);
     }

@@ -23,7 +23,6 @@ pub struct Problem {
     pub errors: Vec<FieldError>,
     /// The master, if this server is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub mastership: Option<Mastership>,
     /// The limits that were exceeded, as in the RateLimit header draft.
     #[serde(
@@ -34,7 +33,6 @@ pub struct Problem {
     pub violated_policies: Vec<String>,
     /// Why a limit of a layer rejected the request, such as `spent` or `growing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub reason: Option<String>,
 }
 
@@ -46,6 +44,17 @@ pub struct FieldError {
     pub pointer: String,
     /// The problem, and what would be right.
     pub detail: String,
+}
+
+impl FieldError {
+    /// An error at a place of the body.
+    #[must_use]
+    pub fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            pointer: pointer.into(),
+            detail: detail.into(),
+        }
+    }
 }
 
 impl Problem {
@@ -72,6 +81,7 @@ macro_rules! problem_types {
     ($($(#[$doc:meta])* $variant:ident = $status:literal, $name:literal, $title:literal;)+) => {
         /// The problem types, each with a stable name, a status and a title.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         #[non_exhaustive]
         pub enum ProblemType {
             $($(#[$doc])* $variant,)+

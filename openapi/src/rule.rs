@@ -24,70 +24,43 @@ pub struct Rule {
     /// The unique name.
     pub name: RuleName,
     /// The services: a glob over the service names of layers.
-    #[cfg_attr(
-        feature = "schema",
-        schema(
-            min_length = 1,
-            max_length = 1024,
-            pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"
-        )
-    )]
+    #[cfg_attr(feature = "schema", schema(value_type = crate::Glob))]
     pub service: String,
     /// The methods. Default: any. `GET` includes `HEAD`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(schema_with = crate::schemas::methods))]
     pub methods: Option<Vec<String>>,
     /// The path in the syntax of axum 0.8: `/v1/orders/{id}`, `/static/{*rest}`. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schema(
-            nullable = false,
-            max_length = 1024,
-            pattern = "^/[^\\u0000-\\u001f\\u007f-\\u009f]*$"
-        )
-    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, max_length = 1024, pattern = "^/[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub path: Option<String>,
     /// The key template of the resource: constant text with `{header:NAME}`, `{jwt:CLAIM}`,
     /// `{client_ip}`, `{method}`, `{route}`, `{host}` and `{api_key}`. Optional if the action is
     /// `exempt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schema(
-            nullable = false,
-            min_length = 1,
-            pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"
-        )
-    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, min_length = 1, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub resource: Option<String>,
     /// The unit of the resource, as in its template: `gauge` limits what is in flight at once.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(required = false))]
     pub unit: Unit,
     /// The cost of a request; more than 0.
     #[serde(default = "Rule::default_cost")]
-    #[cfg_attr(feature = "schema", schema(required = false, value_type = f64, exclusive_minimum = 0, maximum = 1e15, default = 1.0))]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, exclusive_minimum = 0, maximum = 1e15, default = 1.0))]
     pub cost: Capacity,
     /// The burst: the seconds of the rate that may be saved up.
     #[serde(default = "Rule::default_burst")]
-    #[cfg_attr(feature = "schema", schema(required = false, default = 1.0))]
+    #[cfg_attr(feature = "schema", schema(default = 1.0))]
     pub burst: Seconds,
     /// The action for a request beyond the limit.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(required = false))]
     pub on_limit: OnLimit,
     /// The action for a request without a value for a placeholder.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(required = false))]
     pub on_missing_key: OnMissingKey,
     /// The limit while there is no lease.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(required = false))]
     pub fallback: Fallback,
     /// The priority for PRIORITY_SHARE; larger is more important.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(required = false))]
     pub priority: i32,
 }
 
@@ -107,6 +80,7 @@ impl Rule {
 
 /// The action for a request beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "action", rename_all = "snake_case", try_from = "RawOnLimit")]
 pub enum OnLimit {
     /// The request is rejected.

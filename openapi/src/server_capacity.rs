@@ -19,16 +19,13 @@ pub struct ServerCapacityRequest {
     pub node_id: NodeId,
     /// The epoch of the node's master. Requests are ordered by (`epoch`, `seq`). Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub epoch: Option<Epoch>,
     /// The sequence number of this transmission within the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
     /// The highest epoch of the parent in a response to a lease request of the node. Absent before
     /// the first one. Other responses, such as hints and discovery, do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,
     /// The base URL of the node's master, for operators. The parent shows it with the node's
     /// leases, and never sends anything there.
@@ -37,7 +34,6 @@ pub struct ServerCapacityRequest {
         feature = "schema",
         schema(
             value_type = Option<String>,
-            nullable = false,
             max_length = 1024,
             pattern = "^https?://([A-Za-z0-9._-]+|\\[[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,7}\\])(:[1-9][0-9]{0,4})?(/[A-Za-z0-9._~%-]+)*/?$",
             example = "http://127.0.0.1:7301"
@@ -63,14 +59,12 @@ pub struct ServerResourceRequest {
     /// The current lease. Absent means unknown: nothing is lowered, and the response states what
     /// the node holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub has: Option<HeldLease>,
     /// The capacity leased to clients that cannot be revoked immediately.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outstanding: Capacity,
     /// The total cost admitted by all of its clients so far: a running total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub used: Option<Capacity>,
     /// The unit of all amounts of this entry but `used`, as in the last response. Leave it out
     /// where that has null, which is invalid here. Default: a rate if `per` is given; else the unit
@@ -81,7 +75,6 @@ pub struct ServerResourceRequest {
         deserialize_with = "deserialize_unit",
         skip_serializing_if = "Option::is_none"
     )]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub unit: Option<Unit>,
     /// The period of a rate, in seconds. Leave it out where the last response has null. Default: 1
     /// if `unit` is given.
@@ -90,10 +83,7 @@ pub struct ServerResourceRequest {
         deserialize_with = "deserialize_period",
         skip_serializing_if = "Option::is_none"
     )]
-    #[cfg_attr(
-        feature = "schema",
-        schema(value_type = f64, required = false, minimum = 0.001, maximum = 31_536_000)
-    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000))]
     pub per: Option<Seconds>,
 }
 
@@ -159,7 +149,6 @@ pub struct ServerAlgorithm {
 pub struct FillLevel {
     /// The priority, for PRIORITY_SHARE. Absent: for all priorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub priority: Option<i32>,
     /// The demand per client.
     pub level: Capacity,
@@ -173,19 +162,16 @@ pub struct ServerReleaseRequest {
     pub node_id: NodeId,
     /// The epoch of the node's master. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub epoch: Option<Epoch>,
     /// The sequence number of this transmission, from the same counter as requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub seq: Option<Seq>,
     /// The highest epoch of the parent in a response to a lease request of the node. Absent before
     /// the first one. Other responses, such as hints and discovery, do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub heard_epoch: Option<Epoch>,
     /// The resources. Default: all of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false, max_items = 10000))]
+    #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resource_ids: Option<Vec<ResourceId>>,
 }

@@ -5,55 +5,42 @@ use std::{
     num::{NonZeroU64, NonZeroU128},
 };
 
-/// A trace id. Never zero.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TraceId(NonZeroU128);
+macro_rules! identifier {
+    ($(#[$doc:meta])* $name:ident, $number:ty, $bits:ty, $format:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name($number);
 
-impl TraceId {
-    /// An id of random bits; zero becomes one.
-    #[must_use]
-    pub fn from_bits(bits: u128) -> Self {
-        Self(NonZeroU128::new(bits).unwrap_or(NonZeroU128::MIN))
-    }
+        impl $name {
+            /// An id of random bits; zero becomes one.
+            #[must_use]
+            pub fn from_bits(bits: $bits) -> Self {
+                Self(<$number>::new(bits).unwrap_or(<$number>::MIN))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
 }
 
-/// 32 hexadecimal digits.
-impl fmt::Display for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-impl fmt::Debug for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// A span id. Never zero.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SpanId(NonZeroU64);
-
-impl SpanId {
-    /// An id of random bits; zero becomes one.
-    #[must_use]
-    pub fn from_bits(bits: u64) -> Self {
-        Self(NonZeroU64::new(bits).unwrap_or(NonZeroU64::MIN))
-    }
-}
-
-/// 16 hexadecimal digits.
-impl fmt::Display for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl fmt::Debug for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+identifier!(
+    /// A trace id: 32 hexadecimal digits, never all zero.
+    TraceId, NonZeroU128, u128, "{:032x}"
+);
+identifier!(
+    /// A span id: 16 hexadecimal digits, never all zero.
+    SpanId, NonZeroU64, u64, "{:016x}"
+);
 
 /// The content of a `traceparent` header.
 ///

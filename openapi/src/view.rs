@@ -49,11 +49,9 @@ pub struct ResourcePage {
     pub resources: Vec<ResourceView>,
     /// The number of resources that the whole list has; only with `sort`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub total: Option<u64>,
     /// The `cursor` of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub next_cursor: Option<String>,
 }
 
@@ -69,16 +67,12 @@ pub struct ResourceView {
     pub capacity: Option<Capacity>,
     /// The lease from the parent node; absent at the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub parent: Option<ParentLease>,
     /// The unit of all amounts; null without a template.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub unit: Option<Unit>,
     /// The period of a rate, in seconds: amounts are per so many; null without a template.
-    #[cfg_attr(
-        feature = "schema",
-        schema(required = true, value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000)
-    )]
+    #[cfg_attr(feature = "schema", schema(required = true, value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000))]
     pub per: Option<Seconds>,
     /// The sum of all bookings: the most that the holders may be using now.
     pub sum_has: f64,
@@ -86,12 +80,10 @@ pub struct ResourceView {
     pub sum_wants: f64,
     /// The capacity that is not booked; absent if the algorithm does not divide the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub free: Option<f64>,
     /// The largest share of a client with FAIR_SHARE in overload. With a `granularity` shares
     /// differ from it by less than a step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub fill_level: Option<f64>,
     /// The number of clients, those behind nodes included.
     pub clients: u64,
@@ -99,7 +91,6 @@ pub struct ResourceView {
     pub in_learning_mode: bool,
     /// Seconds until learning mode ends; absent outside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub learning_ends_in: Option<Seconds>,
     /// The matching template; null if there is none.
     #[cfg_attr(feature = "schema", schema(required = true))]
@@ -115,15 +106,12 @@ pub struct ResourceView {
     pub safe_capacity: SafeCapacity,
     /// The tokens left in the shared bucket, by the reports of all holders; SHARED_BUCKET only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub balance: Option<Balance>,
     /// The probability with which holders admit each request; SUPPRESSION only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub admission_probability: Option<Probability>,
     /// Advice for the operator; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub warning: Option<String>,
 }
 
@@ -142,7 +130,6 @@ pub struct ParentLease {
     /// The capacity of an older, larger lease, which covers what holders have not returned yet;
     /// absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub older: Option<Capacity>,
 }
 
@@ -154,11 +141,9 @@ pub struct LeasePage {
     pub leases: Vec<HolderView>,
     /// The number of holders that the whole list has; only with `sort`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub total: Option<u64>,
     /// The `cursor` of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub next_cursor: Option<String>,
 }
 
@@ -170,7 +155,6 @@ pub struct ClientLeasePage {
     pub leases: Vec<ClientLease>,
     /// The `cursor` of the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub next_cursor: Option<String>,
 }
 
@@ -233,12 +217,10 @@ pub struct HolderView {
     pub kind: HolderKind,
     /// The number of clients of a node, with those of the nodes below it; absent for a client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub clients: Option<u64>,
     /// The base URL of a node's master, as the node states it, unverified; absent for a client, and
     /// if the node states none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub address: Option<String>,
     /// The highest priority of its demand.
     pub priority: i32,
@@ -251,7 +233,6 @@ pub struct HolderView {
     pub has: Capacity,
     /// Why it has less than it wants; absent if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub held_back_by: Option<HeldBackBy>,
     /// The explanation in a sentence, with numbers.
     pub why: String,
@@ -264,7 +245,6 @@ pub struct HolderView {
     pub used: Option<Capacity>,
     /// Seconds since its last decided request; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub refreshed_ago: Option<Seconds>,
     /// Seconds until its last booking expires.
     pub expires_in: Seconds,
@@ -334,7 +314,6 @@ pub struct Status {
     pub parents: Vec<String>,
     /// The parent node as this server sees it; absent at the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub parent: Option<ParentStatus>,
     /// The uptime, in seconds.
     pub uptime: Seconds,
@@ -347,7 +326,6 @@ pub struct Status {
     /// Why the active document is not that of the source, or why the source cannot be changed, one
     /// line per error; absent if neither applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub config_error: Option<String>,
     /// The warnings of the active document: valid content that is probably a mistake or a risk. At
     /// most 100; absent if there is none, and for a restricted token.
@@ -355,20 +333,16 @@ pub struct Status {
     pub config_warnings: Vec<String>,
     /// The number of live resources; absent for a restricted token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub resources: Option<usize>,
     /// The number of leases; absent for a restricted token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub leases: Option<usize>,
     /// Seconds until learning mode ends for the last resource; absent outside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub learning_ends_in: Option<Seconds>,
     /// The number of live resources in learning mode; absent outside it, and for a restricted
     /// token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub resources_learning: Option<usize>,
     /// The maximum number of leases; beyond it new holders get nothing (`full`).
     pub max_leases: usize,
@@ -380,24 +354,19 @@ pub struct Status {
 pub struct ParentStatus {
     /// The parent node; absent before its first successful response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub node: Option<NodeId>,
     /// The epoch of its master; absent before its first successful response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub epoch: Option<Epoch>,
     /// Seconds since its last successful response to this server; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub answered_ago: Option<Seconds>,
     /// Seconds until the last lease from it ends, unless it is renewed; absent without a lease, and
     /// at a server that is not master.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub leases_end_in: Option<Seconds>,
     /// Why the last request for leases or rules failed; absent after a success, and for a
     /// restricted token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(nullable = false))]
     pub error: Option<String>,
 }

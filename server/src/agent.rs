@@ -133,20 +133,20 @@ impl Agent {
                 (follower.rules.layer(), Some(follower))
             }
         };
-        let bind = |address: ListenAddress| match address {
-            ListenAddress::Tcp(ip)
-                if !is_loopback(ip) && settings.exposure == Exposure::Loopback =>
-            {
-                Err(AgentError::Exposed(ip))
-            }
-            ListenAddress::Tcp(ip) => Listener::bind(ip, settings.max_connections)
-                .map(AgentListener::Tcp)
-                .map_err(|source| AgentError::Listen { address, source }),
-            ListenAddress::Unix(ref path) => {
-                Listener::bind_unix(path.clone(), settings.socket_mode, settings.max_connections)
-                    .map(AgentListener::Unix)
-                    .map_err(|source| AgentError::Listen { address, source })
-            }
+        let (mode, most) = (settings.socket_mode, settings.max_connections);
+        let bind = |address: ListenAddress| {
+            let bound = match &address {
+                ListenAddress::Tcp(ip)
+                    if !is_loopback(*ip) && settings.exposure == Exposure::Loopback =>
+                {
+                    return Err(AgentError::Exposed(*ip));
+                }
+                ListenAddress::Tcp(ip) => Listener::bind(*ip, most).map(AgentListener::Tcp),
+                ListenAddress::Unix(path) => {
+                    Listener::bind_unix(path.clone(), mode, most).map(AgentListener::Unix)
+                }
+            };
+            bound.map_err(|source| AgentError::Listen { address, source })
         };
         let listeners = settings.listen.into_iter().map(bind);
         Ok(Self {

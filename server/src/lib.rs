@@ -41,20 +41,11 @@ pub use self::{
 /// The OpenAPI document of all routes, as it is committed: pretty-printed JSON.
 #[must_use]
 pub fn openapi_json() -> String {
-    // It holds text and numbers alone, so serializing it cannot fail.
-    let mut text = http::openapi_document()
-        .to_pretty_json()
-        .unwrap_or_default();
-    text.push('\n');
-    text
+    format!("{:#}\n", http::openapi_document())
 }
 
 /// The OpenAPI document of the [`Agent`], as it is committed.
 #[must_use]
 pub fn agent_openapi_json() -> String {
-    let mut text = http::agent::agent_document()
-        .to_pretty_json()
-        .unwrap_or_default();
-    text.push('\n');
-    text
+    format!("{:#}\n", http::agent::agent_document())
 }

@@ -45,19 +45,6 @@ const SETTINGS: MasterSettings = MasterSettings {
     longest: Seconds::ZERO,
 };
 
-/// The response to a poll without hints.
-fn no_hints(node: NodeId, epoch: Epoch, after: u64) -> HintsResponse {
-    HintsResponse {
-        node,
-        epoch,
-        after,
-        refresh: Vec::new(),
-        all: false,
-        rules: false,
-        leaving: false,
-    }
-}
-
 /// The sender of each open poll, and its `after`.
 type Polls = HashMap<PollTicket, (Process, PollCall, u64)>;
 
@@ -568,7 +555,7 @@ impl Server {
     fn leaving(&self, epoch: Epoch, after: u64) -> HintsResponse {
         HintsResponse {
             leaving: true,
-            ..no_hints(self.membership.name.clone(), self.sent_epoch(epoch), after)
+            ..HintsResponse::none(self.membership.name.clone(), self.sent_epoch(epoch), after)
         }
     }
 
@@ -586,7 +573,7 @@ impl Server {
         open.filter(|(_, open, _)| *open == call)?;
         let (to, _, after) = self.polls.remove(&ticket)?;
         self.serving(now)?.close_poll(ticket, now);
-        Some((to, no_hints(node, epoch, after)))
+        Some((to, HintsResponse::none(node, epoch, after)))
     }
 
     /// The polls to answer now, and the simulated time of the next ones.
@@ -607,7 +594,7 @@ impl Server {
             let hints = HintsResponse {
                 refresh: batch.refresh,
                 all: batch.all,
-                ..no_hints(node.clone(), epoch, batch.after)
+                ..HintsResponse::none(node.clone(), epoch, batch.after)
             };
             Some((to, call, hints))
         });

@@ -146,13 +146,11 @@ fn owned_size(old: &Document, new: &Document, restrictions: &Restrictions) -> Re
     if bytes <= MAX_OWNED_BYTES || bytes <= owned_bytes(old, restrictions) {
         return Ok(());
     }
-    Err(ApiError::invalid(vec![field_error(
-        "",
-        format!(
-            "makes the templates and rules of this token {bytes} bytes large; the limit is \
-             {MAX_OWNED_BYTES}"
-        ),
-    )]))
+    let detail = format!(
+        "makes the templates and rules of this token {bytes} bytes large; the limit is \
+         {MAX_OWNED_BYTES}"
+    );
+    Err(ApiError::invalid_field("", detail))
 }
 
 fn owned_bytes(document: &Document, restrictions: &Restrictions) -> usize {
@@ -176,7 +174,7 @@ fn lease_length(template: &Template, longest: Seconds) -> Result<(), ApiError> {
     if template.algorithm().lease_length <= longest {
         return Ok(());
     }
-    let error = field_error(
+    let error = FieldError::new(
         "/algorithm/lease_length",
         format!("must be at most {longest}, the longest of the document, for a restricted token"),
     );
@@ -186,12 +184,10 @@ fn lease_length(template: &Template, longest: Seconds) -> Result<(), ApiError> {
 
 fn forbidden_fields(rule: &Rule, restrictions: &Restrictions) -> Vec<FieldError> {
     [
-        (!restrictions.covers_services_of(rule))
-            .then(|| field_error("/service", FORBIDDEN.to_owned())),
-        (!restrictions.covers_resources_of(rule))
-            .then(|| field_error("/resource", FORBIDDEN.to_owned())),
+        (!restrictions.covers_services_of(rule)).then(|| FieldError::new("/service", FORBIDDEN)),
+        (!restrictions.covers_resources_of(rule)).then(|| FieldError::new("/resource", FORBIDDEN)),
         (!restrictions.allows_priority(rule.definition().priority))
-            .then(|| field_error("/priority", above_max_priority(restrictions))),
+            .then(|| FieldError::new("/priority", above_max_priority(restrictions))),
     ]
     .into_iter()
     .flatten()
@@ -206,11 +202,4 @@ fn check(allowed: bool, kind: &str, name: &str) -> Result<(), ApiError> {
     Err(ApiError::restricted(format!(
         "the token does not allow the {kind} `{name}`"
     )))
-}
-
-fn field_error(pointer: &str, detail: String) -> FieldError {
-    FieldError {
-        pointer: pointer.to_owned(),
-        detail,
-    }
 }

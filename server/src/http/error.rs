@@ -4,7 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use axum::{
     body::Body,
-    http::{HeaderName, HeaderValue, Response, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header},
     response::IntoResponse,
 };
 use doorman_config::{EditError, RevisionError, StoreErrorKind, ValidationErrors};
@@ -30,11 +30,7 @@ pub(crate) struct ApiError(Box<Inner>);
 struct Inner {
     kind: ProblemType,
     problem: Problem,
-    etag: Option<String>,
-    challenge: Option<HeaderValue>,
-    retry_after_seconds: Option<u64>,
-    accept_patch: bool,
-    location: Option<String>,
+    headers: HeaderMap,
 }
 
 /// The value of `Accept-Patch` (RFC 5789, section 3.1): the media types of a PATCH.
@@ -47,20 +43,30 @@ impl ApiError {
     }
 
     pub(crate) fn new(kind: ProblemType, detail: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
+        let error = Self(Box::new(Inner {
             kind,
             problem: Problem::new(kind, detail),
-            etag: None,
-            challenge: None,
-            retry_after_seconds: None,
-            accept_patch: false,
-            location: None,
-        }))
+            headers: HeaderMap::new(),
+        }));
+        match kind {
+            ProblemType::Unavailable => error.with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS),
+            _ => error,
+        }
     }
 
     /// 400.
     pub(crate) fn malformed(detail: impl Into<String>) -> Self {
         Self::new(ProblemType::MalformedRequest, detail)
+    }
+
+    /// 503.
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(ProblemType::Unavailable, detail)
+    }
+
+    /// 422: the body is JSON, but this field is invalid.
+    pub(crate) fn invalid_field(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::invalid(vec![FieldError::new(pointer, detail)])
     }
 
     /// 422: the body is JSON, but these fields are invalid.
@@ -79,21 +85,15 @@ impl ApiError {
         let names: Vec<_> = any_of.iter().map(|scope| scope.name()).collect();
         let detail = format!("missing scope: {}", names.join(" or "));
         let listed: Scopes = any_of.iter().copied().collect();
-        let challenge = format!(
-            r#"Bearer realm="doorman", error="insufficient_scope", error_description="{detail}", scope="{listed}""#
-        );
-        let error = Self::new(ProblemType::Forbidden, detail);
-        match HeaderValue::try_from(challenge) {
-            Ok(challenge) => error.with_challenge(challenge),
-            Err(_) => error,
-        }
+        let challenge = challenge("insufficient_scope", &detail);
+        let challenge = format!(r#"{challenge}, scope="{listed}""#);
+        Self::new(ProblemType::Forbidden, detail).with_header(header::WWW_AUTHENTICATE, challenge)
     }
 
     /// 403: the token is restricted to others than the request names.
     pub(crate) fn restricted(detail: impl Into<String>) -> Self {
         const CHALLENGE: &str = r#"Bearer realm="doorman", error="insufficient_scope", error_description="the token is restricted""#;
-        Self::new(ProblemType::Forbidden, detail)
-            .with_challenge(HeaderValue::from_static(CHALLENGE))
+        Self::new(ProblemType::Forbidden, detail).with_header(header::WWW_AUTHENTICATE, CHALLENGE)
     }
 
     /// The document is at the root of the tree, and not at this node.
@@ -115,16 +115,19 @@ impl ApiError {
                 ProblemType::NotMaster,
                 format!("this server is not the master of its node; the master is {master}"),
             ),
-            None => Self::new(
-                ProblemType::Unavailable,
-                "this server is not the master of its node, and knows no master",
-            ),
+            None => {
+                Self::unavailable("this server is not the master of its node, and knows no master")
+            }
         };
-        error.0.location = master.map(|master| format!("{master}{path}"));
         error.0.problem.mastership = Some(Mastership {
             master_address: master.map(str::to_owned),
         });
-        error
+        // Behind a balancer the next connection may lead to the master.
+        let error = error.with_header(header::CONNECTION, "close");
+        match master {
+            Some(master) => error.with_header(header::LOCATION, format!("{master}{path}")),
+            None => error,
+        }
     }
 
     /// 500. The log has the cause.
@@ -135,18 +138,23 @@ impl ApiError {
         )
     }
 
-    /// Adds the current `ETag`.
+    /// Adds a header; a value that no header can have is left out.
     #[must_use]
-    pub(crate) fn with_etag(mut self, etag: String) -> Self {
-        self.0.etag = Some(etag);
+    pub(crate) fn with_header(
+        mut self,
+        name: HeaderName,
+        value: impl TryInto<HeaderValue>,
+    ) -> Self {
+        if let Ok(value) = value.try_into() {
+            self.0.headers.insert(name, value);
+        }
         self
     }
 
     /// Adds the media types of a PATCH.
     #[must_use]
-    pub(crate) fn with_accept_patch(mut self, accept_patch: bool) -> Self {
-        self.0.accept_patch = accept_patch;
-        self
+    pub(crate) fn with_accept_patch(self) -> Self {
+        self.with_header(HeaderName::from_static("accept-patch"), ACCEPT_PATCH)
     }
 
     /// Adds to the detail.
@@ -164,16 +172,11 @@ impl ApiError {
         self
     }
 
-    fn with_challenge(mut self, challenge: HeaderValue) -> Self {
-        self.0.challenge = Some(challenge);
-        self
-    }
-
     /// Adds `Retry-After`: whole seconds, rounded up, at least 1.
-    pub(crate) fn retry_after(mut self, wait: Duration) -> Self {
+    pub(crate) fn retry_after(self, wait: Duration) -> Self {
         let partial = u64::from(wait.subsec_nanos() > 0);
-        self.0.retry_after_seconds = Some(wait.as_secs().saturating_add(partial).max(1));
-        self
+        let seconds = wait.as_secs().saturating_add(partial).max(1);
+        self.with_header(header::RETRY_AFTER, seconds)
     }
 
     pub(crate) fn into_problem(self) -> Problem {
@@ -193,97 +196,63 @@ impl IntoResponse for ApiError {
         let Inner {
             kind,
             problem,
-            etag,
-            challenge,
-            retry_after_seconds,
-            accept_patch,
-            location,
+            headers,
         } = *self.0;
-        let is_master = problem.mastership.is_none();
         // Cannot fail: a problem has only text keys and finite numbers.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() =
             StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.headers_mut() = headers;
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static(Problem::MEDIA_TYPE),
         );
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(etag) = etag.and_then(|etag| HeaderValue::try_from(etag).ok()) {
-            headers.insert(header::ETAG, etag);
-        }
-        if let Some(seconds) = retry_after_seconds {
-            headers.insert(header::RETRY_AFTER, seconds.into());
-        } else if kind == ProblemType::Unavailable {
-            headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS.into());
-        }
-        if let Some(challenge) = challenge {
-            headers.insert(header::WWW_AUTHENTICATE, challenge);
-        }
-        if let Some(location) = location.and_then(|it| HeaderValue::try_from(it).ok()) {
-            headers.insert(header::LOCATION, location);
-        }
-        if !is_master {
-            // Behind a balancer the next connection may lead to the master.
-            let close = HeaderValue::from_static("close");
-            headers.insert(header::CONNECTION, close);
-        }
-        if accept_patch {
-            headers.insert(
-                HeaderName::from_static("accept-patch"),
-                HeaderValue::from_static(ACCEPT_PATCH),
-            );
-        }
         response
     }
 }
 
 impl From<Unauthenticated> for ApiError {
     fn from(cause: Unauthenticated) -> Self {
-        let (detail, challenge) = match cause {
+        let (error, detail) = match cause {
             Unauthenticated::KeysUnavailable => {
-                return Self::new(
-                    ProblemType::Unavailable,
-                    "the keys of the token issuer are not loaded yet",
-                );
+                return Self::unavailable("the keys of the token issuer are not loaded yet");
             }
-            // Without a token there is no error attribute: RFC 6750, section 3.1.
-            Unauthenticated::NoToken => (
-                "missing token: send `authorization: Bearer <token>`",
-                r#"Bearer realm="doorman""#,
-            ),
+            Unauthenticated::NoToken => {
+                // Without a token there is no error attribute: RFC 6750, section 3.1.
+                let detail = "missing token: send `authorization: Bearer <token>`";
+                return Self::new(ProblemType::Unauthorized, detail)
+                    .with_header(header::WWW_AUTHENTICATE, r#"Bearer realm="doorman""#);
+            }
             Unauthenticated::Malformed => (
+                "invalid_request",
                 "malformed `authorization` header: must be one bearer token of at most 8192 bytes",
-                r#"Bearer realm="doorman", error="invalid_request", error_description="malformed authorization header: must be one bearer token of at most 8192 bytes""#,
             ),
-            Unauthenticated::Invalid(_) => (
-                "invalid token",
-                r#"Bearer realm="doorman", error="invalid_token", error_description="invalid token""#,
-            ),
-            Unauthenticated::NotYetValid => (
-                "token not yet valid",
-                r#"Bearer realm="doorman", error="invalid_token", error_description="token not yet valid""#,
-            ),
-            Unauthenticated::Expired => (
-                "token expired",
-                r#"Bearer realm="doorman", error="invalid_token", error_description="token expired""#,
-            ),
+            Unauthenticated::Invalid(_) => ("invalid_token", "invalid token"),
+            Unauthenticated::NotYetValid => ("invalid_token", "token not yet valid"),
+            Unauthenticated::Expired => ("invalid_token", "token expired"),
         };
-        Self::new(ProblemType::Unauthorized, detail)
-            .with_challenge(HeaderValue::from_static(challenge))
+        Self::new(ProblemType::Unauthorized, detail).with_header(
+            header::WWW_AUTHENTICATE,
+            challenge(error, &detail.replace('`', "")),
+        )
     }
+}
+
+/// The value of `WWW-Authenticate`: RFC 6750, section 3.
+fn challenge(error: &str, description: &str) -> String {
+    format!(r#"Bearer realm="doorman", error="{error}", error_description="{description}""#)
 }
 
 impl From<LedgerUnavailable> for ApiError {
     fn from(cause: LedgerUnavailable) -> Self {
         match cause {
             LedgerUnavailable::NotMaster => Self::not_master(None, ""),
-            LedgerUnavailable::Poisoned => Self::new(
-                ProblemType::Unavailable,
-                "the ledger is poisoned by an earlier panic; restart the server",
-            ),
+            LedgerUnavailable::Poisoned => {
+                Self::unavailable("the ledger is poisoned by an earlier panic; restart the server")
+            }
         }
     }
 }
@@ -292,12 +261,10 @@ impl From<NotGranted> for ApiError {
     fn from(cause: NotGranted) -> Self {
         match cause {
             NotGranted::NotMaster => LedgerUnavailable::NotMaster.into(),
-            NotGranted::NotDurable => Self::new(
-                ProblemType::Unavailable,
-                "leases cannot be recorded for the next master; retry later",
-            ),
-            NotGranted::NoParent => Self::new(
-                ProblemType::Unavailable,
+            NotGranted::NotDurable => {
+                Self::unavailable("leases cannot be recorded for the next master; retry later")
+            }
+            NotGranted::NoParent => Self::unavailable(
                 "the parent has not yet stated which leases this node holds; retry later",
             ),
         }
@@ -357,14 +324,10 @@ impl From<ValidationErrors> for ApiError {
 }
 
 fn field_errors(errors: &ValidationErrors) -> Vec<FieldError> {
-    let listed = errors.list().iter().map(|error| FieldError {
-        pointer: error.pointer().to_owned(),
-        detail: error.message().to_owned(),
-    });
-    let omitted = (errors.omitted() > 0).then(|| FieldError {
-        pointer: String::new(),
-        detail: format!("has {} more errors", errors.omitted()),
-    });
+    let listed = errors.list().iter();
+    let listed = listed.map(|error| FieldError::new(error.pointer(), error.message()));
+    let omitted = (errors.omitted() > 0)
+        .then(|| FieldError::new("", format!("has {} more errors", errors.omitted())));
     listed.chain(omitted).collect()
 }
 
@@ -379,10 +342,7 @@ impl<E: Into<Self>> From<EditFailed<E>> for ApiError {
                 ),
             ),
             EditFailed::AtRoot(parent) => Self::at_root(ProblemType::Conflict, &parent),
-            EditFailed::Busy => Self::new(
-                ProblemType::Unavailable,
-                "too many concurrent document changes",
-            ),
+            EditFailed::Busy => Self::unavailable("too many concurrent document changes"),
             EditFailed::Store(error) => {
                 let kind = match error.kind() {
                     StoreErrorKind::Full => ProblemType::InsufficientStorage,

@@ -29,24 +29,42 @@ pub(super) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response<Body> {
+    let policy = policy_of(&request);
     let checked = match &app.auth {
-        None => check_anonymous(&app, &app.allowed_hosts, &mut request),
-        Some(auth) => check_token(&app, auth, &mut request).await,
+        None => check_anonymous(&app, &app.allowed_hosts, policy, &mut request),
+        Some(auth) => check_token(&app, auth, policy, &mut request).await,
     };
-    match checked.and_then(|()| check_master(&app, &request)) {
+    match checked.and_then(|()| check_master(&app, policy, &request)) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
 }
 
+/// Lets a request pass without authentication: for the metrics listener.
+pub(super) async fn guard_without_auth(
+    State((app, hosts)): State<(AppState, AllowedHosts)>,
+    mut request: Request,
+    next: Next,
+) -> Response<Body> {
+    let policy = policy_of(&request);
+    match check_anonymous(&app, &hosts, policy, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// `None`: there is no such path, or it does not support the method.
+fn policy_of(request: &Request) -> Option<Policy> {
+    let path = request.extensions().get::<MatchedPath>()?;
+    policy::of(request.method(), path.as_str())
+}
+
 /// Sends requests that only the master can answer to it.
-fn check_master(app: &AppParts, request: &Request) -> Result<(), ApiError> {
-    // The handler tells that it is poisoned.
+fn check_master(app: &AppParts, policy: Option<Policy>, request: &Request) -> Result<(), ApiError> {
+    // The handler responds that the ledger is poisoned.
     if app.ledger.is_master() || app.ledger.is_poisoned() {
         return Ok(());
     }
-    let path = request.extensions().get::<MatchedPath>();
-    let policy = path.and_then(|path| policy::of(request.method(), path.as_str()));
     if !policy.is_some_and(|policy| policy.needs_master) {
         return Ok(());
     }
@@ -57,25 +75,12 @@ fn check_master(app: &AppParts, request: &Request) -> Result<(), ApiError> {
     Err(ApiError::not_master(master.as_deref(), path))
 }
 
-/// Lets a request pass without authentication: for the metrics listener.
-pub(super) async fn guard_without_auth(
-    State((app, hosts)): State<(AppState, AllowedHosts)>,
-    mut request: Request,
-    next: Next,
-) -> Response<Body> {
-    match check_anonymous(&app, &hosts, &mut request) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
-}
-
 fn check_anonymous(
     app: &AppParts,
     hosts: &AllowedHosts,
+    policy: Option<Policy>,
     request: &mut Request,
 ) -> Result<(), ApiError> {
-    let path = request.extensions().get::<MatchedPath>();
-    let policy = path.and_then(|path| policy::of(request.method(), path.as_str()));
     let cost = cost(policy);
     if cost == RequestCost::Free {
         return Ok(());
@@ -85,14 +90,18 @@ fn check_anonymous(
     Ok(charge(cost, &app.quotas, key, request)?)
 }
 
-async fn check_token(app: &AppParts, auth: &Auth, request: &mut Request) -> Result<(), ApiError> {
-    let path = request.extensions().get::<MatchedPath>().cloned();
-    let path = path.as_ref().map(MatchedPath::as_str);
-    let policy = path.and_then(|path| policy::of(request.method(), path));
+async fn check_token(
+    app: &AppParts,
+    auth: &Auth,
+    policy: Option<Policy>,
+    request: &mut Request,
+) -> Result<(), ApiError> {
     let cost = cost(policy);
     if cost == RequestCost::Free {
         return Ok(());
     }
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let path = path.as_ref().map(MatchedPath::as_str);
     let scopes = match (path, policy) {
         // 404 for everybody.
         (None, _) => None,

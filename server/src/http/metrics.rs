@@ -5,17 +5,17 @@ mod scrape;
 
 use axum::{extract::State, http::header, response::IntoResponse};
 use doorman_openapi::paths;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use prometheus_client::{
+    encoding::text,
+    metrics::{counter::ConstCounter, info::Info},
+    registry::Registry,
+};
 
-use super::{authorize, error::ApiError, openapi::responses::UnavailableError};
-use crate::{auth::Caller, http::state::AppState};
+use super::{authorize, error::ApiError};
+use crate::{auth::Caller, http::state::AppState, observe::log};
 
 /// Prometheus rejects a scrape without it.
-pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(get_metrics))
-}
+const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Read the metrics
 ///
@@ -25,22 +25,42 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     get,
     path = paths::METRICS,
     tag = "probes",
-    responses(
-        (
-            status = OK,
-            description = "The metrics",
-            body = String,
-            content_type = "application/openmetrics-text",
-            example = "# HELP doorman_leases Leases of all resources.\n# TYPE doorman_leases gauge\ndoorman_leases 3.0\n# EOF\n"
-        ),
-        UnavailableError
-    )
+    responses((status = OK, description = "The metrics", body = String, content_type = "application/openmetrics-text"))
 )]
-async fn get_metrics(
+pub(super) async fn get_metrics(
     State(app): State<AppState>,
     caller: Caller,
 ) -> Result<impl IntoResponse, ApiError> {
     authorize::all_resources(caller.restrictions())?;
-    let text = scrape::scrape(&app).await?;
-    Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], text))
+    let mut registry = registry();
+    scrape::register(&mut registry, &app).await?;
+    encode(&registry)
+}
+
+/// The registry of a process, with what all processes have.
+pub(super) fn registry() -> Registry {
+    let mut registry = Registry::with_prefix("doorman");
+    registry.register(
+        "build",
+        "Build information",
+        Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+    );
+    registry.register(
+        "log_lines_left_out",
+        "Log lines dropped because standard error accepted no more output",
+        ConstCounter::new(log::dropped_lines()),
+    );
+    registry
+}
+
+/// The response with all metrics, in OpenMetrics text.
+pub(super) fn encode(registry: &Registry) -> Result<impl IntoResponse + use<>, ApiError> {
+    let mut text = String::new();
+    match text::encode(&mut text, registry) {
+        Ok(()) => Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], text)),
+        Err(error) => {
+            tracing::error!(%error, "cannot encode metrics");
+            Err(ApiError::internal())
+        }
+    }
 }

@@ -36,12 +36,13 @@ use axum::{
     http::{Method, Response, Uri},
     middleware::from_fn_with_state,
     response::IntoResponse,
+    routing::{get, post},
 };
-use doorman_openapi::ProblemType;
+use doorman_openapi::{ProblemType, paths};
+use serde_json::Value;
 use tower::util::MapResponseLayer;
 use tower_http::catch_panic::CatchPanicLayer;
-use utoipa::openapi::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::{
     allowed_hosts::AllowedHosts, extract::body::BodyBuffer, view::cursor::CursorKey,
@@ -54,7 +55,7 @@ pub(crate) fn router(app: AppState) -> Router {
     let buffer = ResponseBuffer::default();
     let router = routes
         .merge(openapi::pages::pages())
-        .merge(handover::routes())
+        .route(paths::HANDOVER, post(handover::hand_over))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         // One call: the router boxes each layer and clones the box for every request.
@@ -71,10 +72,12 @@ pub(crate) fn router(app: AppState) -> Router {
 
 /// The router of the metrics listener: no authentication, rate limits by address.
 pub(crate) fn metrics_router(app: AppState, loopback: bool) -> Router {
-    let (routes, _) = metrics::routes().merge(probes::routes()).split_for_parts();
     let guard = (app.clone(), app.allowed_hosts.for_listener(loopback));
     let buffer = ResponseBuffer::default();
-    routes
+    Router::new()
+        .route(paths::METRICS, get(metrics::get_metrics))
+        .route(paths::LIVEZ, get(probes::check_livez))
+        .route(paths::READYZ, get(probes::check_readyz))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(guard, guard::guard_without_auth))
@@ -86,18 +89,53 @@ pub(crate) fn metrics_router(app: AppState, loopback: bool) -> Router {
 }
 
 /// The OpenAPI document, as it is committed.
-pub(crate) fn openapi_document() -> OpenApi {
-    openapi::with_policies(routes().into_openapi())
+pub(crate) fn openapi_document() -> Value {
+    openapi::complete(&routes().into_openapi())
 }
 
 fn routes() -> OpenApiRouter<AppState> {
+    use self::{
+        document::{history, rules, templates},
+        lease::{calls, hints},
+        openapi::pages,
+        view::{client_leases, leases, resources, status},
+    };
+
     OpenApiRouter::with_openapi(openapi::base())
-        .merge(lease::routes())
-        .merge(view::routes())
-        .merge(document::routes())
-        .merge(probes::routes())
-        .merge(metrics::routes())
-        .merge(openapi::pages::routes())
+        .routes(routes!(calls::lease_capacity))
+        .routes(routes!(calls::release_capacity))
+        .routes(routes!(calls::lease_server_capacity))
+        .routes(routes!(calls::release_server_capacity))
+        .routes(routes!(hints::poll_hints))
+        .routes(routes!(status::get_discovery))
+        .routes(routes!(status::get_status))
+        .routes(routes!(resources::list_resources))
+        .routes(routes!(resources::get_resource))
+        .routes(routes!(leases::list_leases))
+        .routes(routes!(client_leases::list_client_leases))
+        .routes(routes!(
+            templates::get_templates,
+            templates::replace_templates
+        ))
+        .routes(routes!(
+            templates::get_template,
+            templates::put_template,
+            templates::patch_template,
+            templates::delete_template
+        ))
+        .routes(routes!(rules::list_rules))
+        .routes(routes!(
+            rules::get_rule,
+            rules::put_rule,
+            rules::patch_rule,
+            rules::delete_rule
+        ))
+        .routes(routes!(history::list_history))
+        .routes(routes!(history::get_revision))
+        .routes(routes!(probes::check_livez))
+        .routes(routes!(probes::check_readyz))
+        .routes(routes!(metrics::get_metrics))
+        .routes(routes!(pages::get_openapi))
 }
 
 async fn not_found(uri: Uri) -> ApiError {
@@ -116,13 +154,14 @@ async fn not_found(uri: Uri) -> ApiError {
 /// The router adds `Allow`.
 async fn method_not_allowed(method: Method, uri: Uri, matched: Option<MatchedPath>) -> ApiError {
     let path: String = uri.path().chars().take(256).collect();
-    let takes_patches =
-        matched.is_some_and(|path| policy::of(&Method::PATCH, path.as_str()).is_some());
-    ApiError::new(
+    let error = ApiError::new(
         ProblemType::MethodNotAllowed,
         format!("{method} is not allowed on {path}; see `allow`"),
-    )
-    .with_accept_patch(takes_patches)
+    );
+    match matched.and_then(|path| policy::of(&Method::PATCH, path.as_str())) {
+        Some(_) => error.with_accept_patch(),
+        None => error,
+    }
 }
 
 #[expect(

@@ -48,57 +48,43 @@ pub(super) fn of(method: &Method, path: &str) -> Option<Policy> {
     let posts = *method == Method::POST;
     let puts = *method == Method::PUT;
     let edits = puts || *method == Method::PATCH || *method == Method::DELETE;
-    let (access, cost) = match path {
-        paths::CAPACITY | paths::CAPACITY_RELEASE if posts => (AnyOf(&[Scope::Capacity]), Lease),
+    let (access, cost, needs_master) = match path {
+        paths::CAPACITY | paths::CAPACITY_RELEASE if posts => {
+            (AnyOf(&[Scope::Capacity]), Lease, true)
+        }
         paths::SERVER_CAPACITY | paths::SERVER_CAPACITY_RELEASE if posts => {
-            (AnyOf(&[Scope::Server]), Lease)
+            (AnyOf(&[Scope::Server]), Lease, true)
         }
         // The handler asks for the scope of a client or of a node.
-        paths::HINTS if reads => (AnyOf(&[Scope::Capacity, Scope::Server]), Request),
-        paths::DISCOVERY if reads => (AnyOf(Scope::ALL), Request),
+        paths::HINTS if reads => (AnyOf(&[Scope::Capacity, Scope::Server]), Request, false),
+        paths::DISCOVERY if reads => (AnyOf(Scope::ALL), Request, false),
         // A layer and a node poll the rules with the token that they lease with.
         paths::RULES if reads => (
             AnyOf(&[Scope::Capacity, Scope::Server, Scope::TemplatesRead]),
             Request,
+            false,
         ),
         paths::TEMPLATES | paths::TEMPLATE | paths::RULE | paths::HISTORY | paths::REVISION
             if reads =>
         {
-            (AnyOf(&[Scope::TemplatesRead]), VIEW)
+            (AnyOf(&[Scope::TemplatesRead]), VIEW, false)
         }
-        paths::TEMPLATES if puts => (AnyOf(&[Scope::TemplatesWrite]), CHANGE),
-        paths::TEMPLATE | paths::RULE if edits => (AnyOf(&[Scope::TemplatesWrite]), CHANGE),
-        paths::RESOURCES
-        | paths::RESOURCE
-        | paths::RESOURCE_LEASES
-        | paths::LEASES
-        | paths::STATUS
-        | paths::METRICS
-            if reads =>
-        {
-            (AnyOf(&[Scope::StatusRead]), VIEW)
+        paths::TEMPLATES if puts => (AnyOf(&[Scope::TemplatesWrite]), CHANGE, false),
+        paths::TEMPLATE | paths::RULE if edits => (AnyOf(&[Scope::TemplatesWrite]), CHANGE, false),
+        paths::RESOURCES | paths::RESOURCE | paths::RESOURCE_LEASES | paths::LEASES if reads => {
+            (AnyOf(&[Scope::StatusRead]), VIEW, true)
         }
+        paths::STATUS | paths::METRICS if reads => (AnyOf(&[Scope::StatusRead]), VIEW, false),
         // The body has a secret of its own.
-        paths::HANDOVER if posts => (Public, RequestCost::Public),
+        paths::HANDOVER if posts => (Public, RequestCost::Public, false),
         // Orchestrators send no token.
-        paths::LIVEZ | paths::READYZ if reads => (Public, Free),
+        paths::LIVEZ | paths::READYZ if reads => (Public, Free, false),
         // The same for every server of this version.
         paths::OPENAPI | paths::DOCS | "/docs/" | "/docs/{file}" | "/" if reads => {
-            (Public, RequestCost::Public)
+            (Public, RequestCost::Public, false)
         }
         _ => return None,
     };
-    let needs_master = matches!(
-        path,
-        paths::CAPACITY
-            | paths::CAPACITY_RELEASE
-            | paths::SERVER_CAPACITY
-            | paths::SERVER_CAPACITY_RELEASE
-            | paths::RESOURCES
-            | paths::RESOURCE
-            | paths::RESOURCE_LEASES
-            | paths::LEASES
-    );
     Some(Policy {
         access,
         cost,

@@ -1,32 +1,20 @@
 //! Liveness and readiness probes. The server is alive unless the ledger is poisoned, which only a
 //! restart repairs. It is ready unless it is draining.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use axum::{
     extract::State,
     http::{HeaderName, header},
 };
-use doorman_openapi::{ProblemType, paths};
-use tokio::sync::watch;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use doorman_openapi::paths;
 
-use super::{error::ApiError, openapi::responses::UnavailableError};
-use crate::{
-    document::ActiveDocument, http::state::AppState, http::state::Draining,
-    leasing::LedgerUnavailable, leasing::SharedLedger, util::clock,
-};
-use doorman_core::election::View;
+use super::{error::ApiError, state::AppState};
+use crate::{leasing::LedgerUnavailable, util::clock};
 
-pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new()
-        .routes(routes!(check_livez))
-        .routes(routes!(check_readyz))
-}
+pub(super) type Healthy = ([(HeaderName, &'static str); 1], Cow<'static, str>);
 
-type Healthy = ([(HeaderName, &'static str); 1], Cow<'static, str>);
-
-const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], Cow::Borrowed("ok\n"));
+pub(super) const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], Cow::Borrowed("ok\n"));
 
 /// Check liveness
 ///
@@ -35,13 +23,10 @@ const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], Cow::Borrowed("ok\n"
     get,
     path = paths::LIVEZ,
     tag = "probes",
-    responses(
-        (status = OK, description = "The server is alive", body = String, content_type = "text/plain", example = "ok\n"),
-        UnavailableError
-    )
+    responses((status = OK, description = "The server is alive", body = String))
 )]
-async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Healthy, ApiError> {
-    if ledger.is_poisoned() {
+pub(super) async fn check_livez(State(app): State<AppState>) -> Result<Healthy, ApiError> {
+    if app.ledger.is_poisoned() {
         Err(LedgerUnavailable::Poisoned.into())
     } else {
         Ok(OK)
@@ -58,33 +43,22 @@ async fn check_livez(State(ledger): State<Arc<SharedLedger>>) -> Result<Healthy,
     get,
     path = paths::READYZ,
     tag = "probes",
-    responses(
-        (status = OK, description = "The server accepts requests", body = String, content_type = "text/plain", example = "ok\n"),
-        UnavailableError
-    )
+    responses((status = OK, description = "The server accepts requests", body = String))
 )]
-async fn check_readyz(
-    State(ledger): State<Arc<SharedLedger>>,
-    State(draining): State<Arc<Draining>>,
-    State(master): State<watch::Receiver<View>>,
-    State(active): State<Arc<ActiveDocument>>,
-) -> Result<Healthy, ApiError> {
+pub(super) async fn check_readyz(State(app): State<AppState>) -> Result<Healthy, ApiError> {
+    let ledger = &app.ledger;
     if ledger.is_poisoned() {
         Err(LedgerUnavailable::Poisoned.into())
-    } else if let Some(task) = draining.failed_task() {
-        Err(ApiError::new(
-            ProblemType::Unavailable,
-            format!("the server stops, since its background task `{task}` has failed"),
-        ))
-    } else if draining.has_begun() {
-        Err(ApiError::new(
-            ProblemType::Unavailable,
-            "the server is shutting down",
-        ))
+    } else if let Some(task) = app.draining.failed_task() {
+        Err(ApiError::unavailable(format!(
+            "the server stops, since its background task `{task}` has failed"
+        )))
+    } else if app.draining.has_begun() {
+        Err(ApiError::unavailable("the server is shutting down"))
     } else {
         let (headers, mut text) = OK;
         if !ledger.is_master() {
-            text.to_mut().push_str(match master.borrow().address {
+            text.to_mut().push_str(match app.master.borrow().address {
                 Some(_) => "standby: another server of the node is master\n",
                 None => "standby: no server of the node is known to be master\n",
             });
@@ -97,7 +71,7 @@ async fn check_readyz(
             );
             text.to_mut().push_str(&remark);
         }
-        if active.error().is_some() {
+        if app.document.error().is_some() {
             text.to_mut().push_str(
                 "the source of the document has a problem: see config_error in /v1/status\n",
             );

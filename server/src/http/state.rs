@@ -1,14 +1,10 @@
-//! The parts of the server that handlers use. Each handler takes the parts that it needs.
+//! The parts of the server that handlers use.
 
-use std::{
-    ops::Deref,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
 };
 
-use axum::extract::FromRef;
 use doorman_openapi::{Moment, NodeId, ServerId};
 use tokio::sync::watch;
 
@@ -21,22 +17,7 @@ use crate::{
 use doorman_core::election::View;
 
 /// All parts behind one reference, which is cheap to clone for every request.
-#[derive(Debug, Clone)]
-pub(crate) struct AppState(Arc<AppParts>);
-
-impl Deref for AppState {
-    type Target = AppParts;
-
-    fn deref(&self) -> &AppParts {
-        &self.0
-    }
-}
-
-impl From<AppParts> for AppState {
-    fn from(parts: AppParts) -> Self {
-        Self(Arc::new(parts))
-    }
-}
+pub(crate) type AppState = Arc<AppParts>;
 
 #[derive(Debug)]
 pub(crate) struct AppParts {
@@ -61,29 +42,6 @@ pub(crate) struct AppParts {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) requests: RequestMetrics,
     pub(crate) connections: ConnectionMetrics,
-}
-
-macro_rules! part {
-    ($($field:ident: $part:ty),* $(,)?) => {
-        $(impl FromRef<AppState> for $part {
-            fn from_ref(state: &AppState) -> Self {
-                state.$field.clone()
-            }
-        })*
-    };
-}
-
-part! {
-    ledger: Arc<SharedLedger>,
-    document: Arc<ActiveDocument>,
-    editor: Arc<DocumentEditor>,
-    quotas: Arc<Quotas>,
-    server: Arc<ServerInfo>,
-    master: watch::Receiver<View>,
-    offer: Arc<HandoverOffer>,
-    draining: Arc<Draining>,
-    cursor_key: Arc<CursorKey>,
-    auth: Option<Arc<Auth>>,
 }
 
 /// Facts about the server that never change while it runs.
@@ -141,14 +99,5 @@ impl Draining {
 
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Acquire)
-    }
-}
-
-#[cfg(test)]
-impl AppState {
-    /// Changes a part before the state is shared.
-    pub(super) fn with(mut self, change: impl FnOnce(&mut AppParts)) -> Self {
-        change(Arc::get_mut(&mut self.0).expect("it is not shared yet"));
-        self
     }
 }

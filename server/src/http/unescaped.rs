@@ -72,12 +72,8 @@ impl<'p> Name<'p> {
     }
 
     fn escaped(self) -> String {
-        let Self {
-            collection,
-            text,
-            rest,
-        } = self;
-        format!("{collection}/{}{rest}", text.replace('/', "%2F"))
+        let escaped = self.text.replace('/', "%2F");
+        format!("{}/{escaped}{}", self.collection, self.rest)
     }
 }
 

@@ -221,13 +221,9 @@ impl Root {
 
 fn response(batch: HintBatch, name: &NodeId) -> HintsResponse {
     HintsResponse {
-        node: name.clone(),
-        epoch: Epoch::ZERO,
-        after: batch.after,
         refresh: batch.refresh,
         all: batch.all,
-        rules: false,
-        leaving: false,
+        ..HintsResponse::none(name.clone(), Epoch::ZERO, batch.after)
     }
 }
 

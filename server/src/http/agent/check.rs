@@ -10,8 +10,7 @@ use axum::{
 };
 use doorman_openapi::{
     CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRequest, CheckResponse,
-    FieldError, MAX_CHECKED, MAX_RELEASED, ProblemType, ResourceCheck, ResourceId, Seconds, Unit,
-    paths,
+    FieldError, MAX_CHECKED, MAX_RELEASED, ResourceCheck, ResourceId, Rule, Seconds, Unit, paths,
 };
 use serde::de::DeserializeOwned;
 use tower_doorman::{CheckError, Cost, RequestHead, ResourceUse};
@@ -34,22 +33,7 @@ use crate::{
     post,
     path = paths::CHECK,
     tag = "agent",
-    request_body(
-        content = CheckRequest,
-        examples(
-            ("one" = (
-                summary = "One token of a rate",
-                value = json!({"resource_id": "tenant/acme"})
-            )),
-            ("several" = (
-                summary = "A rate at a cost, and a gauge",
-                value = json!({"resources": [
-                    {"resource_id": "api", "cost": 5},
-                    {"resource_id": "pool", "unit": "gauge", "hold_seconds": 30}
-                ]})
-            ))
-        )
-    ),
+    request_body = CheckRequest,
     responses(
         (
             status = OK,
@@ -58,10 +42,8 @@ use crate::{
             headers(
                 ("RateLimit" = String, description = "What is left of each resource"),
                 ("RateLimit-Policy" = String, description = "The limit of each resource")
-            ),
-            example = json!({"permits": [{"resource_id": "pool", "permit": "5a1c9e0b7d2f43865a1c9e0b7d2f4386"}]})
-        ),
-        super::responses::CheckErrors
+            )
+        )
     )
 )]
 pub(super) async fn check_resources(
@@ -120,19 +102,8 @@ async fn decide(agent: &AgentParts, request: Request) -> Result<Response<Body>, 
     post,
     path = paths::CHECK_RELEASE,
     tag = "agent",
-    request_body(
-        content = CheckReleaseRequest,
-        examples(
-            ("one" = (
-                summary = "One permit",
-                value = json!({"permits": ["5a1c9e0b7d2f43865a1c9e0b7d2f4386"]})
-            ))
-        )
-    ),
-    responses(
-        (status = OK, description = "The permits are given back", body = CheckReleaseResponse, example = json!({"released": 1})),
-        crate::http::openapi::responses::AgentErrors
-    )
+    request_body = CheckReleaseRequest,
+    responses((status = OK, description = "The permits are given back", body = CheckReleaseResponse))
 )]
 pub(super) async fn release_permits(
     State(agent): State<AgentState>,
@@ -145,7 +116,7 @@ pub(super) async fn release_permits(
             "must have at most {MAX_RELEASED} elements, not {}",
             permits.len()
         );
-        return Err(ApiError::invalid(vec![field("/permits", detail)]));
+        return Err(ApiError::invalid_field("/permits", detail));
     }
     let permits = permits.iter().filter_map(|it| PermitId::parse(it));
     let released = agent.permits.release(permits);
@@ -158,7 +129,7 @@ async fn read<T: DeserializeOwned>(
 ) -> Result<(T, Request<()>), ApiError> {
     let (head, body) = request.into_parts();
     query::parse(&head.uri, [])?;
-    let bytes = body::read_json(&head.headers, body, &agent.body_buffer).await?;
+    let bytes = body::read(&head.headers, body::JSON, body, &agent.body_buffer).await?;
     Ok((json::parse(&bytes)?, Request::from_parts(head, ())))
 }
 
@@ -173,16 +144,22 @@ fn resources(request: CheckRequest) -> Result<Vec<ResourceCheck>, FieldError> {
     } = request;
     let has_other_fields = cost.is_some() || unit.is_some() || hold_seconds.is_some();
     match (resources, resource_id) {
-        (Some(_), Some(_)) => Err(field("", "has both `resources` and `resource_id`")),
-        (Some(_), None) if has_other_fields => Err(field(
+        (Some(_), Some(_)) => Err(FieldError::new(
+            "",
+            "has both `resources` and `resource_id`",
+        )),
+        (Some(_), None) if has_other_fields => Err(FieldError::new(
             "",
             "has fields of one resource beside `resources`; they belong into its elements",
         )),
-        (None, None) => Err(field("", "must have `resources` or `resource_id`")),
+        (None, None) => Err(FieldError::new(
+            "",
+            "must have `resources` or `resource_id`",
+        )),
         (None, Some(resource_id)) => {
             let one = ResourceCheck {
                 resource_id,
-                cost: cost.unwrap_or_else(ResourceCheck::default_cost),
+                cost: cost.unwrap_or_else(Rule::default_cost),
                 unit: unit.unwrap_or_default(),
                 hold_seconds,
             };
@@ -192,13 +169,16 @@ fn resources(request: CheckRequest) -> Result<Vec<ResourceCheck>, FieldError> {
         (Some(all), None) => {
             if all.is_empty() || all.len() > MAX_CHECKED {
                 let detail = format!("must have 1 to {MAX_CHECKED} elements, not {}", all.len());
-                return Err(field("/resources", detail));
+                return Err(FieldError::new("/resources", detail));
             }
             let mut seen = HashSet::with_capacity(all.len());
             for (index, one) in all.iter().enumerate() {
                 let place = format!("/resources/{index}");
                 if !seen.insert(&one.resource_id) {
-                    return Err(field(&format!("{place}/resource_id"), "duplicate resource"));
+                    return Err(FieldError::new(
+                        format!("{place}/resource_id"),
+                        "duplicate resource",
+                    ));
                 }
                 validate(one, &place)?;
             }
@@ -209,19 +189,25 @@ fn resources(request: CheckRequest) -> Result<Vec<ResourceCheck>, FieldError> {
 
 fn validate(one: &ResourceCheck, place: &str) -> Result<(), FieldError> {
     if one.cost.get() <= 0.0 {
-        return Err(field(&format!("{place}/cost"), "must be more than 0"));
+        return Err(FieldError::new(
+            format!("{place}/cost"),
+            "must be more than 0",
+        ));
     }
     let Some(hold) = one.hold_seconds else {
         return Ok(());
     };
     let place = format!("{place}/hold_seconds");
     if one.unit == Unit::Rate {
-        return Err(field(&place, "is only for a resource with `unit` gauge"));
+        return Err(FieldError::new(
+            place,
+            "is only for a resource with `unit` gauge",
+        ));
     }
     if hold <= Seconds::ZERO || hold > ResourceCheck::MAX_HOLD {
         let longest = ResourceCheck::MAX_HOLD;
         let detail = format!("must be more than 0, and at most {longest}, not {hold}");
-        return Err(field(&place, detail));
+        return Err(FieldError::new(place, detail));
     }
     Ok(())
 }
@@ -243,12 +229,7 @@ fn hold(resources: &[ResourceCheck], id: &ResourceId) -> Seconds {
         Some(own) => of(own),
         None => {
             let gauges = resources.iter().filter(|it| it.unit == Unit::Gauge);
-            gauges.map(of).fold(
-                Seconds::ZERO,
-                |longest, it| {
-                    if it > longest { it } else { longest }
-                },
-            )
+            Seconds::saturating(gauges.map(|it| of(it).get()).fold(0.0, f64::max))
         }
     }
 }
@@ -267,19 +248,9 @@ fn other_unit(resources: &[ResourceCheck], index: usize, is_list: bool) -> Field
         "must be `{other}`: this agent uses the resource so, by a rule or an earlier check, until \
          it is idle"
     );
-    field(&place, detail)
+    FieldError::new(place, detail)
 }
 
 pub(super) fn too_many_permits() -> ApiError {
-    ApiError::new(
-        ProblemType::Unavailable,
-        "too many permits are held: release them, or raise --max-permits",
-    )
-}
-
-fn field(pointer: &str, detail: impl Into<String>) -> FieldError {
-    FieldError {
-        pointer: pointer.to_owned(),
-        detail: detail.into(),
-    }
+    ApiError::unavailable("too many permits are held: release them, or raise --max-permits")
 }

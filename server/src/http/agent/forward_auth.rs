@@ -49,10 +49,10 @@ const NOT_IN_URIS: &AsciiSet = &CONTROLS
     path = paths::FORWARD_AUTH,
     tag = "agent",
     params(
-        ("X-Forwarded-Method" = inline(Option<String>), Header, nullable = false, description = "The method of the request", example = "GET"),
-        ("X-Forwarded-Uri" = inline(Option<String>), Header, nullable = false, description = "The path and query of the request", example = "/orders/7"),
-        ("X-Forwarded-Host" = inline(Option<String>), Header, nullable = false, description = "The host of the request; without it, `Host`"),
-        ("X-Forwarded-For" = inline(Option<String>), Header, nullable = false, description = "The addresses of the caller and of proxies; the last one is that which the proxy saw")
+        ("X-Forwarded-Method" = inline(Option<String>), Header, description = "The method of the request", example = "GET"),
+        ("X-Forwarded-Uri" = inline(Option<String>), Header, description = "The path and query of the request", example = "/orders/7"),
+        ("X-Forwarded-Host" = inline(Option<String>), Header, description = "The host of the request; without it, `Host`"),
+        ("X-Forwarded-For" = inline(Option<String>), Header, description = "The addresses of the caller and of proxies; the last one is that which the proxy saw")
     ),
     responses(
         (
@@ -63,8 +63,7 @@ const NOT_IN_URIS: &AsciiSet = &CONTROLS
                 ("RateLimit-Policy" = String, description = "Each limit"),
                 ("Doorman-Permit" = String, description = "The permit of the gauges, if any applies")
             )
-        ),
-        super::responses::ForwardErrors
+        )
     )
 )]
 pub(super) async fn forward_auth(

@@ -8,24 +8,22 @@ use std::{
     },
 };
 
-use axum::{extract::State, http::header, response::IntoResponse};
+use axum::{extract::State, response::IntoResponse};
 use doorman_openapi::paths;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use prometheus_client::{
-    encoding::text,
     metrics::{
         counter::{self, ConstCounter},
         family::Family,
         gauge::{self, ConstGauge},
-        info::Info,
     },
     registry::Registry,
 };
 
-use super::{AgentParts, AgentState};
-use crate::{
-    http::{error::ApiError, metrics::MEDIA_TYPE},
-    observe::log,
+use super::AgentState;
+use crate::http::{
+    error::ApiError,
+    metrics::{encode, registry},
 };
 
 /// The labels of a series.
@@ -38,9 +36,9 @@ pub(crate) struct LayerMetrics(Mutex<BTreeMap<String, LayerFamily>>);
 #[derive(Debug, Default)]
 struct LayerFamily {
     help: String,
-    counters: BTreeMap<Labels, Arc<AtomicU64>>,
-    /// Of the bits of floating-point numbers.
-    gauges: BTreeMap<Labels, Arc<AtomicU64>>,
+    /// A gauge has the bits of a floating-point number.
+    is_gauge: bool,
+    series: BTreeMap<Labels, Arc<AtomicU64>>,
 }
 
 impl LayerMetrics {
@@ -62,22 +60,29 @@ impl LayerMetrics {
             // The registry adds them.
             let name = name.strip_prefix("doorman_").unwrap_or(name);
             let name = name.strip_suffix("_total").unwrap_or(name);
-            if !family.counters.is_empty() {
-                let counters = Family::<Labels, counter::Counter>::default();
-                for (labels, count) in &family.counters {
-                    let counter = counters.get_or_create(labels);
-                    counter.inc_by(count.load(Relaxed));
-                }
-                registry.register(name, &*family.help, counters);
-            } else if !family.gauges.is_empty() {
+            if family.is_gauge {
                 let gauges = Family::<Labels, gauge::Gauge<f64, AtomicU64>>::default();
-                for (labels, bits) in &family.gauges {
+                for (labels, bits) in &family.series {
                     let gauge = gauges.get_or_create(labels);
                     gauge.set(f64::from_bits(bits.load(Relaxed)));
                 }
                 registry.register(name, &*family.help, gauges);
+            } else if !family.series.is_empty() {
+                let counters = Family::<Labels, counter::Counter>::default();
+                for (labels, count) in &family.series {
+                    let counter = counters.get_or_create(labels);
+                    counter.inc_by(count.load(Relaxed));
+                }
+                registry.register(name, &*family.help, counters);
             }
         }
+    }
+
+    fn series(&self, key: &Key, is_gauge: bool) -> Arc<AtomicU64> {
+        let mut families = self.families();
+        let family = families.entry(key.name().to_owned()).or_default();
+        family.is_gauge = is_gauge;
+        Arc::clone(family.series.entry(labels(key)).or_default())
     }
 
     fn describe(&self, name: &KeyName, help: &str) {
@@ -109,17 +114,11 @@ impl Recorder for LayerMetrics {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        let mut families = self.families();
-        let family = families.entry(key.name().to_owned()).or_default();
-        let counter = family.counters.entry(labels(key)).or_default();
-        Counter::from_arc(Arc::clone(counter))
+        Counter::from_arc(self.series(key, false))
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        let mut families = self.families();
-        let family = families.entry(key.name().to_owned()).or_default();
-        let gauge = family.gauges.entry(labels(key)).or_default();
-        Gauge::from_arc(Arc::clone(gauge))
+        Gauge::from_arc(self.series(key, true))
     }
 
     /// The layer has none.
@@ -135,36 +134,12 @@ impl Recorder for LayerMetrics {
     get,
     path = paths::METRICS,
     tag = "probes",
-    responses(
-        (
-            status = OK,
-            description = "The metrics",
-            body = String,
-            content_type = "application/openmetrics-text",
-            example = "# HELP doorman_agent_permits Permits in use.\n# TYPE doorman_agent_permits gauge\ndoorman_agent_permits 3\n# EOF\n"
-        ),
-        crate::http::openapi::responses::UnavailableError
-    )
+    responses((status = OK, description = "The metrics", body = String, content_type = "application/openmetrics-text"))
 )]
 pub(super) async fn get_agent_metrics(
     State(agent): State<AgentState>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let text = scrape(&agent)?;
-    Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], text))
-}
-
-fn scrape(agent: &AgentParts) -> Result<String, ApiError> {
-    let mut registry = Registry::with_prefix("doorman");
-    registry.register(
-        "build",
-        "Build information",
-        Info::new([("version", env!("CARGO_PKG_VERSION"))]),
-    );
-    registry.register(
-        "log_lines_left_out",
-        "Log lines dropped because standard error accepted no more output",
-        ConstCounter::new(log::dropped_lines()),
-    );
+    let mut registry = registry();
     registry.register(
         "agent_permits",
         "Permits in use",
@@ -178,10 +153,5 @@ fn scrape(agent: &AgentParts) -> Result<String, ApiError> {
     agent.requests.register(&mut registry);
     agent.connections.register(&mut registry);
     agent.layer.register(&mut registry);
-    let mut text = String::new();
-    text::encode(&mut text, &registry).map_err(|error| {
-        tracing::error!(%error, "cannot encode metrics");
-        ApiError::internal()
-    })?;
-    Ok(text)
+    encode(&registry)
 }

@@ -8,15 +8,11 @@ pub(crate) mod metrics;
 mod openapi;
 pub(crate) mod permits;
 mod probes;
-mod responses;
 
 #[cfg(test)]
 mod tests;
 
-use std::{
-    ops::Deref,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::sync::{Arc, atomic::AtomicBool};
 
 use axum::{
     Router,
@@ -44,8 +40,7 @@ use crate::{
 };
 
 /// The parts of the agent that its handlers use.
-#[derive(Debug, Clone)]
-pub(crate) struct AgentState(Arc<AgentParts>);
+pub(crate) type AgentState = Arc<AgentParts>;
 
 #[derive(Debug)]
 pub(crate) struct AgentParts {
@@ -60,20 +55,6 @@ pub(crate) struct AgentParts {
     pub(crate) requests: RequestMetrics,
     pub(crate) connections: ConnectionMetrics,
     pub(crate) layer: Arc<LayerMetrics>,
-}
-
-impl Deref for AgentState {
-    type Target = AgentParts;
-
-    fn deref(&self) -> &AgentParts {
-        &self.0
-    }
-}
-
-impl From<AgentParts> for AgentState {
-    fn from(parts: AgentParts) -> Self {
-        Self(Arc::new(parts))
-    }
 }
 
 /// The router of a listener that is reached by these hosts.

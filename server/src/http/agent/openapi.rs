@@ -1,27 +1,28 @@
 //! The OpenAPI document of the agent, apart from that of the control plane: each describes the
 //! routes of the process that serves it.
 
+use std::sync::LazyLock;
+
 use axum::{
     body::Body,
-    http::{HeaderValue, Response, header},
+    http::{HeaderMap, Response},
 };
-use doorman_openapi::{AGENT_OPENAPI_JSON, Problem, paths};
-use utoipa::{
-    OpenApi as _,
-    openapi::{OpenApi, RefOr},
-};
+use doorman_openapi::{AGENT_OPENAPI_JSON, Problem, ProblemType, paths};
+use serde_json::{Value, json};
+use utoipa::OpenApi as _;
 
 use super::{check, forward_auth, metrics, probes};
-use crate::http::{openapi::responses, response::buffer::StaticBody};
-
-const DESCRIPTION: &str = "The agent enforces the limits of a fleet for processes in any language \
-    on the same machine: `docs/AGENT.md`. It has no authentication, and listens on loopback or a \
-    Unix socket.";
+use crate::http::openapi::{
+    complete::{NotModified, complete},
+    pages::StaticText,
+    problems,
+};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(
         title = "Doorman agent",
+        description = "The agent enforces the limits of a fleet for processes in any language on the same machine: `docs/AGENT.md`. It has no authentication, and listens on loopback or a Unix socket.",
         license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT")
     ),
     paths(
@@ -43,15 +44,80 @@ const DESCRIPTION: &str = "The agent enforces the limits of a fleet for processe
 struct AgentDocument;
 
 /// The OpenAPI document of the agent, as it is committed.
-pub(crate) fn agent_document() -> OpenApi {
-    let mut document = AgentDocument::openapi();
-    document.info.version = env!("CARGO_PKG_VERSION").to_owned();
-    document.info.description = Some(DESCRIPTION.to_owned());
-    let components = document.components.get_or_insert_default();
-    for (name, response) in responses::components() {
-        components.responses.insert(name, RefOr::T(response));
+pub(crate) fn agent_document() -> Value {
+    complete(&AgentDocument::openapi(), |_, path, operation| {
+        describe(path, operation)
+    })
+}
+
+/// Adds the refusals and problems that an operation may have.
+fn describe(path: &str, operation: &mut Value) {
+    use ProblemType::{Forbidden, InternalError, MalformedRequest, Misdirected, Unavailable};
+
+    if [paths::CHECK, paths::FORWARD_AUTH].contains(&path) {
+        let responses = &mut operation["responses"];
+        responses["429"] = refusal("A limit is exceeded; `violated-policies` names it");
+        responses["503"] = refusal(
+            "There is no lease, because the control plane does not answer or learns; or too many \
+             permits are held",
+        );
+        for status in ["429", "503"] {
+            responses[status]["headers"]["Retry-After"] = problems::retry_after();
+        }
     }
-    document
+    match path {
+        paths::FORWARD_AUTH => {
+            let responses = &mut operation["responses"];
+            responses["400"] = refusal(
+                "The proxy does not describe the request, its path has two readings, or it has no \
+                 key for a rule",
+            );
+            responses["401"] = refusal("The request has no valid token for a rule");
+        }
+        paths::OPENAPI => problems::add(operation, &[Misdirected]),
+        paths::LIVEZ | paths::READYZ => problems::add(operation, &[InternalError, Unavailable]),
+        paths::METRICS => problems::add(operation, &[Misdirected, InternalError, Unavailable]),
+        _ => {
+            problems::add(operation, &problems::OF_BODIES);
+            let others = [
+                MalformedRequest,
+                Forbidden,
+                Misdirected,
+                InternalError,
+                Unavailable,
+            ];
+            problems::add(operation, &others);
+        }
+    }
+}
+
+/// A problem with a registered type, as a layer responds.
+fn refusal(description: &str) -> Value {
+    let text = json!({"type": "string"});
+    json!({
+        "description": description,
+        "content": {Problem::MEDIA_TYPE: {
+            "schema": {
+                "type": "object",
+                "properties": {
+                    "type": text,
+                    "title": text,
+                    "status": {"type": "integer"},
+                    "detail": text,
+                    "violated-policies": {"type": "array", "items": text},
+                    "reason": text
+                }
+            },
+            "example": {
+                "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                "title": "Request cannot be satisfied as assigned quota has been exceeded",
+                "status": 429,
+                "detail": "limit `api` exceeded; retry in 1 s",
+                "violated-policies": ["api"],
+                "reason": "spent"
+            }
+        }}
+    })
 }
 
 /// Read this document
@@ -61,14 +127,10 @@ pub(crate) fn agent_document() -> OpenApi {
     get,
     path = paths::OPENAPI,
     tag = "views",
-    responses(
-        (status = OK, description = "The document", body = serde_json::Value, content_type = "application/json")
-    )
+    responses((status = OK, description = "The document", body = Value), NotModified)
 )]
-pub(super) async fn get_agent_openapi() -> Response<Body> {
-    let mut response = Response::new(Body::from(AGENT_OPENAPI_JSON));
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response.extensions_mut().insert(StaticBody);
-    response
+pub(super) async fn get_agent_openapi(headers: HeaderMap) -> Response<Body> {
+    static DOCUMENT: LazyLock<StaticText> = LazyLock::new(|| StaticText::new(AGENT_OPENAPI_JSON));
+
+    DOCUMENT.respond(&headers)
 }

@@ -2,19 +2,15 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use axum::{
-    extract::State,
-    http::{HeaderName, header},
-};
-use doorman_openapi::{ProblemType, paths};
+use axum::extract::State;
+use doorman_openapi::paths;
 use tower_doorman::WorkerState;
 
 use super::{AgentParts, AgentState};
-use crate::http::error::ApiError;
-
-type Healthy = ([(HeaderName, &'static str); 1], &'static str);
-
-const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], "ok\n");
+use crate::http::{
+    error::ApiError,
+    probes::{Healthy, OK},
+};
 
 /// Check liveness
 ///
@@ -23,10 +19,7 @@ const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], "ok\n");
     get,
     path = paths::LIVEZ,
     tag = "probes",
-    responses(
-        (status = OK, description = "The agent is alive", body = String, content_type = "text/plain", example = "ok\n"),
-        crate::http::openapi::responses::UnavailableError
-    )
+    responses((status = OK, description = "The agent is alive", body = String))
 )]
 pub(super) async fn check_agent_livez(
     State(agent): State<AgentState>,
@@ -42,20 +35,18 @@ pub(super) async fn check_agent_livez(
     get,
     path = paths::READYZ,
     tag = "probes",
-    responses(
-        (status = OK, description = "The agent accepts requests", body = String, content_type = "text/plain", example = "ok\n"),
-        crate::http::openapi::responses::UnavailableError
-    )
+    responses((status = OK, description = "The agent accepts requests", body = String))
 )]
 pub(super) async fn check_agent_readyz(
     State(agent): State<AgentState>,
 ) -> Result<Healthy, ApiError> {
     check_worker(&agent)?;
-    let unavailable = |detail| Err(ApiError::new(ProblemType::Unavailable, detail));
     if agent.draining.has_begun() {
-        unavailable("the agent is shutting down")
+        Err(ApiError::unavailable("the agent is shutting down"))
     } else if !agent.ready.load(Acquire) {
-        unavailable("the agent waits for the control plane, for up to 5 s")
+        Err(ApiError::unavailable(
+            "the agent waits for the control plane, for up to 5 s",
+        ))
     } else {
         Ok(OK)
     }
@@ -64,12 +55,9 @@ pub(super) async fn check_agent_readyz(
 /// The worker ends before the agent only by a panic.
 fn check_worker(agent: &AgentParts) -> Result<(), ApiError> {
     match agent.doorman.worker_state() {
-        WorkerState::Stopped | WorkerState::Died if !agent.draining.has_begun() => {
-            Err(ApiError::new(
-                ProblemType::Unavailable,
-                "leases are not renewed any more; restart the agent",
-            ))
-        }
+        WorkerState::Stopped | WorkerState::Died if !agent.draining.has_begun() => Err(
+            ApiError::unavailable("leases are not renewed any more; restart the agent"),
+        ),
         _ => Ok(()),
     }
 }

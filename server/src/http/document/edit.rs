@@ -1,22 +1,19 @@
 //! Parts that all document changes share: extractors, the change itself, and responses.
 
-use std::sync::Arc;
-
 use axum::{
     body::Body,
     extract::{FromRequest, FromRequestParts, Request},
-    http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header, request::Parts},
+    http::{HeaderValue, Method, Response, StatusCode, Uri, header, request::Parts},
     response::IntoResponse,
 };
 use doorman_config::{Document, Edited, Restrictions};
-use doorman_openapi::{Deleted, ProblemType};
+use doorman_openapi::Deleted;
 use serde::Serialize;
 
 use crate::{
     auth::Caller,
-    document::{DocumentEditor, Edit, warnings},
+    document::{Edit, warnings},
     http::{
-        authorize,
         error::ApiError,
         extract::{body, query},
         response::{
@@ -25,22 +22,17 @@ use crate::{
         },
         state::AppState,
     },
-    quota::{Quotas, ReadKind},
+    quota::ReadKind,
     util::clock,
 };
 
 /// The caller and the conditions of a change.
 #[derive(Debug)]
-pub(super) struct EditRequest {
+pub(in crate::http) struct EditRequest {
+    app: AppState,
     caller: Caller,
-    dry_run: bool,
-    preconditions: Preconditions,
-}
-
-impl EditRequest {
-    pub(super) fn restrictions(&self) -> &Restrictions {
-        self.caller.restrictions()
-    }
+    pub(super) dry_run: bool,
+    pub(super) preconditions: Preconditions,
 }
 
 impl FromRequestParts<AppState> for EditRequest {
@@ -48,6 +40,7 @@ impl FromRequestParts<AppState> for EditRequest {
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         Ok(Self {
+            app: state.clone(),
             caller: Caller::from_request_parts(parts, state).await?,
             dry_run: dry_run(&parts.uri)?,
             preconditions: Preconditions::of(&parts.headers),
@@ -55,48 +48,32 @@ impl FromRequestParts<AppState> for EditRequest {
     }
 }
 
+/// A change with JSON: an entity or, in a `PATCH`, a merge patch.
 #[derive(Debug)]
-pub(super) struct PutRequest {
+pub(in crate::http) struct EditBody {
     pub(super) edit: EditRequest,
     pub(super) text: String,
 }
 
-impl FromRequest<AppState> for PutRequest {
+impl FromRequest<AppState> for EditBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        let (edit, text) = read(request, state, body::JSON).await?;
-        Ok(Self { edit, text })
+        let (mut parts, body) = request.into_parts();
+        let edit = EditRequest::from_request_parts(&mut parts, state).await?;
+        let types = if parts.method == Method::PATCH {
+            body::MERGE_PATCH
+        } else {
+            body::JSON
+        };
+        let bytes = body::read(&parts.headers, types, body, &state.body_buffer).await?;
+        let text = body::utf8(&bytes)?;
+        body::check_syntax(text)?;
+        Ok(Self {
+            edit,
+            text: text.to_owned(),
+        })
     }
-}
-
-/// A request with a JSON merge patch.
-#[derive(Debug)]
-pub(super) struct PatchRequest {
-    pub(super) edit: EditRequest,
-    pub(super) text: String,
-}
-
-impl FromRequest<AppState> for PatchRequest {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, state: &AppState) -> Result<Self, ApiError> {
-        let (edit, text) = read(request, state, body::MERGE_PATCH).await?;
-        Ok(Self { edit, text })
-    }
-}
-
-async fn read(
-    request: Request,
-    state: &AppState,
-    types: body::MediaTypes,
-) -> Result<(EditRequest, String), ApiError> {
-    let (mut parts, body) = request.into_parts();
-    let edit = EditRequest::from_request_parts(&mut parts, state).await?;
-    let bytes = body::read(&parts.headers, types, body, &state.body_buffer).await?;
-    let text = body::utf8(&bytes)?;
-    body::check_syntax(text)?;
-    Ok((edit, text.to_owned()))
 }
 
 fn dry_run(uri: &Uri) -> Result<bool, ApiError> {
@@ -110,72 +87,59 @@ fn dry_run(uri: &Uri) -> Result<bool, ApiError> {
     }
 }
 
-/// Changes the document, or describes the change in a dry run. `version` is the current version of
-/// the entity, and `respond` makes the response to a change that was made.
-pub(super) async fn apply(
-    editor: &Arc<DocumentEditor>,
-    quotas: Arc<Quotas>,
-    request: EditRequest,
-    version: impl Fn(&Document) -> Result<Option<String>, ApiError> + Send + 'static,
-    edit: impl Fn(&Document) -> Result<Edited, ApiError> + Send + 'static,
-    respond: impl FnOnce(&Edit) -> Response<Body>,
-) -> Result<Response<Body>, ApiError> {
-    let EditRequest {
-        caller,
-        dry_run,
-        preconditions,
-    } = request;
-    let restrictions = caller.restrictions().clone();
-    let plan = move |document: &Document| {
-        preconditions.check(version(document)?.as_deref())?;
-        let edited = edit(document)?;
-        authorize::edit(document, &edited.document, &restrictions)?;
-        Ok::<_, ApiError>(edited)
-    };
-    if dry_run {
+impl EditRequest {
+    pub(super) fn restrictions(&self) -> &Restrictions {
+        self.caller.restrictions()
+    }
+
+    /// Makes the change that `plan` returns for the document.
+    pub(super) async fn make(
+        self,
+        plan: impl Fn(&Document) -> Result<Edited, ApiError> + Send + 'static,
+    ) -> Result<Edit, ApiError> {
+        Ok(self.app.editor.edit(self.caller.name(), plan).await?)
+    }
+
+    /// Describes the change that `plan` returns for the document.
+    pub(super) async fn describe(
+        self,
+        plan: impl Fn(&Document) -> Result<Edited, ApiError> + Send + 'static,
+    ) -> Result<Response<Body>, ApiError> {
+        let Self { app, caller, .. } = self;
+        let reader = app.clone();
+        let pause = move || reader.quotas.read_delay(ReadKind::All, clock::now());
         let restrictions = caller.restrictions().clone();
-        let pause = move || quotas.read_delay(ReadKind::All, clock::now());
-        let result = editor.dry_run(restrictions, pause, plan).await?;
+        let result = app.editor.dry_run(restrictions, pause, plan).await?;
         Ok(Json(result).into_response())
-    } else {
-        let edit = editor.edit(caller.name(), plan).await?;
-        Ok(respond(&edit))
     }
 }
 
-/// The response to a `PUT` or `PATCH`: the entity, its `ETag`, and 201 if it is new.
-pub(super) fn saved<T>(
-    previous: Option<&T>,
+/// The response to a `PUT` or `PATCH`: the entity with the warnings of the edit and of its
+/// document, its `ETag`, and 201 if it is new.
+pub(super) fn saved(
+    edit: &Edit,
+    entity: &impl Serialize,
     version: &str,
-    body: impl Serialize,
+    is_new: bool,
+    restrictions: &Restrictions,
 ) -> Response<Body> {
-    let mut response = Json(body).into_response();
+    #[derive(Serialize)]
+    struct WithWarnings<'a, T> {
+        #[serde(flatten)]
+        entity: &'a T,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+    }
+
+    let warnings = warnings::of_edit(&edit.notes, &edit.after, restrictions);
+    let mut response = Json(WithWarnings { entity, warnings }).into_response();
     if response.status().is_success() {
-        *response.status_mut() = match previous {
-            Some(_) => StatusCode::OK,
-            None => StatusCode::CREATED,
-        };
+        if is_new {
+            *response.status_mut() = StatusCode::CREATED;
+        }
         set_etag(&mut response, version);
     }
     response
-}
-
-/// An entity with the warnings of the edit and of its document.
-#[derive(Debug, Serialize)]
-pub(super) struct WithWarnings<T> {
-    #[serde(flatten)]
-    entity: T,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-}
-
-impl<T> WithWarnings<T> {
-    pub(super) fn new(entity: T, edit: &Edit, restrictions: &Restrictions) -> Self {
-        Self {
-            entity,
-            warnings: warnings::of_edit(&edit.notes, &edit.after, restrictions),
-        }
-    }
 }
 
 /// The response to a `DELETE`: the warnings, or 204 if there is none.
@@ -186,22 +150,4 @@ pub(super) fn deleted(edit: &Edit, restrictions: &Restrictions) -> Response<Body
     }
     let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
     (StatusCode::NO_CONTENT, no_store).into_response()
-}
-
-/// Checks the precondition of a `GET`.
-pub(super) fn check_if_match(headers: &HeaderMap, version: &str) -> Result<(), ApiError> {
-    Preconditions::of(headers).check_if_match(Some(version))
-}
-
-pub(super) fn not_found(kind: &str, name: &str) -> ApiError {
-    let name: String = name.chars().take(256).collect();
-    ApiError::new(
-        ProblemType::NotFound,
-        format!("the document has no {kind} `{name}`"),
-    )
-}
-
-/// 404 of a patch.
-pub(super) fn nothing_to_patch(kind: &str, name: &str) -> ApiError {
-    not_found(kind, name).with_hint("PUT creates one")
 }

@@ -70,18 +70,6 @@ impl Default for BodyBuffer {
     }
 }
 
-/// Reads a whole JSON body; its syntax is not checked.
-///
-/// # Errors
-/// As [`read`].
-pub(crate) async fn read_json(
-    headers: &HeaderMap,
-    body: Body,
-    buffer: &BodyBuffer,
-) -> Result<Bytes, ApiError> {
-    read(headers, JSON, body, buffer).await
-}
-
 /// Reads a whole body; its syntax is not checked.
 ///
 /// # Errors
@@ -124,7 +112,10 @@ pub(crate) fn check_syntax(text: &str) -> Result<(), ApiError> {
 fn check_media_type(headers: &HeaderMap, types: MediaTypes) -> Result<(), ApiError> {
     let unsupported = |detail: String| {
         let error = ApiError::new(ProblemType::UnsupportedMediaType, detail);
-        Err(error.with_accept_patch(types.0.len() > 1))
+        match types.0 {
+            [_] => Err(error),
+            _ => Err(error.with_accept_patch()),
+        }
     };
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return unsupported(format!(
@@ -286,10 +277,9 @@ fn too_large() -> ApiError {
 }
 
 fn buffer_full() -> ApiError {
-    ApiError::new(
-        ProblemType::Unavailable,
-        format!("request buffer full ({BUFFER_BYTES} bytes for all requests); retry later"),
-    )
+    ApiError::unavailable(format!(
+        "request buffer full ({BUFFER_BYTES} bytes for all requests); retry later"
+    ))
 }
 
 #[cfg(test)]

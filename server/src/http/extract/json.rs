@@ -1,7 +1,6 @@
 //! Typed JSON bodies, parsed strictly. The first error is reported, with a JSON Pointer to its
 //! place.
 
-use doorman_openapi::FieldError;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 
@@ -36,7 +35,7 @@ fn diagnose<T: DeserializeOwned>(text: &str) -> ApiError {
             if let Some(field) = field_of_object(&detail) {
                 pointer = format!("{pointer}/{field}");
             }
-            ApiError::invalid(vec![FieldError { pointer, detail }])
+            ApiError::invalid_field(pointer, detail)
         }
         // The same text failed before.
         Ok(_) => ApiError::internal(),

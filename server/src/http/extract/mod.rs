@@ -10,6 +10,7 @@ use axum::{
     http::request::Parts,
 };
 use doorman_openapi::ResourceId;
+use utoipa::IntoParams;
 
 use super::error::ApiError;
 use crate::{auth::Caller, http::state::AppState};
@@ -57,8 +58,13 @@ impl<S: Send + Sync> FromRequestParts<S> for PathParam {
 }
 
 /// A path parameter that is a resource identifier.
-#[derive(Debug)]
-pub(crate) struct ResourcePath(pub(crate) ResourceId);
+#[derive(Debug, IntoParams)]
+#[into_params(names("resource_id"), parameter_in = Path)]
+pub(crate) struct ResourcePath(
+    /// Percent-encoded: `tenant%2Facme`, or `tenant/acme`
+    #[param(example = "db")]
+    pub(crate) ResourceId,
+);
 
 impl<S: Send + Sync> FromRequestParts<S> for ResourcePath {
     type Rejection = ApiError;

@@ -4,6 +4,7 @@ use axum::http::Uri;
 use doorman_config::suggestion;
 use doorman_openapi::SortBy;
 use percent_encoding::percent_decode_str;
+use utoipa::IntoParams;
 
 use crate::http::error::ApiError;
 
@@ -38,11 +39,31 @@ pub(crate) fn parse<const N: usize>(
     Ok(values)
 }
 
+/// The part of a list that a request asks for.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Page {
+    /// The page size: 50 by default, at most 1000; a larger value is lowered
+    #[param(value_type = Option<u64>, minimum = 1, example = 50)]
+    pub(crate) limit: usize,
+    /// The `next_cursor` of the previous page
+    pub(crate) cursor: Option<String>,
+}
+
+impl Page {
+    /// # Errors
+    /// 400 unless the limit is a positive integer.
+    pub(crate) fn parse(limit: Option<String>, cursor: Option<String>) -> Result<Self, ApiError> {
+        let limit = self::limit(limit.as_deref())?;
+        Ok(Self { limit, cursor })
+    }
+}
+
 /// Parses a page size; too large a value is lowered to the maximum.
 ///
 /// # Errors
 /// 400 unless it is a positive integer.
-pub(crate) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
+fn limit(text: Option<&str>) -> Result<usize, ApiError> {
     let Some(text) = text else {
         return Ok(DEFAULT_LIMIT);
     };

@@ -1,24 +1,107 @@
-//! Calls of clients and nodes: charged, decided and answered.
-
-use std::sync::Arc;
+//! Lease calls: `POST /v1/capacity` for clients, `POST /v1/server-capacity` for nodes.
+//!
+//! One call carries all resources of a holder. It is a POST, though idempotent, since it needs a
+//! body and must not be cached. A release is no DELETE, since it carries a list and a `seq`.
+//!
+//! Unlike for clients, demand of nodes comes in bands, an absent `has` means *unknown*, requests are
+//! also ordered by the master's epoch, and the response has the algorithm, by which the node divides
+//! further.
 
 use axum::{extract::FromRequestParts, http::request::Parts};
-use doorman_openapi::{FieldError, ReleaseResponse, ResourceId};
+use doorman_core::ledger::{HolderId, LeaseCall, ReleaseCall};
+use doorman_openapi::{
+    CapacityRequest, CapacityResponse, ReleaseRequest, ReleaseResponse, ResourceId,
+    ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, paths,
+};
 
-use super::{charge::QuotaCharge, response};
+use super::{charge::QuotaCharge, request::LeaseBody, response};
 use crate::{
-    auth::Caller, http::error::ApiError, http::response::Json, http::response::JsonText,
-    http::state::AppState, http::state::ServerInfo, leasing::SharedLedger, quota::Quotas,
+    auth::Caller,
+    http::{
+        error::ApiError,
+        response::{Json, JsonText},
+        state::AppState,
+    },
     util::clock,
 };
-use doorman_core::{ledger::HolderId, ledger::LeaseCall, ledger::ReleaseCall};
+
+/// Lease capacity for a client
+///
+/// Requests or renews leases on all resources of the client. The response lists them in the order
+/// of the request. The client counts the length of a lease from the moment it **sent** the request,
+/// on its own clock, and refreshes after `refresh_interval`.
+#[utoipa::path(
+    post,
+    path = paths::CAPACITY,
+    tag = "leases",
+    request_body = CapacityRequest,
+    responses((status = OK, description = "One lease per resource, in the order of the request", body = CapacityResponse))
+)]
+pub(in crate::http) async fn lease_capacity(
+    calls: LeaseCalls,
+    LeaseBody(call): LeaseBody<CapacityRequest>,
+) -> Result<JsonText, ApiError> {
+    calls.lease(call).await
+}
+
+/// Release leases of a client
+///
+/// Released capacity is free immediately. The call is idempotent: leases that the client does not
+/// have are ignored. Without `resource_ids` all leases of the client are released.
+#[utoipa::path(
+    post,
+    path = paths::CAPACITY_RELEASE,
+    tag = "leases",
+    request_body = ReleaseRequest,
+    responses((status = OK, description = "The leases are released", body = ReleaseResponse))
+)]
+pub(in crate::http) async fn release_capacity(
+    calls: LeaseCalls,
+    LeaseBody(call): LeaseBody<ReleaseRequest>,
+) -> Result<Json<ReleaseResponse>, ApiError> {
+    calls.release(call).await
+}
+
+/// Lease capacity for a node
+///
+/// Requests or renews leases on all resources of the node's clients, with their demand summed by
+/// priority. The response lists them in the order of the request, each with its algorithm.
+#[utoipa::path(
+    post,
+    path = paths::SERVER_CAPACITY,
+    tag = "server tree",
+    request_body = ServerCapacityRequest,
+    responses((status = OK, description = "One lease per resource, in the order of the request", body = ServerCapacityResponse))
+)]
+pub(in crate::http) async fn lease_server_capacity(
+    calls: LeaseCalls,
+    LeaseBody(call): LeaseBody<ServerCapacityRequest>,
+) -> Result<JsonText, ApiError> {
+    calls.lease(call).await
+}
+
+/// Release leases of a node
+///
+/// Released capacity is free immediately. The call is idempotent: leases that the node does not
+/// have are ignored. Without `resource_ids` all leases of the node are released.
+#[utoipa::path(
+    post,
+    path = paths::SERVER_CAPACITY_RELEASE,
+    tag = "server tree",
+    request_body = ServerReleaseRequest,
+    responses((status = OK, description = "The leases are released", body = ReleaseResponse))
+)]
+pub(in crate::http) async fn release_server_capacity(
+    calls: LeaseCalls,
+    LeaseBody(call): LeaseBody<ServerReleaseRequest>,
+) -> Result<Json<ReleaseResponse>, ApiError> {
+    calls.release(call).await
+}
 
 /// The parts of the server behind the calls of one caller.
 #[derive(Debug)]
-pub(super) struct LeaseCalls {
-    ledger: Arc<SharedLedger>,
-    quotas: Arc<Quotas>,
-    server: Arc<ServerInfo>,
+pub(in crate::http) struct LeaseCalls {
+    app: AppState,
     caller: Caller,
     charge: QuotaCharge,
 }
@@ -28,9 +111,7 @@ impl FromRequestParts<AppState> for LeaseCalls {
 
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         Ok(Self {
-            ledger: Arc::clone(&state.ledger),
-            quotas: Arc::clone(&state.quotas),
-            server: Arc::clone(&state.server),
+            app: state.clone(),
             caller: Caller::from_request_parts(parts, state).await?,
             charge: QuotaCharge::from_request_parts(parts, state).await?,
         })
@@ -43,26 +124,21 @@ impl LeaseCalls {
     /// if this server cannot lease.
     ///
     /// # Cancel safety
-    /// As [`SharedLedger::lease`].
-    pub(super) async fn lease(self, call: LeaseCall) -> Result<JsonText, ApiError> {
-        let Self {
-            ledger,
-            quotas,
-            server,
-            ..
-        } = &self;
-        if matches!(call.holder(), HolderId::Node(node) if *node == server.node) {
+    /// As [`SharedLedger::lease`](crate::leasing::SharedLedger::lease).
+    async fn lease(self, call: LeaseCall) -> Result<JsonText, ApiError> {
+        let app = &*self.app;
+        if matches!(call.holder(), HolderId::Node(node) if *node == app.server.node) {
             return Err(own_name());
         }
         let call = call.of_tenant(self.caller.tenant());
-        let _decisions = self.charge.leases(quotas, ledger, &call).await?;
+        let _decisions = self.charge.leases(&app.quotas, &app.ledger, &call).await?;
         let kind = call.holder().kind();
-        let granted = ledger.lease(call).await??;
+        let granted = app.ledger.lease(call).await??;
         Ok(JsonText(response::write(
-            &server.node,
+            &app.server.node,
             &granted,
             kind,
-            server.level(),
+            app.server.level(),
             clock::unix_seconds(),
         )))
     }
@@ -72,15 +148,13 @@ impl LeaseCalls {
     ///
     /// # Cancel safety
     /// Some leases may remain; they expire.
-    pub(super) async fn release(
-        self,
-        call: ReleaseCall,
-    ) -> Result<Json<ReleaseResponse>, ApiError> {
+    async fn release(self, call: ReleaseCall) -> Result<Json<ReleaseResponse>, ApiError> {
+        let app = &*self.app;
         let restrictions = self.caller.restrictions();
         let allowed = |id: &ResourceId| restrictions.allows_resource(id.as_str());
         let released = self
             .charge
-            .release(&self.quotas, &self.ledger, &call, &allowed);
+            .release(&app.quotas, &app.ledger, &call, &allowed);
         Ok(Json(ReleaseResponse {
             released: Some(released.await?),
         }))
@@ -88,10 +162,8 @@ impl LeaseCalls {
 }
 
 fn own_name() -> ApiError {
-    ApiError::invalid(vec![FieldError {
-        pointer: "/node_id".to_owned(),
-        detail: "is the name of the parent: each node of a tree must have a name of its own \
-                 (--node)"
-            .to_owned(),
-    }])
+    ApiError::invalid_field(
+        "/node_id",
+        "is the name of the parent: each node of a tree must have a name of its own (--node)",
+    )
 }

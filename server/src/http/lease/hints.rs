@@ -1,6 +1,6 @@
 //! `GET /v1/hints`: a long poll of a holder for the leases to refresh now.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::{
     body::Body,
@@ -9,23 +9,17 @@ use axum::{
     response::IntoResponse,
 };
 use doorman_config::Restrictions;
+use doorman_core::ledger::{HolderId, MAX_AFTER};
 use doorman_openapi::{
     ClientId, DEFAULT_HINT_WAIT, Epoch, HintsResponse, MAX_HINT_WAIT, NodeId, Scope, paths,
 };
-use tokio::{sync::watch, time::timeout};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use tokio::time::timeout;
 
 use crate::{
-    auth::Caller, http::authorize, http::error::ApiError, http::extract::query,
-    http::openapi::responses::QueryErrors, http::openapi::responses::UnavailableError,
-    http::response::Json, http::state::AppState, http::state::ServerInfo,
-    leasing::LedgerUnavailable, leasing::OpenPoll, leasing::PollEnd, leasing::SharedLedger,
+    auth::Caller,
+    http::{authorize, error::ApiError, extract::query, response::Json, state::AppState},
+    leasing::{LedgerUnavailable, OpenPoll, PollEnd},
 };
-use doorman_core::{election::View, ledger::HolderId, ledger::MAX_AFTER};
-
-pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(poll_hints))
-}
 
 /// Poll for hints
 ///
@@ -43,35 +37,15 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     path = paths::HINTS,
     tag = "leases",
     params(
-        ("client_id" = inline(Option<ClientId>), Query, nullable = false, description = "The client; either this or `node_id`", example = "shop-1"),
-        ("node_id" = inline(Option<NodeId>), Query, nullable = false, description = "The node; needs the scope `doorman:server`"),
-        ("after" = inline(Option<u64>), Query, nullable = false, maximum = 9007199254740991i64, description = "The `after` of the last response, 0 at first: confirms its hints", example = 0),
-        ("wait" = inline(Option<f64>), Query, nullable = false, minimum = 0, maximum = 60, description = "The longest wait in seconds, by default 25", example = 0)
+        ("client_id" = inline(Option<ClientId>), Query, description = "The client; either this or `node_id`", example = "shop-1"),
+        ("node_id" = inline(Option<NodeId>), Query, description = "The node; needs the scope `doorman:server`"),
+        ("after" = inline(Option<u64>), Query, maximum = 9007199254740991i64, description = "The `after` of the last response, 0 at first: confirms its hints", example = 0),
+        ("wait" = inline(Option<f64>), Query, minimum = 0, maximum = 60, description = "The longest wait in seconds, by default 25", example = 0)
     ),
-    responses(
-        (
-            status = OK,
-            description = "What to refresh now, which may be nothing",
-            body = HintsResponse,
-            headers(("cache-control" = String, description = "`no-store`")),
-            example = json!({
-                "node": "node-5a1c9e0b7d2f4386",
-                "epoch": 1795123456,
-                "after": 7,
-                "refresh": [{"resource_id": "db", "seq": 12}],
-                "all": false,
-                "rules": false,
-                "leaving": false
-            })
-        ),
-        QueryErrors,
-        UnavailableError
-    )
+    responses((status = OK, description = "What to refresh now, which may be nothing", body = HintsResponse))
 )]
-async fn poll_hints(
-    State(ledger): State<Arc<SharedLedger>>,
-    State(server): State<Arc<ServerInfo>>,
-    State(master): State<watch::Receiver<View>>,
+pub(in crate::http) async fn poll_hints(
+    State(app): State<AppState>,
     caller: Caller,
     version: Version,
     uri: Uri,
@@ -84,14 +58,14 @@ async fn poll_hints(
     authorize_holder(&holder, &caller)?;
     // Requests of others share an HTTP/2 connection.
     let owns_connection = version < Version::HTTP_2;
-    let poll = match ledger.open_poll(&holder, after, owns_connection) {
+    let poll = match app.ledger.open_poll(&holder, after, owns_connection) {
         // The holder finds the master elsewhere.
         Err(LedgerUnavailable::NotMaster) => None,
         poll => Some(poll?),
     };
     // It shares the buffer that the head was read into.
     drop((uri, holder));
-    let last_epoch = || master.borrow().epoch.unwrap_or(Epoch::ZERO);
+    let last_epoch = || app.master.borrow().epoch.unwrap_or(Epoch::ZERO);
     let epoch = poll.as_ref().map_or_else(last_epoch, OpenPoll::epoch);
     let mut closes = poll.is_none();
     let end = match poll {
@@ -99,15 +73,7 @@ async fn poll_hints(
         None => Ok(PollEnd::Leaving),
     };
 
-    let mut response = HintsResponse {
-        node: server.node.clone(),
-        epoch,
-        after,
-        refresh: Vec::new(),
-        all: false,
-        rules: false,
-        leaving: false,
-    };
+    let mut response = HintsResponse::none(app.server.node.clone(), epoch, after);
     match end {
         Ok(PollEnd::Hints(batch)) => {
             let restrictions: &Restrictions = caller.restrictions();

@@ -1,19 +1,7 @@
-//! Lease calls: `POST /v1/capacity` for clients, `POST /v1/server-capacity` for nodes.
+//! Leases of clients and nodes, and polls for hints.
 
-mod calls;
+pub(super) mod calls;
 pub(super) mod charge;
-mod client;
-mod hints;
-mod node;
+pub(super) mod hints;
 mod request;
 mod response;
-
-use utoipa_axum::router::OpenApiRouter;
-
-use super::state::AppState;
-
-pub(super) fn routes() -> OpenApiRouter<AppState> {
-    client::routes()
-        .merge(node::routes())
-        .merge(hints::routes())
-}

@@ -26,7 +26,7 @@ use doorman_core::{ledger::LeaseCall, ledger::ReleaseCall};
 /// The part by which a sum of bands may differ from `wants`.
 const SUM_TOLERANCE: f64 = 1e-9;
 
-pub(super) trait CallBody: DeserializeOwned {
+pub(in crate::http) trait CallBody: DeserializeOwned {
     type Call: From<Self>;
 
     /// Checks what the types do not.
@@ -41,7 +41,7 @@ pub(super) trait CallBody: DeserializeOwned {
 
 /// Extracts a lease call that is valid, and that its caller may make.
 #[derive(Debug)]
-pub(super) struct LeaseBody<T: CallBody>(pub(super) T::Call);
+pub(in crate::http) struct LeaseBody<T: CallBody>(pub(super) T::Call);
 
 impl<T: CallBody> FromRequest<AppState> for LeaseBody<T> {
     type Rejection = ApiError;
@@ -50,7 +50,7 @@ impl<T: CallBody> FromRequest<AppState> for LeaseBody<T> {
         let (mut parts, body) = request.into_parts();
         let caller = Caller::from_request_parts(&mut parts, state).await?;
         query::parse(&parts.uri, [])?;
-        let bytes = body::read_json(&parts.headers, body, &state.body_buffer).await?;
+        let bytes = body::read(&parts.headers, body::JSON, body, &state.body_buffer).await?;
         let request: T = parse(&bytes)?;
         authorize(&request, caller.restrictions())?;
         Ok(Self(request.into()))
@@ -92,10 +92,7 @@ fn authorize(request: &impl CallBody, restrictions: &Restrictions) -> Result<(),
         detail += &format!(" (and {others} more errors)");
     }
     if omitted > 0 {
-        errors.push(FieldError {
-            pointer: String::new(),
-            detail: format!("has {omitted} more errors"),
-        });
+        errors.push(FieldError::new("", format!("has {omitted} more errors")));
     }
     Err(ApiError::restricted(detail).with_errors(errors))
 }
@@ -146,10 +143,7 @@ impl CallBody for ServerCapacityRequest {
         for (index, resource) in self.resources.iter().enumerate() {
             let bands = &resource.wants;
             let wants: f64 = bands.iter().map(|band| band.wants.get()).sum();
-            let invalid = |detail: &str| FieldError {
-                pointer: format!("/resources/{index}/wants"),
-                detail: detail.to_owned(),
-            };
+            let invalid = |detail| FieldError::new(format!("/resources/{index}/wants"), detail);
             if bands.is_empty() {
                 return Err(invalid("must have at least 1 element"));
             }
@@ -157,12 +151,10 @@ impl CallBody for ServerCapacityRequest {
                 return Err(invalid("must sum to at most 1e15"));
             }
             if let Some(band) = first_beyond_limit(bands) {
-                return Err(FieldError {
-                    pointer: format!("/resources/{index}/wants/{band}/priority"),
-                    detail: format!(
-                        "must be the priority of at most {MAX_ENTRIES_PER_PRIORITY} entries"
-                    ),
-                });
+                return Err(FieldError::new(
+                    format!("/resources/{index}/wants/{band}/priority"),
+                    format!("must be the priority of at most {MAX_ENTRIES_PER_PRIORITY} entries"),
+                ));
             }
         }
         Ok(())
@@ -227,25 +219,18 @@ fn valid_bands(
     bands: &[ClientBand],
 ) -> Result<(), FieldError> {
     let invalid = |field: &str, detail: String| {
-        Err(FieldError {
-            pointer: format!("/resources/{index}/{field}"),
+        Err(FieldError::new(
+            format!("/resources/{index}/{field}"),
             detail,
-        })
+        ))
     };
     let priorities = bands.iter().map(|band| band.priority);
-    let Some(highest) = priorities.clone().max() else {
-        return invalid(
-            "bands",
-            format!("must have 1 to {MAX_BANDS} elements, not 0"),
-        );
-    };
-    if bands.len() > MAX_BANDS {
+    let highest = priorities.clone().max();
+    let Some(highest) = highest.filter(|_| bands.len() <= MAX_BANDS) else {
         let count = bands.len();
-        return invalid(
-            "bands",
-            format!("must have 1 to {MAX_BANDS} elements, not {count}"),
-        );
-    }
+        let detail = format!("must have 1 to {MAX_BANDS} elements, not {count}");
+        return invalid("bands", detail);
+    };
     if let Some(band) = first_repeated(priorities) {
         let field = format!("bands/{band}/priority");
         return invalid(&field, "duplicate priority".to_owned());
@@ -283,20 +268,16 @@ fn check_unique<'a>(
     field: &str,
 ) -> Result<(), FieldError> {
     if ids.len() > MAX_RESOURCES {
-        return Err(FieldError {
-            pointer: list.to_owned(),
-            detail: format!(
-                "must have at most {MAX_RESOURCES} elements, not {}",
-                ids.len()
-            ),
-        });
+        let count = ids.len();
+        let detail = format!("must have at most {MAX_RESOURCES} elements, not {count}");
+        return Err(FieldError::new(list, detail));
     }
     match first_repeated(ids) {
         None => Ok(()),
-        Some(index) => Err(FieldError {
-            pointer: format!("{list}/{index}{field}"),
-            detail: "duplicate resource".to_owned(),
-        }),
+        Some(index) => Err(FieldError::new(
+            format!("{list}/{index}{field}"),
+            "duplicate resource",
+        )),
     }
 }
 
@@ -325,10 +306,7 @@ fn first_repeated<T: Eq + Hash>(mut items: impl ExactSizeIterator<Item = T>) -> 
 }
 
 fn forbidden_holder(pointer: &str, name: &str, restrictions: &Restrictions) -> Option<FieldError> {
-    (!restrictions.allows_client(name)).then(|| FieldError {
-        pointer: pointer.to_owned(),
-        detail: FORBIDDEN.to_owned(),
-    })
+    (!restrictions.allows_client(name)).then(|| FieldError::new(pointer, FORBIDDEN))
 }
 
 fn forbidden_resource(
@@ -336,10 +314,8 @@ fn forbidden_resource(
     id: &ResourceId,
     restrictions: &Restrictions,
 ) -> Option<FieldError> {
-    (!restrictions.allows_resource(id.as_str())).then(|| FieldError {
-        pointer: format!("/resources/{index}/resource_id"),
-        detail: FORBIDDEN.to_owned(),
-    })
+    (!restrictions.allows_resource(id.as_str()))
+        .then(|| FieldError::new(format!("/resources/{index}/resource_id"), FORBIDDEN))
 }
 
 fn forbidden_priority(
@@ -347,10 +323,8 @@ fn forbidden_priority(
     priority: i32,
     restrictions: &Restrictions,
 ) -> Option<FieldError> {
-    (!restrictions.allows_priority(priority)).then(|| FieldError {
-        pointer: pointer(),
-        detail: above_max_priority(restrictions),
-    })
+    (!restrictions.allows_priority(priority))
+        .then(|| FieldError::new(pointer(), above_max_priority(restrictions)))
 }
 
 /// A release without a list is limited to the allowed resources elsewhere.
@@ -360,10 +334,7 @@ fn forbidden_resource_ids(
 ) -> impl Iterator<Item = FieldError> {
     let ids = ids.unwrap_or_default().iter().enumerate();
     ids.filter(|(_, id)| !restrictions.allows_resource(id.as_str()))
-        .map(|(index, _)| FieldError {
-            pointer: format!("/resource_ids/{index}"),
-            detail: FORBIDDEN.to_owned(),
-        })
+        .map(|(index, _)| FieldError::new(format!("/resource_ids/{index}"), FORBIDDEN))
 }
 
 #[cfg(test)]

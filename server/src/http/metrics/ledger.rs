@@ -43,24 +43,15 @@ impl LedgerMetrics {
         ledger: &SharedLedger,
         quotas: &Quotas,
     ) -> Result<Option<Self>, ApiError> {
-        match Self::read_reign(ledger, quotas).await? {
-            Err(LedgerUnavailable::NotMaster) => Ok(None),
-            read => Ok(Some(read?)),
-        }
-    }
-
-    async fn read_reign(
-        ledger: &SharedLedger,
-        quotas: &Quotas,
-    ) -> Result<Result<Self, LedgerUnavailable>, ApiError> {
         let permit = quotas.begin_read(ReadKind::All).await?;
         let mut survey = Survey::new(MAX_RESOURCES);
-        let mut more = true;
-        while more {
+        loop {
             ledger.yield_to_waiters(permit.delay(clock::now())).await;
             match ledger.with(|ledger, now| ledger.survey(&mut survey, BUDGET, now)) {
-                Ok(is_partial) => more = is_partial,
-                Err(error) => return Ok(Err(error)),
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(LedgerUnavailable::NotMaster) => return Ok(None),
+                Err(poisoned) => return Err(poisoned.into()),
             }
         }
         let polls = ledger.polls().len();
@@ -72,7 +63,10 @@ impl LedgerMetrics {
             top: ledger.most_wanted(&survey, now),
             survey,
         });
-        Ok(read)
+        match read {
+            Err(LedgerUnavailable::NotMaster) => Ok(None),
+            read => Ok(Some(read?)),
+        }
     }
 
     pub(super) fn register(&self, registry: &mut Registry, server: &ServerInfo) {

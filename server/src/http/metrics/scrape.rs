@@ -2,8 +2,7 @@
 
 use doorman_openapi::Epoch;
 use prometheus_client::{
-    encoding::text,
-    metrics::{counter::ConstCounter, gauge::ConstGauge, info::Info},
+    metrics::gauge::ConstGauge,
     registry::{Registry, Unit},
 };
 
@@ -11,21 +10,15 @@ use super::ledger::LedgerMetrics;
 use crate::{
     document::ActiveDocument, document::DocumentEditor, document::StoreWrites,
     http::error::ApiError, http::state::AppParts, leasing::SharedLedger, net::tls::HandshakeCounts,
-    net::tls::Reloads, net::tls::Tls, observe::log, observe::metrics::counters, util::clock,
+    net::tls::Reloads, net::tls::Tls, observe::metrics::counters, util::clock,
 };
 use doorman_core::reign::BoundWrites;
 
-/// All metrics in OpenMetrics text.
+/// Registers the metrics of the server.
 ///
 /// # Cancel safety
 /// Nothing is lost when it is dropped.
-pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
-    let mut registry = Registry::with_prefix("doorman");
-    registry.register(
-        "build",
-        "Build information",
-        Info::new([("version", env!("CARGO_PKG_VERSION"))]),
-    );
+pub(super) async fn register(registry: &mut Registry, app: &AppParts) -> Result<(), ApiError> {
     // An epoch is below 2^53.
     let epoch = app.master.borrow().epoch.unwrap_or(Epoch::ZERO);
     registry.register(
@@ -38,33 +31,23 @@ pub(super) async fn scrape(app: &AppParts) -> Result<String, ApiError> {
         "1 if the server is the master of its node, else 0",
         ConstGauge::new(i64::from(app.ledger.is_master())),
     );
-    registry.register(
-        "log_lines_left_out",
-        "Log lines dropped because standard error accepted no more output",
-        ConstCounter::new(log::dropped_lines()),
-    );
     let ledger = LedgerMetrics::read(&app.ledger, &app.quotas).await?;
-    app.requests.register(&mut registry);
-    app.connections.register(&mut registry);
+    app.requests.register(registry);
+    app.connections.register(registry);
     if let Some(ledger) = ledger {
-        ledger.register(&mut registry, &app.server);
+        ledger.register(registry, &app.server);
     }
-    register_document(&mut registry, &app.document, &app.editor);
+    register_document(registry, &app.document, &app.editor);
     if let Some(tls) = &app.tls {
-        register_tls(&mut registry, tls);
+        register_tls(registry, tls);
     }
-    register_bound(&mut registry, &app.ledger);
-    app.handovers.register(&mut registry);
-    app.quotas.register(&mut registry);
+    register_bound(registry, &app.ledger);
+    app.handovers.register(registry);
+    app.quotas.register(registry);
     if let Some(parent) = &app.server.parent {
-        parent.register(&mut registry, clock::now());
+        parent.register(registry, clock::now());
     }
-    let mut text = String::new();
-    text::encode(&mut text, &registry).map_err(|error| {
-        tracing::error!(%error, "cannot encode metrics");
-        ApiError::internal()
-    })?;
-    Ok(text)
+    Ok(())
 }
 
 fn register_bound(registry: &mut Registry, ledger: &SharedLedger) {

@@ -9,7 +9,7 @@ use axum::{
     Extension, Router,
     body::Body,
     extract::{Path, State, rejection::PathRejection},
-    http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header},
+    http::{HeaderMap, HeaderName, Response, StatusCode, header},
     response::IntoResponse,
     routing::get,
 };
@@ -17,25 +17,18 @@ use bytes::Bytes;
 use doorman_openapi::{OPENAPI_JSON, ProblemType, paths};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use utoipa_axum::{router::OpenApiRouter, routes};
 use utoipa_swagger_ui::Config;
 
-use crate::{
-    auth::Auth,
-    http::{
-        error::ApiError,
-        response::{buffer::StaticBody, conditional},
-        state::AppState,
-    },
+use super::complete::{NotModified, operations};
+use crate::http::{
+    error::ApiError,
+    response::{buffer::StaticBody, conditional},
+    state::AppState,
 };
 
 /// The page may load only itself.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; style-src 'self' 'unsafe-inline'; \
      img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
-
-pub(in crate::http) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(get_openapi))
-}
 
 /// The documentation page, which is not part of the API.
 pub(in crate::http) fn pages() -> Router<AppState> {
@@ -62,77 +55,56 @@ pub(in crate::http) fn pages() -> Router<AppState> {
     get,
     path = paths::OPENAPI,
     tag = "views",
-    params(
-        ("If-None-Match" = inline(Option<String>), Header, nullable = false, description = "The `ETag` of an earlier response")
-    ),
-    responses(
-        (
-            status = OK,
-            description = "The document",
-            body = serde_json::Value,
-            content_type = "application/json",
-            headers(
-                ("ETag" = String, description = "The version of the document"),
-                ("Cache-Control" = String, description = "`no-cache`")
-            )
-        ),
-        (status = NOT_MODIFIED, description = "The document has the version of `If-None-Match`")
-    )
+    responses((status = OK, description = "The document", body = Value), NotModified)
 )]
-async fn get_openapi(State(auth): State<Option<Arc<Auth>>>, headers: HeaderMap) -> Response<Body> {
+pub(in crate::http) async fn get_openapi(
+    State(app): State<AppState>,
+    headers: HeaderMap,
+) -> Response<Body> {
     static WITH_TOKENS: LazyLock<StaticText> = LazyLock::new(|| StaticText::new(OPENAPI_JSON));
     static TEXT: LazyLock<String> = LazyLock::new(without_tokens);
     static WITHOUT_TOKENS: LazyLock<StaticText> = LazyLock::new(|| StaticText::new(&TEXT));
 
-    let document: &'static StaticText = match auth {
-        Some(_) => &WITH_TOKENS,
-        None => &WITHOUT_TOKENS,
-    };
-    conditional::respond(&headers, &document.version, || {
-        let media_type = [(header::CONTENT_TYPE, "application/json")];
-        (media_type, Extension(StaticBody), document.text).into_response()
-    })
+    match app.auth {
+        Some(_) => WITH_TOKENS.respond(&headers),
+        None => WITHOUT_TOKENS.respond(&headers),
+    }
 }
 
 fn without_tokens() -> String {
     let mut document: Value = serde_json::from_str(OPENAPI_JSON).unwrap_or_default();
-    let paths = document.get_mut("paths").and_then(Value::as_object_mut);
-    let items = paths.into_iter().flat_map(|paths| paths.values_mut());
-    let operations = items
-        .filter_map(Value::as_object_mut)
-        .flat_map(|item| item.values_mut());
+    let operations = operations(&mut document).map(|(_, _, operation)| operation);
     for operation in operations.filter_map(Value::as_object_mut) {
         operation.remove("security");
-        if let Some(responses) = operation
-            .get_mut("responses")
-            .and_then(Value::as_object_mut)
-        {
-            responses.remove("401");
-        }
+        let responses = operation.get_mut("responses");
+        responses.and_then(|it| it.as_object_mut()?.remove("401"));
     }
-    if let Some(components) = document
-        .get_mut("components")
-        .and_then(Value::as_object_mut)
-    {
-        components.remove("securitySchemes");
-    }
+    let components = document.get_mut("components");
+    components.and_then(|it| it.as_object_mut()?.remove("securitySchemes"));
     document.to_string()
 }
 
-/// A constant text and its version: half of its SHA-256.
-struct StaticText {
+/// A constant JSON text and its version: half of its SHA-256.
+pub(in crate::http) struct StaticText {
     text: &'static str,
     version: String,
 }
 
 impl StaticText {
-    fn new(text: &'static str) -> Self {
+    pub(in crate::http) fn new(text: &'static str) -> Self {
         let digest: [u8; 32] = Sha256::digest(text).into();
         let half = digest.first_chunk().copied().unwrap_or_default();
         Self {
             text,
             version: format!("{:032x}", u128::from_be_bytes(half)),
         }
+    }
+
+    pub(in crate::http) fn respond(&self, headers: &HeaderMap) -> Response<Body> {
+        conditional::respond(headers, &self.version, || {
+            let media_type = [(header::CONTENT_TYPE, "application/json")];
+            (media_type, Extension(StaticBody), self.text).into_response()
+        })
     }
 }
 
@@ -183,22 +155,15 @@ fn page(file: &str) -> Result<Response<Body>, ApiError> {
         served.bytes = Cow::Borrowed(index.as_bytes());
     }
     // All files but the small one that names the document are constants of the binary.
-    let mut response = match served.bytes {
+    let body = match served.bytes {
         Cow::Borrowed(bytes) => (Extension(StaticBody), Bytes::from_static(bytes)).into_response(),
         Cow::Owned(bytes) => Body::from(bytes).into_response(),
     };
-    let headers = response.headers_mut();
-    if let Ok(media_type) = HeaderValue::try_from(served.content_type) {
-        headers.insert(header::CONTENT_TYPE, media_type);
-    }
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(CONTENT_SECURITY_POLICY),
-    );
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    Ok(response)
+    let headers = [
+        (header::CONTENT_TYPE, &*served.content_type),
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    Ok((headers, body).into_response())
 }

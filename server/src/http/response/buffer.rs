@@ -9,7 +9,6 @@ use axum::{
     http::Response,
     response::IntoResponse,
 };
-use doorman_openapi::ProblemType;
 use tokio::sync::Semaphore;
 
 use crate::{http::error::ApiError, util::guarded_body::GuardedBody};
@@ -49,12 +48,9 @@ impl ResponseBuffer {
 }
 
 fn buffer_full() -> ApiError {
-    ApiError::new(
-        ProblemType::Unavailable,
-        format!(
-            "response buffer full ({BUFFER_BYTES} bytes for all unread responses); retry later"
-        ),
-    )
+    ApiError::unavailable(format!(
+        "response buffer full ({BUFFER_BYTES} bytes for all unread responses); retry later"
+    ))
 }
 
 #[cfg(test)]

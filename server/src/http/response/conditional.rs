@@ -142,7 +142,7 @@ fn tags(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<String>> {
 fn failed(detail: &str, version: Option<&str>) -> ApiError {
     let error = ApiError::new(ProblemType::PreconditionFailed, detail);
     match version {
-        Some(version) => error.with_etag(etag(version)),
+        Some(version) => error.with_header(header::ETAG, etag(version)),
         None => error,
     }
 }

@@ -169,7 +169,10 @@ fn answer_of_parent(app: &AppState, parent: &ParentNode, capacity: f64, reason: 
     parent.on_leases(&response, now, now);
 }
 
-impl AppState {
+/// Changes parts of a server that nobody shares yet.
+trait WithParts: Sized {
+    fn with(self, change: impl FnOnce(&mut AppParts)) -> Self;
+
     fn with_auth(self, auth: Option<Arc<Auth>>) -> Self {
         self.with(|parts| parts.auth = auth)
     }
@@ -191,6 +194,13 @@ impl AppState {
             let document = Arc::clone(&parts.document);
             parts.editor = Arc::new(DocumentEditor::new(document, store, "store"));
         })
+    }
+}
+
+impl WithParts for AppState {
+    fn with(mut self, change: impl FnOnce(&mut AppParts)) -> Self {
+        change(Arc::get_mut(&mut self).expect("it is not shared yet"));
+        self
     }
 }
 

@@ -2,31 +2,28 @@
 //!
 //! A page takes several short locks of the ledger. In a stable order none is missed or repeated.
 
-use std::sync::Arc;
-
 use axum::{extract::State, http::Uri};
+use doorman_core::ledger::{
+    HolderCursor, HolderListing, HolderRanking, Ledger, ListError, PageQuery,
+};
 use doorman_openapi::{ClientId, HolderView, LeasePage, Moment, ResourceId, SortBy, paths};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{
-    CHUNK, MAX_CHUNKS, MAX_SORT_CHUNKS, cursor::CursorKey, resources::not_live, too_many_to_sort,
-};
+use super::{CHUNK, MAX_CHUNKS, PagedRead, resources::not_live};
 use crate::{
-    auth::Caller, http::authorize, http::error::ApiError, http::extract::ResourcePath,
-    http::extract::query, http::openapi::responses::LedgerErrors,
-    http::openapi::responses::NotFoundError, http::openapi::responses::QueryErrors,
-    http::openapi::schemas::Limit, http::response::Json, http::state::AppState,
-    leasing::LedgerUnavailable, leasing::SharedLedger, quota::Quotas, quota::ReadKind,
-    quota::ReadPermit, util::clock,
+    auth::Caller,
+    http::{
+        authorize,
+        error::ApiError,
+        extract::{
+            ResourcePath,
+            query::{self, Page},
+        },
+        response::Json,
+        state::AppState,
+    },
+    leasing::{LedgerUnavailable, SharedLedger},
+    util::clock,
 };
-use doorman_core::{
-    ledger::HolderCursor, ledger::HolderListing, ledger::HolderRanking, ledger::Ledger,
-    ledger::ListError, ledger::PageQuery,
-};
-
-pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(list_leases))
-}
 
 /// List the leases of a resource
 ///
@@ -47,45 +44,16 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     path = paths::RESOURCE_LEASES,
     tag = "views",
     params(
-        ("resource_id" = ResourceId, Path, description = "Percent-encoded: `tenant%2Facme`, or `tenant/acme`", example = "db"),
-        ("client_id" = inline(Option<ClientId>), Query, nullable = false, description = "Only the holder of this name; cannot be combined with `cursor` and `sort`"),
-        ("prefix" = inline(Option<String>), Query, nullable = false, description = "Only holders whose name starts with this"),
-        ("limit" = inline(Option<Limit>), Query, nullable = false, description = "The page size: 50 by default, at most 1000; a larger value is lowered", example = 50),
-        ("cursor" = inline(Option<String>), Query, nullable = false, description = "The `next_cursor` of the previous page"),
-        ("sort" = inline(Option<SortBy>), Query, nullable = false, description = "Only the largest; cannot be combined with `cursor`")
+        ResourcePath,
+        ("client_id" = inline(Option<ClientId>), Query, description = "Only the holder of this name; cannot be combined with `cursor` and `sort`"),
+        ("prefix" = inline(Option<String>), Query, description = "Only holders whose name starts with this"),
+        Page,
+        ("sort" = inline(Option<SortBy>), Query, description = "Only the largest; cannot be combined with `cursor`")
     ),
-    responses(
-        (
-            status = OK,
-            description = "A page of leases",
-            body = LeasePage,
-            example = json!({
-                "leases": [{
-                    "client_id": "shop-1",
-                    "kind": "client",
-                    "priority": 0,
-                    "wants": 50,
-                    "share": 50,
-                    "has": 50,
-                    "why": "it has what it wants",
-                    "booked": 50,
-                    "outstanding": 0,
-                    "used": null,
-                    "refreshed_ago": 1.8,
-                    "expires_in": 61.2,
-                    "expiry_time": 1795123456
-                }]
-            })
-        ),
-        QueryErrors,
-        NotFoundError,
-        LedgerErrors
-    )
+    responses((status = OK, description = "A page of leases", body = LeasePage))
 )]
-async fn list_leases(
-    State(ledger): State<Arc<SharedLedger>>,
-    State(quotas): State<Arc<Quotas>>,
-    State(key): State<Arc<CursorKey>>,
+pub(in crate::http) async fn list_leases(
+    State(app): State<AppState>,
     caller: Caller,
     ResourcePath(id): ResourcePath,
     uri: Uri,
@@ -94,9 +62,9 @@ async fn list_leases(
     let [client_id, prefix, limit, cursor, sort] =
         query::parse(&uri, ["client_id", "prefix", "limit", "cursor", "sort"])?;
     let prefix = prefix.unwrap_or_default();
-    let limit = query::limit(limit.as_deref())?;
+    let Page { limit, cursor } = Page::parse(limit, cursor)?;
     let sort = query::sort(sort.as_deref(), cursor.as_deref())?;
-    let next = key.decode_lease(cursor.as_deref(), &id)?;
+    let next = app.cursor_key.decode_lease(cursor.as_deref(), &id)?;
     if let Some(name) = client_id {
         for (name, is_given) in [("cursor", next.is_some()), ("sort", sort.is_some())] {
             if is_given {
@@ -106,42 +74,41 @@ async fn list_leases(
             }
         }
         authorize::client(&name, caller.restrictions())?;
-        return one_holder(&ledger, &id, &name);
+        return one_holder(&app.ledger, &id, &name);
     }
 
-    let permit = quotas.begin_read(ReadKind::Page).await?;
+    let turns = PagedRead::begin(&app).await?;
     let query = PageQuery {
         limit,
         prefix: &prefix,
         allowed: caller.restrictions().clients.as_ref(),
     };
     if let Some(sort) = sort {
-        return largest(&ledger, &permit, &id, &query, sort).await;
+        return largest(&turns, &id, &query, sort).await;
     }
-    let (leases, next) = by_name(&ledger, &permit, &id, &query, next).await?;
+    let (leases, next) = by_name(&turns, &id, &query, next).await?;
     Ok(Json(LeasePage {
         leases,
         total: None,
-        next_cursor: next.map(|position| key.at_lease(&id, position)),
+        next_cursor: next.map(|position| app.cursor_key.at_lease(&id, position)),
     }))
 }
 
 /// The page of the next holders in the order of their names, and where to continue.
 async fn by_name(
-    ledger: &SharedLedger,
-    permit: &ReadPermit<'_>,
+    turns: &PagedRead<'_>,
     id: &ResourceId,
     query: &PageQuery<'_>,
     mut next: Option<HolderCursor>,
 ) -> Result<(Vec<HolderView>, Option<HolderCursor>), ApiError> {
     let mut leases = Vec::new();
     for chunk in 0..MAX_CHUNKS {
-        ledger.yield_to_waiters(permit.delay(clock::now())).await;
+        let turn = turns.turn().await;
         let part = PageQuery {
             limit: query.limit.saturating_sub(leases.len()).min(CHUNK),
             ..*query
         };
-        match read(ledger, |ledger, now| ledger.holders(id, &part, next, now))? {
+        match read(turn, |ledger, now| ledger.holders(id, &part, next, now))? {
             Ok((views, after)) => {
                 leases.extend(views);
                 next = after;
@@ -165,31 +132,29 @@ async fn by_name(
 
 /// The page of the largest holders.
 async fn largest(
-    ledger: &SharedLedger,
-    permit: &ReadPermit<'_>,
+    turns: &PagedRead<'_>,
     id: &ResourceId,
     query: &PageQuery<'_>,
     sort: SortBy,
 ) -> Result<Json<LeasePage>, ApiError> {
     let mut ranking = HolderRanking::new(sort, query.limit);
-    for chunk in 0.. {
-        if chunk >= MAX_SORT_CHUNKS {
-            return Err(too_many_to_sort());
-        }
-        ledger.yield_to_waiters(permit.delay(clock::now())).await;
-        match ledger.with(|ledger, now| ledger.rank_holders(id, &mut ranking, query, now))? {
-            Ok(true) => {}
-            Ok(false) => break,
-            // All holders have left since the first chunk.
-            Err(_) if chunk > 0 => break,
-            Err(_) => return Err(not_live(id)),
-        }
-    }
+    let rank = |ledger: &SharedLedger, chunk| {
+        let ranked =
+            ledger.with(|ledger, now| ledger.rank_holders(id, &mut ranking, query, now))?;
+        // All holders may leave after the first chunk.
+        ranked.or_else(|_| {
+            if chunk > 0 {
+                Ok(false)
+            } else {
+                Err(not_live(id))
+            }
+        })
+    };
+    turns.rank(rank).await?;
     let total = ranking.total();
     let mut leases = Vec::new();
     for positions in ranking.into_largest().chunks(CHUNK) {
-        ledger.yield_to_waiters(permit.delay(clock::now())).await;
-        let found = read(ledger, |ledger, now| {
+        let found = read(turns.turn().await, |ledger, now| {
             ledger.holders_at(id, positions, query, now)
         })?;
         match found {

@@ -1,14 +1,17 @@
 //! The state of the server: live resources, their leases, and the server itself.
 
-mod client_leases;
+pub(super) mod client_leases;
 pub(super) mod cursor;
-mod leases;
-mod resources;
-mod status;
+pub(super) mod leases;
+pub(super) mod resources;
+pub(super) mod status;
 
-use utoipa_axum::router::OpenApiRouter;
-
-use super::{error::ApiError, state::AppState};
+use super::{error::ApiError, state::AppParts};
+use crate::{
+    leasing::SharedLedger,
+    quota::{ReadKind, ReadPermit},
+    util::clock,
+};
 
 /// How many elements one lock of the ledger covers.
 const CHUNK: usize = 32;
@@ -19,13 +22,42 @@ const MAX_CHUNKS: usize = 64;
 /// How many chunks of up to 1024 entries a sorted page may take: it reads the whole list.
 const MAX_SORT_CHUNKS: usize = 4096;
 
-fn too_many_to_sort() -> ApiError {
-    ApiError::malformed("too many entries to sort for this token; narrow them down by `prefix`")
+/// A read of the ledger in short turns, between which others may lock it.
+struct PagedRead<'a> {
+    ledger: &'a SharedLedger,
+    permit: ReadPermit<'a>,
 }
 
-pub(super) fn routes() -> OpenApiRouter<AppState> {
-    status::routes()
-        .merge(resources::routes())
-        .merge(leases::routes())
-        .merge(client_leases::routes())
+impl<'a> PagedRead<'a> {
+    /// # Errors
+    /// 429 if too many others read.
+    async fn begin(app: &'a AppParts) -> Result<Self, ApiError> {
+        Ok(Self {
+            ledger: &app.ledger,
+            permit: app.quotas.begin_read(ReadKind::Page).await?,
+        })
+    }
+
+    /// Waits for the next turn.
+    async fn turn(&self) -> &SharedLedger {
+        let delay = self.permit.delay(clock::now());
+        self.ledger.yield_to_waiters(delay).await;
+        self.ledger
+    }
+
+    /// Reads a whole list to sort it. `rank` reads the chunk of this number, and returns whether
+    /// more follow.
+    async fn rank(
+        &self,
+        mut rank: impl FnMut(&SharedLedger, usize) -> Result<bool, ApiError>,
+    ) -> Result<(), ApiError> {
+        for chunk in 0..MAX_SORT_CHUNKS {
+            if !rank(self.turn().await, chunk)? {
+                return Ok(());
+            }
+        }
+        Err(ApiError::malformed(
+            "too many entries to sort for this token; narrow them down by `prefix`",
+        ))
+    }
 }

@@ -1,25 +1,16 @@
 //! Discovery, for clients that look for the master, and status, for operators.
 
-use std::sync::Arc;
-
 use axum::extract::State;
+use doorman_core::election::View;
 use doorman_openapi::{Discovery, Epoch, Mastership, ParentStatus, Seconds, Status, paths};
-use tokio::sync::watch;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    auth::Caller, document::ActiveDocument, document::warnings, http::error::ApiError,
-    http::extract::NoQuery, http::openapi::responses::QueryErrors,
-    http::openapi::responses::UnavailableError, http::response::Json, http::state::AppState,
-    http::state::ServerInfo, leasing::LedgerUnavailable, leasing::SharedLedger, util::clock,
+    auth::Caller,
+    document::warnings,
+    http::{error::ApiError, extract::NoQuery, response::Json, state::AppState},
+    leasing::LedgerUnavailable,
+    util::clock,
 };
-use doorman_core::election::View;
-
-pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new()
-        .routes(routes!(get_discovery))
-        .routes(routes!(get_status))
-}
 
 /// Find the master
 ///
@@ -28,33 +19,16 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     get,
     path = paths::DISCOVERY,
     tag = "views",
-    responses(
-        (
-            status = OK,
-            description = "The master",
-            body = Discovery,
-            example = json!({
-                "is_master": true,
-                "mastership": {"master_address": "http://127.0.0.1:7300"},
-                "server_id": "host-a:7300",
-                "node": "node-5a1c9e0b7d2f4386",
-                "level": 0,
-                "root": "http://127.0.0.1:7300",
-                "epoch": 1795123456
-            })
-        ),
-        QueryErrors
-    )
+    responses((status = OK, description = "The master", body = Discovery))
 )]
-async fn get_discovery(
-    State(ledger): State<Arc<SharedLedger>>,
-    State(server): State<Arc<ServerInfo>>,
-    State(master): State<watch::Receiver<View>>,
+pub(in crate::http) async fn get_discovery(
+    State(app): State<AppState>,
     NoQuery: NoQuery,
 ) -> Json<Discovery> {
-    let View { address, epoch, .. } = master.borrow().clone();
+    let View { address, epoch, .. } = app.master.borrow().clone();
+    let server = &app.server;
     Json(Discovery {
-        is_master: ledger.is_master(),
+        is_master: app.ledger.is_master(),
         mastership: Mastership {
             master_address: address,
         },
@@ -78,41 +52,14 @@ async fn get_discovery(
     get,
     path = paths::STATUS,
     tag = "views",
-    responses(
-        (
-            status = OK,
-            description = "The status",
-            body = Status,
-            example = json!({
-                "server_id": "host-a:7300",
-                "node": "node-5a1c9e0b7d2f4386",
-                "level": 0,
-                "is_master": true,
-                "epoch": 1795123456,
-                "master": "http://127.0.0.1:7300",
-                "parents": [],
-                "uptime": 12.5,
-                "version": "0.1.0",
-                "config_source": "built-in",
-                "config_version": "8d1f0c2ab34e5f67",
-                "resources": 1,
-                "leases": 3,
-                "max_leases": 1000000
-            })
-        ),
-        QueryErrors,
-        UnavailableError
-    )
+    responses((status = OK, description = "The status", body = Status))
 )]
-async fn get_status(
-    State(ledger): State<Arc<SharedLedger>>,
-    State(active): State<Arc<ActiveDocument>>,
-    State(server): State<Arc<ServerInfo>>,
-    State(master): State<watch::Receiver<View>>,
+pub(in crate::http) async fn get_status(
+    State(app): State<AppState>,
     caller: Caller,
     NoQuery: NoQuery,
 ) -> Result<Json<Status>, ApiError> {
-    let read = ledger.with(|ledger, now| {
+    let read = app.ledger.with(|ledger, now| {
         let learning_until = ledger.learning_until();
         let learning = (now < learning_until).then(|| learning_until.since(now));
         (ledger.stats(), learning, ledger.resources_learning(now))
@@ -126,8 +73,9 @@ async fn get_status(
     // The error quotes the document, and the totals tell of others.
     let unrestricted = caller.restrictions().is_unrestricted();
     let stats = stats.filter(|_| unrestricted);
-    let View { address, epoch, .. } = master.borrow().clone();
-    let document = active.get();
+    let View { address, epoch, .. } = app.master.borrow().clone();
+    let document = app.document.get();
+    let server = &app.server;
     let parent = server.parent.as_ref();
     Ok(Json(Status {
         server_id: server.server_id.clone(),
@@ -148,7 +96,7 @@ async fn get_status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         config_source: server.config_source.clone(),
         config_version: document.version().to_owned(),
-        config_error: active.error().filter(|_| unrestricted),
+        config_error: app.document.error().filter(|_| unrestricted),
         config_warnings: warnings::of_document(&document, caller.restrictions()),
         resources: stats.map(|it| it.resources),
         leases: stats.map(|it| it.leases),
