@@ -28,14 +28,15 @@ pub use self::{
         AuthError, AuthSettings, DecodedToken, FailedCheck, InvalidJwksSource, JwksSource,
         KeyAlgorithm, SignError, Token, UnknownAlgorithm, Verdict, check_token,
     },
-    document::DocumentState,
+    document::{DocumentState, OpenDocumentError},
     durability::{DataDirError, EmptyDirectory},
-    mastership::{OtherNode, PeersError},
-    net::tls::{TlsError, TlsSettings},
+    mastership::OtherNode,
+    net::tls::TlsSettings,
     quota::CallerLimit,
     server::{Server, StartError, Stopped},
     settings::{ElectionSettings, Exposure, Settings},
     upstream::ParentSettings,
+    util::small_file::FileError,
 };
 
 /// The OpenAPI document of all routes, as it is committed: pretty-printed JSON.

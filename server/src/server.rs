@@ -5,9 +5,8 @@ use std::{
 };
 
 use axum::Router;
-use doorman_config::OpenError;
 use doorman_core::master::{Master, MasterSettings, ParentLink};
-use doorman_openapi::{Epoch, InvalidId, Moment, NodeId, Seconds, ServerId, ServerUrl};
+use doorman_openapi::{Epoch, InvalidId, NodeId, Seconds, ServerId, ServerUrl};
 use futures_util::{FutureExt, future::join};
 use tokio::{
     sync::{Notify, oneshot, watch},
@@ -24,13 +23,13 @@ use crate::{
     http::BodyBuffer, http::state::AppParts, http::state::AppState, http::state::ServerInfo,
     leasing::SharedLedger, leasing::sweeper, mastership::Candidate, mastership::EarlierLeaseLength,
     mastership::Mastership, mastership::OtherNode, mastership::Parts, mastership::Peers,
-    mastership::PeersError, mastership::Resignation, mastership::node_name, net::ConnectionMetrics,
-    net::Listener, net::tls::Tls, net::tls::TlsError, observe::context,
+    mastership::Resignation, mastership::handover_counts, mastership::node_name,
+    net::ConnectionMetrics, net::Listener, net::tls::Tls, observe::context,
     observe::ledger_events::LedgerEventLog, observe::metrics::RequestMetrics, quota::CallerLimit,
     quota::Quotas, settings::Exposure, settings::Settings, tasks::Tasks, upstream::ParentNode,
-    upstream::ParentSettings, upstream::UpstreamTask, util::clock,
+    upstream::ParentSettings, upstream::UpstreamTask, util::clock, util::small_file::FileError,
 };
-use doorman_core::{election::Reason, election::View};
+use doorman_core::{election::Outstanding, election::Reason, election::View};
 
 /// How long etcd may take to record a resignation.
 const RESIGN_TIME: Duration = Duration::from_secs(2);
@@ -56,12 +55,12 @@ pub struct Server {
     metrics_listener: Option<Listener>,
     app: AppState,
     data_dir: Arc<DataDir>,
-    lock: DataDirLock,
+    lock: Arc<DataDirLock>,
     /// Those that need no connection, such as the election, run already.
     tasks: Tasks,
     resign: oneshot::Sender<Resignation>,
-    has_peers: bool,
-    may_be_first_start: Option<Moment>,
+    /// Leases of earlier servers that may be outstanding; `None` in an election.
+    earlier: Option<Outstanding>,
     document_state: DocumentState,
 }
 
@@ -87,9 +86,9 @@ pub enum StartError {
     /// The authentication settings are invalid.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// The TLS files are invalid.
+    /// The TLS files of the listener, or for the other servers of the node, cannot be used.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] FileError),
     /// The advertised URL is not encrypted, but the listener is.
     #[error(
         "--advertise {0} does not begin with https://, but with --tls-cert the server speaks TLS \
@@ -105,34 +104,15 @@ pub enum StartError {
     /// The node has another name.
     #[error(transparent)]
     OtherNode(#[from] OtherNode),
-    /// The TLS files for the other servers of the node cannot be used.
-    #[error(transparent)]
-    Peers(#[from] PeersError),
-    /// The document's store cannot be used.
-    #[error(transparent)]
-    Store(#[from] OpenError),
-    /// The document is in etcd, but etcd is not configured.
-    #[error("the document is in etcd: pass --etcd-endpoints")]
-    NoEtcd,
     /// There is no document.
-    #[error("{0}; the data directory has no valid document of this source either")]
-    NoDocument(String),
+    #[error(transparent)]
+    Document(#[from] OpenDocumentError),
     /// The certificate authorities of the parent node's servers cannot be used.
     #[error("cannot set up TLS for the parent: {0}")]
     Parent(TransportError),
     /// The host name is not a valid part of a server name.
     #[error("the host name is not valid as a server name: pass --server-id")]
     ServerId(#[source] InvalidId),
-}
-
-impl From<OpenDocumentError> for StartError {
-    fn from(error: OpenDocumentError) -> Self {
-        match error {
-            OpenDocumentError::Store(error) => Self::Store(error),
-            OpenDocumentError::Etcd(failure) => Self::NoDocument(failure.to_string()),
-            OpenDocumentError::NoEndpoints => Self::NoEtcd,
-        }
-    }
 }
 
 /// How a server stopped.
@@ -182,12 +162,9 @@ impl Server {
             address: advertise.clone(),
             is_first,
         };
-        let Begun {
-            node,
-            mastership,
-            reason,
-            until,
-        } = begin(&mut settings, candidate, etcd, parts).await?;
+        let (resign, resignation) = oneshot::channel();
+        let begun = begin(&mut settings, candidate, etcd, parts, resignation);
+        let (node, Mastership { task, earlier }) = begun.await?;
         let mut tasks = Tasks::default();
         if let Some(parent) = &parent {
             let url = advertise.parse().ok();
@@ -201,17 +178,19 @@ impl Server {
             max_leases: settings.max_leases,
             advertise,
             config_source: settings.config_source,
-            assumed_first_start: reason == Some(Reason::FirstStart),
+            assumed_first_start: earlier.is_some_and(|it| it.reason == Reason::FirstStart),
             earlier_leases: Arc::clone(&shared.earlier_leases),
             started: clock::now(),
         };
         if let Some(error) = &opened.error {
             shared.document.reject(error);
         }
-        let has_peers = mastership.has_peers();
-        let (resign, resignation) = oneshot::channel();
-        tasks.spawn("election", mastership.run(resignation));
-        let hosts = allowed_hosts(&server.advertise, is_loopback);
+        tasks.spawn("election", task);
+        let hosts = if is_loopback {
+            AllowedHosts::of_loopback(&server.advertise)
+        } else {
+            AllowedHosts::any(&server.advertise)
+        };
         let (store, callers) = (opened.store, settings.callers);
         let app = app_state(&shared, master, server, store, callers, hosts, (auth, tls));
         add_tasks(&mut tasks, &app, opened.follower);
@@ -223,8 +202,7 @@ impl Server {
             lock,
             tasks,
             resign,
-            has_peers,
-            may_be_first_start: until.filter(|_| reason == Some(Reason::EmptyDirectory)),
+            earlier,
             document_state: opened.state,
         })
     }
@@ -256,11 +234,7 @@ impl Server {
     /// The epoch of this start; `None` in an election, where every reign has its own.
     #[must_use]
     pub fn epoch(&self) -> Option<Epoch> {
-        if self.has_peers {
-            None
-        } else {
-            self.app.master.borrow().epoch
-        }
+        self.earlier.and(self.app.master.borrow().epoch)
     }
 
     /// Version of the active document.
@@ -279,8 +253,9 @@ impl Server {
     /// another may be outstanding; `None` where no earlier server can have lost one.
     #[must_use]
     pub fn first_start_learning(&self) -> Option<Duration> {
-        self.may_be_first_start
-            .map(|until| until.since(clock::now()))
+        let earlier = self.earlier.as_ref();
+        let lost = earlier.filter(|it| it.reason == Reason::EmptyDirectory)?;
+        Some(lost.until?.since(clock::now()))
     }
 
     /// Address of the listener for metrics and probes, with the actual port.
@@ -301,10 +276,9 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready, or a background task ends, which fails readiness. A server
-    /// in an election then hands its ledger over to the
-    /// next master, for which it waits up to 3 s, and then for as long as that reads it without a
-    /// pause of 2 s. Then it drains the connections for up to 8 s, and writes a ledger that nobody
-    /// has taken for the next start.
+    /// in an election then hands its ledger over to the next master, for which it waits up to 3 s,
+    /// and then for as long as that reads it without a pause of 2 s. Then it drains the connections
+    /// for up to 8 s, and writes a ledger that nobody has taken for the next start.
     ///
     /// # Cancel safety
     /// When it is dropped, all connections are closed, and the ledger is lost: the next master
@@ -319,17 +293,13 @@ impl Server {
             lock,
             mut tasks,
             resign,
-            has_peers,
-            may_be_first_start: _,
+            earlier,
             document_state: _,
         } = self;
         tasks.start();
         // Without an election nobody takes over: it ends when no request can use it any more.
-        let (resign_first, resign_last) = if has_peers {
-            (Some(resign), None)
-        } else {
-            (None, Some(resign))
-        };
+        let mut resign_last = Some(resign);
+        let resign_first = resign_last.take_if(|_| earlier.is_none());
         let has_failed = Notify::new();
         let shutdown = async {
             tokio::select! {
@@ -432,7 +402,7 @@ fn follow_parent(
     let (of_parent, parent) = parent;
     let source = settings.config_source.clone();
     let rules = ParentRules::new(of_parent, Arc::clone(parent), source, &settings.data_dir)?;
-    opened.follower = Some(DocumentFollower::Parent(rules));
+    opened.follower = Some(Box::new(|active| Box::pin(rules.follow(active))));
     opened.store = DocumentStore::Parent(Arc::clone(parent));
     UpstreamTask::new(
         of_parent,
@@ -468,7 +438,7 @@ fn parts(
         data_dir: Arc::new(data_dir),
         offer: Arc::default(),
         peers,
-        handovers: Arc::default(),
+        handovers: handover_counts(),
         view,
     };
     (parts, master)
@@ -495,7 +465,7 @@ fn app_state(
         server: Arc::new(server),
         master,
         offer: Arc::clone(&parts.offer),
-        handovers: Arc::clone(&parts.handovers),
+        handovers: parts.handovers.clone(),
         draining: Arc::default(),
         cursor_key: Arc::default(),
         body_buffer: BodyBuffer::default(),
@@ -506,22 +476,14 @@ fn app_state(
     })
 }
 
-/// A mastership that has begun.
-struct Begun {
-    node: NodeId,
-    mastership: Mastership,
-    /// Why leases of earlier servers may be outstanding; `None` in an election.
-    reason: Option<Reason>,
-    /// Until when.
-    until: Option<Moment>,
-}
-
+/// Finds out the name of the node, and prepares or begins the mastership.
 async fn begin(
     settings: &mut Settings,
     candidate: Candidate,
     etcd: Option<EtcdClient>,
     parts: Parts,
-) -> Result<Begun, StartError> {
+    resign: oneshot::Receiver<Resignation>,
+) -> Result<(NodeId, Mastership), StartError> {
     let name = settings.node.take();
     let shared = Arc::clone(&parts.ledger);
     let endpoints = settings.parent.as_ref().map(|it| it.servers.len());
@@ -538,25 +500,16 @@ async fn begin(
     if let (Some(client), Some(election)) = (etcd, settings.election.take()) {
         let node = node_name(&client, &election.prefix, name, &parts.data_dir).await?;
         set_parent(&node);
-        let mastership = Mastership::elected(candidate, node.clone(), election, client, parts)?;
-        return Ok(Begun {
-            node,
-            mastership,
-            reason: None,
-            until: None,
-        });
+        let mastership =
+            Mastership::elected(candidate, node.clone(), election, client, parts, resign)?;
+        return Ok((node, mastership));
     }
     let found = parts.data_dir.found(candidate.is_first);
     let (node, epoch) = parts.data_dir.next_epoch(name, clock::unix_seconds())?;
     set_parent(&node);
-    let (mastership, reason, until) =
-        Mastership::begin_alone(candidate, &found, node.clone(), epoch, parts)?;
-    Ok(Begun {
-        node,
-        mastership,
-        reason: Some(reason),
-        until,
-    })
+    let mastership =
+        Mastership::begin_alone(candidate, &found, node.clone(), epoch, parts, resign)?;
+    Ok((node, mastership))
 }
 
 /// Serves until `shutdown` is ready and the connections are drained. Returns how many were cut off.
@@ -590,7 +543,7 @@ async fn serve(
 }
 
 /// Writes the ledger that nobody has taken for the next start. No request can change it any more.
-async fn write_ledger(app: &AppState, data_dir: Arc<DataDir>, lock: DataDirLock) {
+async fn write_ledger(app: &AppState, data_dir: Arc<DataDir>, lock: Arc<DataDirLock>) {
     if app.ledger.is_poisoned() {
         tracing::warn!("poisoned ledger is not written for the next start");
     }
@@ -615,7 +568,7 @@ async fn write_ledger(app: &AppState, data_dir: Arc<DataDir>, lock: DataDirLock)
 async fn resign(resign: oneshot::Sender<Resignation>) -> bool {
     let (done, resigned) = oneshot::channel();
     // Without a receiver the election has failed, and there is nothing to resign from.
-    resign.send(Resignation { done }).ok();
+    resign.send(done).ok();
     let offered = timeout(RESIGN_TIME, resigned).await;
     matches!(offered, Ok(Ok(Some(_))))
 }
@@ -643,7 +596,7 @@ fn add_tasks(tasks: &mut Tasks, app: &AppState, follower: Option<DocumentFollowe
         tasks.add("certificate", Arc::clone(tls).follow());
     }
     if let Some(follower) = follower {
-        tasks.add("document", follower.follow(Arc::clone(&app.document)));
+        tasks.add("document", follower(Arc::clone(&app.document)));
     }
 }
 
@@ -664,14 +617,6 @@ fn listen(
 fn server_id(given: Option<ServerId>, address: SocketAddr) -> Result<ServerId, StartError> {
     let by_host = || ServerId::new(format!("{}:{}", host_name(), address.port()));
     given.map_or_else(by_host, Ok).map_err(StartError::ServerId)
-}
-
-fn allowed_hosts(advertise: &str, is_loopback: bool) -> AllowedHosts {
-    if is_loopback {
-        AllowedHosts::of_loopback(advertise)
-    } else {
-        AllowedHosts::any(advertise)
-    }
 }
 
 /// URL at which others reach a server that listens on `address`.

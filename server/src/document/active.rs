@@ -2,12 +2,15 @@
 
 use std::{
     borrow::Cow,
+    fmt::Display,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use doorman_config::Document;
+use doorman_config::{Document, DocumentDiff};
 
-use crate::{leasing::LedgerUnavailable, leasing::SharedLedger, util::clock};
+use crate::{
+    leasing::LedgerUnavailable, leasing::SharedLedger, observe::metrics::Outcomes, util::clock,
+};
 
 /// The most bytes of a stored error.
 const MAX_ERROR_BYTES: usize = 4096;
@@ -15,42 +18,32 @@ const MAX_ERROR_BYTES: usize = 4096;
 /// The document that leases are decided by, and the last error of its source.
 #[derive(Debug)]
 pub(crate) struct ActiveDocument {
-    ledger: Arc<SharedLedger>,
+    pub(super) ledger: Arc<SharedLedger>,
     /// Held while a document becomes active: one at a time.
     activating: Mutex<()>,
     state: Mutex<Current>,
+    pub(crate) reloads: Outcomes,
 }
 
 #[derive(Debug)]
 struct Current {
     document: Arc<Document>,
     error: Option<String>,
-    reloads: Reloads,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reloads {
-    pub(crate) applied: u64,
-    pub(crate) rejected: u64,
     /// When the document became active, in Unix seconds.
-    pub(crate) since: u64,
+    since: u64,
 }
 
 impl ActiveDocument {
     pub(crate) fn new(ledger: Arc<SharedLedger>, document: Arc<Document>) -> Self {
-        let reloads = Reloads {
-            applied: 0,
-            rejected: 0,
-            since: clock::unix_seconds(),
-        };
         Self {
             ledger,
             activating: Mutex::new(()),
             state: Mutex::new(Current {
                 document,
                 error: None,
-                reloads,
+                since: clock::unix_seconds(),
             }),
+            reloads: Outcomes::new(["applied", "refused"]),
         }
     }
 
@@ -62,12 +55,9 @@ impl ActiveDocument {
         self.state().error.clone()
     }
 
-    pub(crate) fn reloads(&self) -> Reloads {
-        self.state().reloads
-    }
-
-    pub(super) fn ledger(&self) -> &SharedLedger {
-        &self.ledger
+    /// When the document became active, in Unix seconds.
+    pub(crate) fn since(&self) -> u64 {
+        self.state().since
     }
 
     /// Activates a document. Holders see it at their next refresh, or by a poll for hints.
@@ -79,12 +69,32 @@ impl ActiveDocument {
         let mut state = self.state();
         state.document = Arc::clone(document);
         state.error = None;
-        state.reloads.applied = state.reloads.applied.saturating_add(1);
-        state.reloads.since = clock::unix_seconds();
+        state.since = clock::unix_seconds();
         drop(state);
+        self.reloads.count("applied");
         if old.rules() != document.rules() {
             self.ledger.polls().announce_rules();
         }
+        Ok(())
+    }
+
+    /// Activates a document that its source has now, unless it is active already.
+    pub(super) fn reload(
+        &self,
+        source: &dyn Display,
+        document: &Arc<Document>,
+    ) -> Result<(), LedgerUnavailable> {
+        let old = self.get();
+        if old == *document {
+            self.clear_error();
+            return Ok(());
+        }
+        for warning in document.warnings() {
+            tracing::warn!(%source, "{warning}");
+        }
+        self.activate(document)?;
+        let changes = DocumentDiff::between(&old, document).summary();
+        tracing::info!(%source, version = document.version(), "document reloaded: {changes}");
         Ok(())
     }
 
@@ -95,9 +105,8 @@ impl ActiveDocument {
 
     /// Records that the source holds an invalid document.
     pub(crate) fn reject(&self, error: &str) {
-        let mut state = self.state();
-        state.error = Some(truncated(error).into_owned());
-        state.reloads.rejected = state.reloads.rejected.saturating_add(1);
+        self.report(error);
+        self.reloads.count("refused");
     }
 
     /// Sets the error without counting an invalid document.

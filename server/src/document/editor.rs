@@ -6,10 +6,7 @@
 use std::{
     convert::Infallible,
     fmt::Display,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -22,9 +19,12 @@ use tokio::{runtime::Handle, sync::Semaphore, task, time};
 
 use super::{
     ActiveDocument, dry_run,
-    etcd_store::{self, EtcdFailure, EtcdStore, NotRefreshed},
+    etcd_store::{self, EtcdFailure, EtcdStore},
 };
-use crate::{leasing::LedgerUnavailable, observe::context, upstream::ParentNode, util::clock};
+use crate::{
+    leasing::LedgerUnavailable, observe::context, observe::metrics::Outcomes, upstream::ParentNode,
+    util::clock,
+};
 
 /// Concurrent operations of one kind: a parsed body may be many times its size.
 const MAX_RUNNING: usize = 2;
@@ -50,8 +50,8 @@ pub(crate) struct DocumentEditor {
     changes: Lane,
     dry_runs: Lane,
     reads: Lane,
-    written: AtomicU64,
-    failed: AtomicU64,
+    /// Writes of changes to the store.
+    pub(crate) writes: Outcomes,
 }
 
 /// Where the document is changed over HTTP.
@@ -80,12 +80,6 @@ impl Default for Lane {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StoreWrites {
-    pub(crate) written: u64,
-    pub(crate) failed: u64,
-}
-
 /// The document before and after a change; the same one twice when nothing changed.
 #[derive(Debug)]
 pub(crate) struct Edit {
@@ -111,6 +105,15 @@ pub(crate) enum EditFailed<E> {
     Panicked,
 }
 
+impl<E> From<EtcdFailure> for EditFailed<E> {
+    fn from(failure: EtcdFailure) -> Self {
+        match failure {
+            EtcdFailure::Ledger(cause) => Self::Ledger(cause),
+            failure => Self::Etcd(failure),
+        }
+    }
+}
+
 impl DocumentEditor {
     /// `source` names the source of the document.
     pub(crate) fn new(active: Arc<ActiveDocument>, store: DocumentStore, source: &str) -> Self {
@@ -121,15 +124,7 @@ impl DocumentEditor {
             changes: Lane::default(),
             dry_runs: Lane::default(),
             reads: Lane::default(),
-            written: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn store_writes(&self) -> StoreWrites {
-        StoreWrites {
-            written: self.written.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Relaxed),
+            writes: Outcomes::new(["written", "failed"]),
         }
     }
 
@@ -174,8 +169,14 @@ impl DocumentEditor {
                 changed_by: by,
                 change: &diff.summary(),
             };
-            self.append(&mut store, &edit.after, &change)
+            let written = store
+                .append(&edit.after, &change)
+                .inspect_err(|error| self.count_failure(error))
                 .map_err(EditFailed::Store)?;
+            if let Err(error) = written.copy {
+                tracing::warn!(%error, "cannot write the copy of the document beside the store");
+            }
+            self.count_write(written.revision, &edit.after, by, change.change);
             self.activate(&edit.after)?;
         }
         Ok(edit)
@@ -187,18 +188,15 @@ impl DocumentEditor {
         by: &str,
         edit: impl Fn(&Document) -> Result<D, E>,
     ) -> Result<Edit, EditFailed<E>> {
-        let mut seen = store.lock().await;
+        let mut seen = store.seen.lock().await;
         for evaluation in 0..MAX_EVALUATIONS {
             // The caller may have seen a newer document at another server.
             let refreshed = store
                 .refresh(&mut seen, &self.active, etcd_store::CALL)
                 .await;
-            refreshed.map_err(|error| match error {
-                NotRefreshed::Etcd(EtcdFailure::Read(error)) => {
-                    EditFailed::Etcd(EtcdFailure::Write(error))
-                }
-                NotRefreshed::Etcd(failure) => EditFailed::Etcd(failure),
-                NotRefreshed::Ledger(cause) => EditFailed::Ledger(cause),
+            refreshed.map_err(|failure| match failure {
+                EtcdFailure::Read(error) => EtcdFailure::Write(error),
+                failure => failure,
             })?;
             let (edit, diff) = self.evaluate(&edit)?;
             if diff.is_empty() {
@@ -206,11 +204,7 @@ impl DocumentEditor {
             }
             let change = diff.summary();
             let written = store.write(&mut seen, &edit.after, by, &change).await;
-            let written = written.map_err(|failure| {
-                self.count_failure(&failure);
-                EditFailed::Etcd(failure)
-            })?;
-            if let Some(revision) = written {
+            if let Some(revision) = written.inspect_err(|failure| self.count_failure(failure))? {
                 self.count_write(revision, &edit.after, by, &change);
                 self.activate(&edit.after)?;
                 return Ok(edit);
@@ -250,29 +244,13 @@ impl DocumentEditor {
         self.active.activate(document).map_err(EditFailed::Ledger)
     }
 
-    fn append(
-        &self,
-        store: &mut Store,
-        document: &Document,
-        change: &NewChange<'_>,
-    ) -> Result<(), StoreError> {
-        let written = store
-            .append(document, change)
-            .inspect_err(|error| self.count_failure(error))?;
-        if let Err(error) = written.copy {
-            tracing::warn!(%error, "cannot write the copy of the document beside the store");
-        }
-        self.count_write(written.revision, document, change.changed_by, change.change);
-        Ok(())
-    }
-
     fn count_failure(&self, error: &dyn Display) {
-        self.failed.fetch_add(1, Ordering::Relaxed);
+        self.writes.count("failed");
         tracing::error!(%error, "cannot write document change; the change is rejected");
     }
 
     fn count_write(&self, revision: u64, document: &Document, by: &str, change: &str) {
-        self.written.fetch_add(1, Ordering::Relaxed);
+        self.writes.count("written");
         let version = document.version();
         tracing::info!(revision, version, by, "document changed: {change}");
     }
@@ -291,14 +269,9 @@ impl DocumentEditor {
         self.run(&self.dry_runs, move |editor| {
             let before = editor.active.get();
             let edited: Edited = edit(&before).map_err(EditFailed::Rejected)?.into();
-            dry_run::describe(
-                editor.active.ledger(),
-                &before,
-                &edited,
-                &restrictions,
-                pause,
-            )
-            .map_err(EditFailed::Ledger)
+            let ledger = &editor.active.ledger;
+            dry_run::describe(ledger, &before, &edited, &restrictions, pause)
+                .map_err(EditFailed::Ledger)
         })
         .await
     }
@@ -315,9 +288,9 @@ impl DocumentEditor {
                 let store = store.lock().unwrap_or_else(PoisonError::into_inner);
                 store.history(before, limit).map_err(EditFailed::Store)
             }
-            DocumentStore::Etcd(store) => Handle::current()
-                .block_on(store.history(before, limit))
-                .map_err(EditFailed::Etcd),
+            DocumentStore::Etcd(store) => {
+                Ok(Handle::current().block_on(store.history(before, limit))?)
+            }
         })
         .await
     }
@@ -341,9 +314,9 @@ impl DocumentEditor {
                         .revision(revision);
                     found.and_then(|found| found.parse())
                 }
-                DocumentStore::Etcd(store) => Handle::current()
-                    .block_on(store.revision(revision))
-                    .map_err(EditFailed::Etcd)?,
+                DocumentStore::Etcd(store) => {
+                    Handle::current().block_on(store.revision(revision))?
+                }
             };
             document.map_err(EditFailed::Rejected)
         })

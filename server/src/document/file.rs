@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use doorman_config::{Document, DocumentDiff, FileSource, LastGoodFile, RawDocument};
+use doorman_config::{Document, FileSource, LastGoodFile, RawDocument};
 use doorman_openapi::Moment;
 use tokio::task;
 
@@ -23,37 +23,24 @@ const MAX_READS: usize = 20;
 /// The content of the file, or why it could not be read.
 type Content = Result<RawDocument, String>;
 
-#[derive(Debug)]
-pub(crate) struct DocumentFile {
-    source: FileSource,
-    data_dir: PathBuf,
-}
-
-impl DocumentFile {
-    pub(crate) fn new(source: FileSource, data_dir: PathBuf) -> Self {
-        Self { source, data_dir }
-    }
-
-    /// Applies changes of the file until the ledger is poisoned.
-    pub(crate) async fn follow(self, active: Arc<ActiveDocument>) {
-        let Self { source, data_dir } = self;
-        let mut last_valid = LastValidWriter::new(source.to_string(), &data_dir);
-        let mut follower = FileFollower::new([source.directory()], {
-            let source = source.clone();
-            move || source.read().map_err(|error| error.full_message())
-        })
-        .with_max_reads(MAX_READS);
-        let mut seen = None;
-        loop {
-            let content = follower.next(|it| seen.as_ref() == Some(it)).await;
-            if seen.as_ref() != Some(&content) {
-                if !apply(&active, &source, content.clone()).await {
-                    return;
-                }
-                seen = Some(content);
+/// Applies changes of the file until the ledger is poisoned.
+pub(super) async fn follow(source: FileSource, data_dir: PathBuf, active: Arc<ActiveDocument>) {
+    let mut last_valid = LastValidWriter::new(source.to_string(), &data_dir);
+    let mut follower = FileFollower::new([source.directory()], {
+        let source = source.clone();
+        move || source.read().map_err(|error| error.full_message())
+    })
+    .with_max_reads(MAX_READS);
+    let mut seen = None;
+    loop {
+        let content = follower.next(|it| seen.as_ref() == Some(it)).await;
+        if seen.as_ref() != Some(&content) {
+            if !apply(&active, &source, content.clone()).await {
+                return;
             }
-            last_valid.write(active.get()).await;
+            seen = Some(content);
         }
+        last_valid.write(active.get()).await;
     }
 }
 
@@ -70,19 +57,7 @@ async fn apply(active: &ActiveDocument, source: &FileSource, content: Content) -
             return true;
         }
     };
-    if active.get() == document {
-        active.clear_error();
-        return true;
-    }
-    for warning in document.warnings() {
-        tracing::warn!(%source, "{warning}");
-    }
-    let changes = DocumentDiff::between(&active.get(), &document).summary();
-    if active.activate(&document).is_err() {
-        return false;
-    }
-    tracing::info!(%source, version = document.version(), "document reloaded: {changes}");
-    true
+    active.reload(source, &document).is_ok()
 }
 
 async fn parse(content: Content) -> Result<Document, String> {

@@ -15,11 +15,10 @@ mod tests;
 
 pub(crate) use self::{
     active::ActiveDocument,
-    editor::{DocumentEditor, DocumentStore, Edit, EditFailed, StoreWrites},
+    editor::{DocumentEditor, DocumentStore, Edit, EditFailed},
     etcd_store::{EtcdFailure, EtcdStore},
-    file::DocumentFile,
-    opened::{DocumentFollower, OpenDocumentError, OpenedDocument},
+    opened::{DocumentFollower, OpenedDocument},
     parent::ParentRules,
 };
 
-pub use self::opened::DocumentState;
+pub use self::opened::{DocumentState, OpenDocumentError};

@@ -6,9 +6,10 @@ use std::{
 };
 
 use doorman_config::{Document, OpenError, OpenedStore, Source, Store};
+use futures_util::future::BoxFuture;
 use tokio::task;
 
-use super::{ActiveDocument, DocumentFile, DocumentStore, EtcdFailure, EtcdStore, ParentRules};
+use super::{ActiveDocument, DocumentStore, EtcdStore, file};
 use crate::{etcd::EtcdClient, util::clock};
 
 /// How the document of a start relates to its source.
@@ -24,7 +25,6 @@ pub enum DocumentState {
 }
 
 /// The document that a server starts with, and the source of its changes.
-#[derive(Debug)]
 pub(crate) struct OpenedDocument {
     pub(crate) document: Arc<Document>,
     pub(crate) state: DocumentState,
@@ -34,31 +34,23 @@ pub(crate) struct OpenedDocument {
     pub(crate) follower: Option<DocumentFollower>,
 }
 
-/// A source that others change.
-#[derive(Debug)]
-pub(crate) enum DocumentFollower {
-    File(DocumentFile),
-    Etcd(Arc<EtcdStore>),
-    Parent(ParentRules),
-}
+/// Applies changes that others make to the source, until the ledger is poisoned.
+pub(crate) type DocumentFollower =
+    Box<dyn FnOnce(Arc<ActiveDocument>) -> BoxFuture<'static, ()> + Send>;
 
-impl DocumentFollower {
-    /// Applies changes of the source until the ledger is poisoned.
-    pub(crate) async fn follow(self, active: Arc<ActiveDocument>) {
-        match self {
-            Self::File(file) => file.follow(active).await,
-            Self::Etcd(store) => store.follow(active).await,
-            Self::Parent(rules) => rules.follow(active).await,
-        }
-    }
-}
-
-/// A source cannot be used at all.
-#[derive(Debug)]
-pub(crate) enum OpenDocumentError {
-    Store(OpenError),
-    Etcd(EtcdFailure),
-    NoEndpoints,
+/// Why there is no document to start with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenDocumentError {
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The document is in etcd, but etcd is not configured.
+    #[error("the document is in etcd: pass --etcd-endpoints")]
+    NoEtcd,
+    /// etcd has no document that can be used.
+    #[error("{0}; the data directory has no valid document of this source either")]
+    NoDocument(String),
 }
 
 impl OpenedDocument {
@@ -76,32 +68,32 @@ impl OpenedDocument {
         etcd: Option<EtcdClient>,
     ) -> Result<Self, OpenDocumentError> {
         match source {
-            Some(Source::Sqlite(path)) => Self::open_store(path, first)
-                .await
-                .map_err(OpenDocumentError::Store),
-            Some(Source::File(file)) => {
+            Some(Source::Sqlite(path)) => Ok(Self::open_store(path, first).await?),
+            Some(Source::File(source)) => {
                 if let Some(error) = &error {
                     tracing::error!("invalid document; the last valid one stays active: {error}");
                 }
-                let follower = DocumentFollower::File(DocumentFile::new(file, data_dir));
+                let follower: DocumentFollower =
+                    Box::new(|active| Box::pin(file::follow(source, data_dir, active)));
                 Ok(Self {
                     follower: Some(follower),
                     ..Self::new(first, error, DocumentStore::ReadOnly)
                 })
             }
             Some(Source::Etcd(prefix)) => {
-                let client = etcd.ok_or(OpenDocumentError::NoEndpoints)?;
-                let (store, start) = EtcdStore::open(client, &prefix, &data_dir, first)
-                    .await
-                    .map_err(OpenDocumentError::Etcd)?;
-                if let Some(error) = &start.error {
+                let client = etcd.ok_or(OpenDocumentError::NoEtcd)?;
+                let opened = EtcdStore::open(client, &prefix, &data_dir, first).await;
+                let (store, document, error) =
+                    opened.map_err(|failure| OpenDocumentError::NoDocument(failure.to_string()))?;
+                if let Some(error) = &error {
                     tracing::error!("document is outdated: {error}");
                 }
                 let store = Arc::new(store);
-                let follower = DocumentFollower::Etcd(Arc::clone(&store));
+                let followed = Arc::clone(&store);
+                let follower: DocumentFollower = Box::new(|it| Box::pin(followed.follow(it)));
                 Ok(Self {
                     follower: Some(follower),
-                    ..Self::new(start.document, start.error, DocumentStore::Etcd(store))
+                    ..Self::new(document, error, DocumentStore::Etcd(store))
                 })
             }
             None => Ok(Self::new(first, None, DocumentStore::ReadOnly)),

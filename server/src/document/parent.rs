@@ -154,9 +154,3 @@ fn apply(active: &ActiveDocument, document: Document) -> bool {
     );
     true
 }
-
-impl std::fmt::Debug for ParentRules {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ParentRules").finish_non_exhaustive()
-    }
-}

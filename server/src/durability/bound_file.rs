@@ -28,12 +28,12 @@ const SLOT_BYTES: usize = CHECKED_BYTES + size_of::<u32>();
 
 /// The content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StoredBound {
+pub(crate) struct StoredBound {
     /// No reported lease is booked for longer, on the clock of `boot`.
-    pub(super) ends: Moment,
+    pub(crate) ends: Moment,
     /// The longest booking of any lease, in nanoseconds. It applies after another boot.
-    pub(super) longest: u64,
-    pub(super) boot: Boot,
+    pub(crate) longest: u64,
+    pub(crate) boot: Boot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,8 +146,19 @@ fn decode(slot: &[u8]) -> Option<(u64, StoredBound)> {
 #[cfg(test)]
 impl StoredBound {
     /// The bound in a data directory.
-    pub(super) fn in_dir(directory: &Path) -> Self {
+    pub(crate) fn in_dir(directory: &Path) -> Self {
         newest(&fs::read(directory.join(FILE)).unwrap()).unwrap().1
+    }
+
+    /// Writes a bound as before a reboot.
+    pub(crate) fn write_of_other_boot(directory: &Path, longest: u64) {
+        let (mut file, _) = BoundFile::open(directory).unwrap();
+        let elsewhere = Self {
+            ends: Moment::NEVER,
+            longest,
+            boot: Boot(1),
+        };
+        file.write(&elsewhere).unwrap();
     }
 }
 

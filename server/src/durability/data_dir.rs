@@ -56,11 +56,11 @@ pub enum DataDirError {
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Locks a data directory until it is dropped or the process ends.
+/// Keeps other servers from a data directory until it is dropped or the process ends.
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
+pub(crate) struct DataDirLock(#[expect(dead_code, reason = "held, not read")] File);
 
-impl Lock {
+impl DataDirLock {
     pub(super) fn acquire(directory: &Path) -> Result<Self, DataDirError> {
         let path = directory.join("lock");
         // The file is never removed: a new file of the same name would be another lock.
@@ -132,12 +132,12 @@ pub(super) fn io_error(
 
 /// The boot that a clock reading belongs to: each boot starts the clock anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Boot(pub(super) u128);
+pub(crate) struct Boot(pub(super) u128);
 
 impl Boot {
     /// The current boot; a random one where the system does not name it, so that no reading of an
     /// earlier start is compared with this clock.
-    pub(super) fn current() -> Self {
+    pub(crate) fn current() -> Self {
         fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .ok()
             .and_then(|text| Self::parse(&text))

@@ -17,18 +17,19 @@ use doorman_core::election::next_epoch;
 
 const FILE: &str = "identity.json";
 
+/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
-    pub(super) node: NodeId,
+pub(crate) struct Identity {
+    pub(crate) node: NodeId,
     /// The highest epoch that this server has begun, or heard of.
-    pub(super) epoch: Epoch,
+    pub(crate) epoch: Epoch,
     /// The prefix of the election that the server takes part in; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) election: Option<String>,
+    pub(crate) election: Option<String>,
     /// The longest booking of any lease of the node that may last, in nanoseconds; absent if an
     /// earlier release wrote the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) longest_booking_nanos: Option<u64>,
+    pub(crate) longest_booking_nanos: Option<u64>,
 }
 
 /// Reads the file; `None` if there is none.

@@ -47,7 +47,7 @@ fn write_file(
     now: Moment,
 ) -> io::Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
-    ledger_text::write_lines(ledger, epoch, boot, now, &mut out)?;
+    ledger_text::write_text(ledger, epoch, boot, now, &mut out)?;
     out.into_inner()
         .map_err(io::IntoInnerError::into_error)?
         .sync_all()

@@ -61,22 +61,12 @@ pub(crate) enum LedgerTextError {
     Corrupted(String),
 }
 
-/// Writes the ledger of `epoch` for the next master. All lengths count from `now`, however long the
-/// writing takes.
+/// Writes the ledger of `epoch` for the next master. All lengths count from `now`, a time of `boot`,
+/// however long the writing takes.
 ///
 /// # Errors
 /// Those of `out`.
 pub(crate) fn write_text(
-    ledger: &Ledger,
-    epoch: Epoch,
-    now: Moment,
-    out: impl Write,
-) -> io::Result<()> {
-    write_lines(ledger, epoch, Boot::current(), now, out)
-}
-
-/// As [`write_text`], in this boot.
-pub(super) fn write_lines(
     ledger: &Ledger,
     epoch: Epoch,
     boot: Boot,

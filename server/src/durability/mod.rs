@@ -15,14 +15,14 @@ mod terms_file;
 #[cfg(test)]
 mod tests;
 
-pub use self::data_dir::DataDirError;
 #[cfg(test)]
-pub(crate) use self::start::FoundOnDisk;
+pub(crate) use self::bound_file::StoredBound;
+pub use self::data_dir::DataDirError;
 pub(crate) use self::{
-    data_dir::create_dir,
-    identity::random_node,
+    data_dir::{Boot, DataDirLock, create_dir},
+    identity::{Identity, random_node},
     ledger_text::{LedgerReader, LedgerTextError, write_text},
-    start::{DataDir, DataDirLock, log_outstanding},
+    start::{DataDir, log_outstanding},
 };
 
 /// Meaning of an empty data directory. On a loopback address it always means a first start.

@@ -11,7 +11,7 @@ use doorman_openapi::{Epoch, Moment, NodeId};
 
 use super::{
     bound_file::{self, BoundFile, BoundOnDisk, StoredBound},
-    data_dir::{self, Boot, DataDirError, Lock, io_error},
+    data_dir::{self, Boot, DataDirError, DataDirLock, io_error},
     identity::{self, Identity},
     ledger_file, terms_file,
 };
@@ -29,18 +29,14 @@ pub(crate) struct DataDir {
     on_disk: BoundOnDisk,
     terms: Vec<TermsGeneration>,
     identity: Mutex<Option<Identity>>,
-    lock: Weak<Lock>,
+    lock: Weak<DataDirLock>,
 }
-
-/// Keeps other servers from a data directory until it is dropped.
-#[derive(Debug)]
-pub(crate) struct DataDirLock(#[expect(dead_code, reason = "held, not read")] Arc<Lock>);
 
 impl DataDir {
     /// Opens and locks a data directory; creates it when it is missing.
-    pub(crate) fn open(path: PathBuf) -> Result<(Self, DataDirLock), DataDirError> {
+    pub(crate) fn open(path: PathBuf) -> Result<(Self, Arc<DataDirLock>), DataDirError> {
         data_dir::create_dir(&path)?;
-        let lock = Arc::new(Lock::acquire(&path)?);
+        let lock = Arc::new(DataDirLock::acquire(&path)?);
         let (bound, on_disk) = BoundFile::open(&path)?;
         let identity = identity::read(&path)?;
         let terms = terms_file::read(&path)?;
@@ -53,7 +49,7 @@ impl DataDir {
             path,
             lock: Arc::downgrade(&lock),
         };
-        Ok((data_dir, DataDirLock(lock)))
+        Ok((data_dir, lock))
     }
 
     /// The state that the last server left. `is_first`: whether an empty directory means that there
@@ -142,24 +138,8 @@ impl DataDir {
         Ok((identity.node, identity.epoch))
     }
 
-    /// Records an epoch, the prefix of the election that it belongs to, and the longest booking of
-    /// any lease that may last, in nanoseconds; `None` if it is unknown. Blocks on the disk.
-    pub(crate) fn record_epoch(
-        &self,
-        node: NodeId,
-        epoch: Epoch,
-        election: Option<String>,
-        longest: Option<u64>,
-    ) -> Result<(), DataDirError> {
-        self.write_identity(Identity {
-            node,
-            epoch,
-            election,
-            longest_booking_nanos: longest,
-        })
-    }
-
-    fn write_identity(&self, identity: Identity) -> Result<(), DataDirError> {
+    /// Replaces the identity, which is durable when this returns. Blocks on the disk.
+    pub(crate) fn write_identity(&self, identity: Identity) -> Result<(), DataDirError> {
         let Some(_lock) = self.lock.upgrade() else {
             return Ok(());
         };
@@ -283,42 +263,6 @@ impl DataDir {
     #[cfg(test)]
     pub(crate) fn make_read_only(&self) {
         *self.bound.lock().unwrap() = BoundFile::read_only(&self.path);
-    }
-}
-
-/// The bound in a data directory.
-#[cfg(test)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FoundOnDisk {
-    pub(crate) ends: Moment,
-    pub(crate) longest: u64,
-    pub(crate) is_this_boot: bool,
-}
-
-#[cfg(test)]
-impl FoundOnDisk {
-    pub(crate) fn read(directory: &std::path::Path) -> Self {
-        let StoredBound {
-            ends,
-            longest,
-            boot,
-        } = StoredBound::in_dir(directory);
-        Self {
-            ends,
-            longest,
-            is_this_boot: boot == Boot::current(),
-        }
-    }
-
-    /// Writes a bound as before a reboot.
-    pub(crate) fn of_other_boot(directory: &std::path::Path, longest: u64) {
-        let (mut file, _) = BoundFile::open(directory).unwrap();
-        let elsewhere = StoredBound {
-            ends: Moment::NEVER,
-            longest,
-            boot: Boot(1),
-        };
-        file.write(&elsewhere).unwrap();
     }
 }
 

@@ -9,21 +9,23 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use doorman_core::etcd::{EtcdAnswer, EtcdCall, EtcdReply};
 use doorman_openapi::ServerUrl;
 use reqwest::{
-    Response, StatusCode,
+    Client, Response, StatusCode,
     header::{self, HeaderValue},
 };
 use serde_json::json;
 use tokio::{sync::Mutex, task, time};
 
 use super::{
-    EtcdSettings, EtcdUser,
+    EtcdSettings,
     error::{EtcdError, Kind, chain},
     gateway::{self, Failure},
-    transport::Transport,
+    tls_files::TlsFiles,
 };
+use crate::util::{clock, log_throttle::LogThrottle};
 
 /// Size limit of a reply.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
@@ -35,11 +37,12 @@ pub struct EtcdClient(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    transport: Transport,
-    endpoints: Vec<ServerUrl>,
+    settings: EtcdSettings,
+    /// Replaced when the certificates have changed.
+    http: ArcSwap<(Client, TlsFiles)>,
+    invalid_files: LogThrottle,
     /// Index of the endpoint in use, modulo their number.
     current: AtomicUsize,
-    user: Option<EtcdUser>,
     /// Locked during an authentication, so that concurrent calls share it.
     token: Mutex<Option<HeaderValue>>,
 }
@@ -66,11 +69,12 @@ impl EtcdClient {
             (user.password())
                 .map_err(|error| EtcdError::in_file(flag, &user.password_file, error))?;
         }
+        let files = TlsFiles::read(settings)?;
         Ok(Self(Arc::new(Inner {
-            transport: Transport::new(settings)?,
-            endpoints: settings.endpoints.clone(),
+            http: ArcSwap::from_pointee((files.client(settings)?, files)),
             current: AtomicUsize::new(fastrand::usize(..settings.endpoints.len())),
-            user: settings.user.clone(),
+            settings: settings.clone(),
+            invalid_files: LogThrottle::per_minute(),
             token: Mutex::new(None),
         })))
     }
@@ -95,20 +99,46 @@ impl EtcdClient {
     /// As [`call`](Self::call).
     pub async fn answer(&self, call: EtcdCall, time: Duration) -> Result<EtcdAnswer, EtcdError> {
         let result = self.0.call(&call, time).await;
-        if result.as_ref().is_err_and(EtcdError::is_of_endpoint) && self.0.transport.has_files() {
+        if result.as_ref().is_err_and(EtcdError::is_of_endpoint) && self.0.settings.has_tls_files()
+        {
             // The endpoint or this client may need a new certificate.
             let inner = Arc::clone(&self.0);
-            drop(task::spawn_blocking(move || inner.transport.reload()));
+            drop(task::spawn_blocking(move || inner.reload_files()));
         }
         result
     }
 }
 
 impl Inner {
+    /// Uses the certificates that the files have now. Invalid ones never replace valid ones. Blocks
+    /// on the file system.
+    fn reload_files(&self) {
+        let changed = || {
+            let files = TlsFiles::read(&self.settings)?;
+            if self.http.load().1 == files {
+                return Ok(None);
+            }
+            Ok(Some((files.client(&self.settings)?, files)))
+        };
+        match changed() {
+            Ok(None) => {}
+            Ok(Some(new)) => {
+                self.http.store(new.into());
+                tracing::info!("certificates for etcd reloaded");
+            }
+            Err::<_, EtcdError>(error) => {
+                if self.invalid_files.admit(clock::now()).is_some() {
+                    tracing::warn!(%error, "invalid certificates for etcd; the previous ones stay");
+                }
+            }
+        }
+    }
+
     async fn call(&self, call: &EtcdCall, time: Duration) -> Result<EtcdAnswer, EtcdError> {
         let current = self.current.load(Ordering::Relaxed);
-        let index = current.checked_rem(self.endpoints.len());
-        let Some(endpoint) = index.and_then(|index| self.endpoints.get(index)) else {
+        let endpoints = &self.settings.endpoints;
+        let index = current.checked_rem(endpoints.len());
+        let Some(endpoint) = index.and_then(|index| endpoints.get(index)) else {
             return Err(EtcdError::new("etcd", "no endpoint", Kind::Refused));
         };
         let result = time::timeout(time, self.call_at(endpoint, call)).await;
@@ -139,7 +169,7 @@ impl Inner {
             .await;
         if let Err(CallError::Answered(_, failure)) = &answered
             && failure.is_of_token()
-            && self.user.is_some()
+            && self.settings.user.is_some()
         {
             token = self.token(endpoint, Some(token.as_ref())).await?;
             answered = self.post(endpoint, path, body, token.as_ref()).await;
@@ -166,7 +196,7 @@ impl Inner {
         endpoint: &ServerUrl,
         refused: Option<Option<&HeaderValue>>,
     ) -> Result<Option<HeaderValue>, EtcdError> {
-        let Some(user) = self.user.clone() else {
+        let Some(user) = self.settings.user.clone() else {
             return Ok(None);
         };
         let mut token = self.token.lock().await;
@@ -219,9 +249,8 @@ impl Inner {
             };
             CallError::Other(EtcdError::new(endpoint, chain(&error.without_url()), kind))
         };
-        let mut request = self
-            .transport
-            .client()
+        let client = self.http.load().0.clone();
+        let mut request = client
             .post(format!("{endpoint}{path}"))
             .header(header::CONTENT_TYPE, "application/json")
             .body(body);
@@ -231,23 +260,15 @@ impl Inner {
         let response = request.send().await.map_err(failed)?;
         let status = response.status();
         let body = read(response).await.map_err(failed)?;
-        let Some(body) = body else {
-            let reason = "the reply is larger than 8 MiB";
-            return Err(CallError::Other(EtcdError::new(
-                endpoint,
-                reason,
-                Kind::Unknown,
-            )));
-        };
+        let unknown =
+            |reason: &str| CallError::Other(EtcdError::new(endpoint, reason, Kind::Unknown));
+        let body = body.ok_or_else(|| unknown("the reply is larger than 8 MiB"))?;
         if status.is_success() {
             return Ok(body);
         }
         Err(match Failure::parse(&body) {
             Some(failure) => CallError::Answered(status, failure),
-            None => {
-                let reason = format!("status {status}; is its JSON gateway enabled?");
-                CallError::Other(EtcdError::new(endpoint, reason, Kind::Unknown))
-            }
+            None => unknown(&format!("status {status}; is its JSON gateway enabled?")),
         })
     }
 }

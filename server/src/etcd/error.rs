@@ -40,6 +40,12 @@ impl EtcdError {
         )
     }
 
+    /// The same error, of a call that an earlier attempt may have executed.
+    pub(crate) fn into_ambiguous(self) -> Self {
+        let kind = Kind::Unknown;
+        Self { kind, ..self }
+    }
+
     /// Whether another endpoint may do better.
     pub(super) fn is_of_endpoint(&self) -> bool {
         matches!(self.kind, Kind::Unreachable | Kind::Unknown)

@@ -4,7 +4,7 @@ mod client;
 mod error;
 mod gateway;
 mod settings;
-mod transport;
+mod tls_files;
 
 pub use self::{
     client::EtcdClient,

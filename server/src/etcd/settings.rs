@@ -19,6 +19,12 @@ pub struct EtcdSettings {
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
+impl EtcdSettings {
+    pub(super) fn has_tls_files(&self) -> bool {
+        self.ca_file.is_some() || self.certificate.is_some()
+    }
+}
+
 /// A user of etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdUser {

@@ -19,7 +19,7 @@ use crate::{
     auth::{Auth, Caller, TokenStatus},
     http::state::{AppParts, AppState},
     observe::context,
-    quota::{LeaseCost, QuotaKey, Quotas, RateLimited},
+    quota::{Charge, LeaseCost, QuotaKey, Quotas, RateLimited},
     util::{clock, peer::PeerAddr},
 };
 
@@ -114,7 +114,7 @@ async fn check_token(
     };
     let key = peer_key(request, app);
     let Some(scopes) = scopes else {
-        return Ok(app.quotas.charge_open(key, clock::now())?);
+        return Ok(app.quotas.charge(key, Charge::Open, clock::now())?);
     };
     let caller = authenticate(app, auth, key, request.headers()).await?;
     if let Some(identity) = caller.identity() {
@@ -145,18 +145,18 @@ fn charge(
     if key.is_none() {
         return Ok(());
     }
-    let now = clock::now();
-    match cost {
-        RequestCost::Free => Ok(()),
+    let charge = match cost {
+        RequestCost::Free => return Ok(()),
         RequestCost::Lease => {
             let cost = body_cost(request.body());
             request.extensions_mut().insert(QuotaCharge::new(key, cost));
-            quotas.charge_reading(key, cost, now)
+            Charge::Reading(cost)
         }
-        RequestCost::Request => quotas.charge_request(key, now),
-        RequestCost::Operation(operation) => quotas.charge_operation(key, operation, now),
-        RequestCost::Public => quotas.charge_open(key, now),
-    }
+        RequestCost::Request => Charge::Request,
+        RequestCost::Operation(operation) => Charge::Operation(operation),
+        RequestCost::Public => Charge::Open,
+    };
+    quotas.charge(key, charge, clock::now())
 }
 
 /// The cost of reading a body, by its declared length; without one, that of the largest body.
@@ -185,11 +185,11 @@ async fn authenticate(
         TokenStatus::Verified(caller) => Ok(caller),
         TokenStatus::Stale => verify(auth, headers).await,
         TokenStatus::Absent => {
-            quotas.charge_open(key, now)?;
+            quotas.charge(key, Charge::Open, now)?;
             verify(auth, headers).await
         }
         TokenStatus::Unknown => {
-            quotas.charge_verification(key, now)?;
+            quotas.charge(key, Charge::Verification, now)?;
             let caller = verify(auth, headers).await?;
             quotas.refund_verification(key, now);
             Ok(caller)

@@ -48,7 +48,7 @@ pub(crate) use self::{
     allowed_hosts::AllowedHosts, extract::body::BodyBuffer, view::cursor::CursorKey,
 };
 use self::{error::ApiError, response::buffer::ResponseBuffer};
-use crate::{auth::Caller, http::state::AppState, observe::context::RequestContextLayer};
+use crate::{auth::Caller, http::state::AppState, observe::context};
 
 pub(crate) fn router(app: AppState) -> Router {
     let (routes, _) = routes().split_for_parts();
@@ -60,8 +60,8 @@ pub(crate) fn router(app: AppState) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         // One call: the router boxes each layer and clones the box for every request.
         .layer((
-            RequestContextLayer,
-            app.requests.clone(),
+            context::layer(),
+            app.requests.clone().layer(),
             MapResponseLayer::new(move |it: Response<_>| buffer.reserve(it.map(Body::new))),
             CatchPanicLayer::custom(panicked),
             from_fn_with_state(app.clone(), guard::guard),
@@ -84,7 +84,7 @@ pub(crate) fn metrics_router(app: AppState, loopback: bool) -> Router {
         .layer(Extension(Caller::ANONYMOUS))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(MapResponseLayer::new(move |it| buffer.reserve(it)))
-        .layer(RequestContextLayer)
+        .layer(context::layer())
         .with_state(app)
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::{
     auth::Auth, document::ActiveDocument, document::DocumentEditor, http::AllowedHosts,
     http::BodyBuffer, http::CursorKey, leasing::SharedLedger, mastership::EarlierLeaseLength,
-    mastership::HandoverCounts, mastership::HandoverOffer, net::ConnectionMetrics, net::tls::Tls,
+    mastership::HandoverOffer, net::ConnectionMetrics, net::tls::Tls, observe::metrics::Outcomes,
     observe::metrics::RequestMetrics, quota::Quotas, upstream::ParentNode,
 };
 use doorman_core::election::View;
@@ -29,7 +29,7 @@ pub(crate) struct AppParts {
     /// The master of the node, as far as this server knows.
     pub(crate) master: watch::Receiver<View>,
     pub(crate) offer: Arc<HandoverOffer>,
-    pub(crate) handovers: Arc<HandoverCounts>,
+    pub(crate) handovers: Outcomes,
     pub(crate) draining: Arc<Draining>,
     pub(crate) cursor_key: Arc<CursorKey>,
     /// Memory for bodies that are still arriving.

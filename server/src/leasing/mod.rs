@@ -62,16 +62,10 @@ pub(crate) struct SharedLedger {
     /// When the reign ends, in nanoseconds on the clock; 0 without one.
     deadline: AtomicU64,
     sweep_sooner: Notify,
-    bound_urgent: Notify,
+    /// A response needs a bound that is not durable yet.
+    pub(crate) bound_urgent: Notify,
     /// There are updates for the parent, or a reign has begun.
-    parent_updates: Notify,
-}
-
-/// What storage is to write.
-#[derive(Debug)]
-pub(crate) struct Due {
-    pub(crate) bound: Option<DueBound>,
-    pub(crate) terms: Option<DueTerms>,
+    pub(crate) parent_updates: Notify,
 }
 
 impl SharedLedger {
@@ -108,22 +102,6 @@ impl SharedLedger {
         self.locked(|master, _| master.lease_from(parent)).ok();
     }
 
-    /// Waits until the parent should be told about updates.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when it is dropped.
-    pub(crate) async fn parent_updates(&self) {
-        self.parent_updates.notified().await;
-    }
-
-    /// Waits until a response needs a bound that is not durable yet.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when it is dropped.
-    pub(crate) async fn bound_urgent(&self) {
-        self.bound_urgent.notified().await;
-    }
-
     /// Applies an effect of the election. After a panic reigns end, but none begins. Only effects
     /// on the reign take the lock.
     pub(crate) fn apply<C>(&self, effect: election::Effect<C>) -> Applied<C> {
@@ -137,8 +115,7 @@ impl SharedLedger {
         };
         let applied = self.locked(|master, now| {
             let applied = master.apply(effect, now);
-            let deadline = master.reign().map_or(Moment::ORIGIN, Reign::deadline);
-            self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+            self.note_deadline(master);
             if let Applied::Began(_) = applied {
                 self.on_begin(master, now);
             }
@@ -151,14 +128,8 @@ impl SharedLedger {
             },
             None => Applied::Done,
         });
-        match applied {
-            Applied::Began(_) => {
-                self.polls.set_leaving(false);
-                self.sweep_sooner.notify_one();
-                self.parent_updates.notify_one();
-            }
-            Applied::Ended { .. } => self.on_end(),
-            _ => {}
+        if let Applied::Ended { .. } = applied {
+            self.on_end();
         }
         applied
     }
@@ -176,26 +147,30 @@ impl SharedLedger {
         self.polls.set_leaving(true);
     }
 
+    fn note_deadline(&self, master: &Master) {
+        let deadline = master.reign().map_or(Moment::ORIGIN, Reign::deadline);
+        self.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+    }
+
     fn on_begin(&self, master: &mut Master, now: Moment) {
         let ledger = master.ledger(now);
         let learning_until = ledger.map_or(Moment::ORIGIN, |it| it.learning_until());
         self.learning_until
             .store(learning_until.as_nanos(), Ordering::Relaxed);
+        self.polls.set_leaving(false);
+        self.sweep_sooner.notify_one();
+        self.parent_updates.notify_one();
     }
 
     /// Begins a reign.
     #[cfg(test)]
     pub(crate) fn begin(&self, reign: Reign) {
         let begun = self.locked(|master, now| {
-            self.deadline
-                .store(reign.deadline().as_nanos(), Ordering::Relaxed);
             drop(master.install(reign));
+            self.note_deadline(master);
             self.on_begin(master, now);
         });
         begun.unwrap();
-        self.polls.set_leaving(false);
-        self.sweep_sooner.notify_one();
-        self.parent_updates.notify_one();
     }
 
     /// Whether this server is master now. A decision compares the time again.
@@ -292,14 +267,11 @@ impl SharedLedger {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What storage is to write now; `None` without a reign.
-    pub(crate) fn due(&self) -> Option<Due> {
+    /// The bound and the terms that storage is to write now; `None` without a reign.
+    pub(crate) fn due(&self) -> Option<(Option<DueBound>, Option<DueTerms>)> {
         let due = self.locked(|master, now| {
             master.reign()?;
-            Some(Due {
-                bound: master.due_bound(),
-                terms: master.due_terms(now),
-            })
+            Some((master.due_bound(), master.due_terms(now)))
         });
         due.ok()?
     }
@@ -494,18 +466,13 @@ impl SharedLedger {
         self.master.is_poisoned()
     }
 
-    /// The writes of the bound in this reign.
-    pub(crate) fn bound_writes(&self) -> BoundWrites {
-        self.writes(|master| Some(master.reign()?.bound().writes()))
-    }
-
-    /// The writes of the terms of leases in this reign.
-    pub(crate) fn terms_writes(&self) -> BoundWrites {
-        self.writes(|master| master.reign()?.bound().terms().map(DurableTerms::writes))
-    }
-
-    fn writes(&self, read: impl FnOnce(&Master) -> Option<BoundWrites>) -> BoundWrites {
-        let writes = self.locked(|master, _| read(master));
+    /// The writes of the bound, and those of the terms of leases, in this reign.
+    pub(crate) fn writes(&self) -> [BoundWrites; 2] {
+        let writes = self.locked(|master, _| {
+            let bound = master.reign()?.bound();
+            let terms = bound.terms().map(DurableTerms::writes);
+            Some([bound.writes(), terms.unwrap_or_default()])
+        });
         writes.ok().flatten().unwrap_or_default()
     }
 }

@@ -12,7 +12,7 @@ use super::{LedgerUnavailable, SharedLedger};
 use doorman_core::{ledger::HintBatch, ledger::HolderId, ledger::PollTicket};
 
 /// Why a poll ends before its wait is over.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PollEnd {
     Hints(HintBatch),
     /// The rules have changed.
@@ -57,37 +57,40 @@ impl Polls {
 
     /// Ends the oldest polls that have a connection of their own, and returns how many.
     pub(crate) fn free_connections(&self, count: usize) -> usize {
-        let mut state = self.state();
-        let owners = state.by_age.values().filter(|it| it.owns_connection);
-        let tickets: Vec<_> = owners.take(count).map(|it| it.ticket).collect();
-        let oldest = tickets.iter().filter_map(|ticket| state.remove(*ticket));
-        let oldest: Vec<_> = oldest.collect();
-        drop(state);
-        let ended = oldest.len();
-        give_way(oldest);
-        ended
+        self.end(&PollEnd::GiveWay, |state| {
+            let owners = state.by_age.values().filter(|it| it.owns_connection);
+            let tickets: Vec<_> = owners.take(count).map(|it| it.ticket).collect();
+            let oldest = tickets.into_iter().filter_map(|it| state.remove(it));
+            oldest.collect()
+        })
     }
 
     /// Tells all polls that the rules have changed.
     pub(crate) fn announce_rules(&self) {
-        let all = self.state().remove_all();
-        for waiting in all {
-            waiting.end.send(PollEnd::Rules).ok();
-        }
+        self.end(&PollEnd::Rules, OpenPolls::remove_all);
     }
 
     /// Ends all polls and every later one at once, or stops doing so.
     pub(crate) fn set_leaving(&self, leaving: bool) {
-        let mut state = self.state();
-        state.leaving = leaving;
-        if !leaving {
-            return;
+        self.end(&PollEnd::Leaving, |state| {
+            state.leaving = leaving;
+            if leaving {
+                state.remove_all()
+            } else {
+                Vec::new()
+            }
+        });
+    }
+
+    /// Ends the polls that `remove` removes, and returns how many.
+    fn end(&self, end: &PollEnd, remove: impl FnOnce(&mut OpenPolls) -> Vec<Waiting>) -> usize {
+        let removed = remove(&mut self.state());
+        let count = removed.len();
+        for waiting in removed {
+            // The waiting task may be gone.
+            waiting.end.send(end.clone()).ok();
         }
-        let all = state.remove_all();
-        drop(state);
-        for waiting in all {
-            waiting.end.send(PollEnd::Leaving).ok();
-        }
+        count
     }
 
     pub(super) fn answer(&self, batches: Vec<(PollTicket, HintBatch)>) {
@@ -124,24 +127,17 @@ impl Polls {
         };
         state.by_age.insert(age, waiting);
         state.ages.insert(ticket, age);
-        let excess = state.by_age.len().saturating_sub(self.limit);
-        let oldest = (0..excess).map_while(|_| state.remove_oldest());
-        let oldest: Vec<_> = oldest.collect();
         drop(state);
-        give_way(oldest);
+        self.end(&PollEnd::GiveWay, |state| {
+            let excess = state.by_age.len().saturating_sub(self.limit);
+            (0..excess).map_while(|_| state.remove_oldest()).collect()
+        });
         (age, ended)
     }
 
     fn state(&self) -> MutexGuard<'_, OpenPolls> {
         // Every statement leaves a poll either in both maps or waiting for its timeout.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn give_way(polls: Vec<Waiting>) {
-    for waiting in polls {
-        // The waiting task may be gone.
-        waiting.end.send(PollEnd::GiveWay).ok();
     }
 }
 
@@ -164,9 +160,9 @@ impl OpenPolls {
         Some(waiting)
     }
 
-    fn remove_all(&mut self) -> impl Iterator<Item = Waiting> + use<> {
+    fn remove_all(&mut self) -> Vec<Waiting> {
         self.ages.clear();
-        std::mem::take(&mut self.by_age).into_values()
+        std::mem::take(&mut self.by_age).into_values().collect()
     }
 }
 

@@ -5,19 +5,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use futures_util::future::BoxFuture;
 use tokio::task::spawn_blocking;
 
-use super::Executor;
-use crate::{durability::DataDir, durability::DataDirError};
-use doorman_core::{election::DiskCall, election::DiskReply, reign::DueBound, reign::DueTerms};
-
-/// Writes the bound and the terms of leases to the data directory.
-#[derive(Debug)]
-pub(crate) struct Disk {
-    data_dir: Arc<DataDir>,
-    failing: Arc<Failing>,
-}
+use super::driver::Execute;
+use crate::durability::DataDir;
+use doorman_core::{
+    election::Alone, election::DiskCall, election::DiskReply, reign::DueBound, reign::DueTerms,
+};
 
 /// The writes that failed last, which was logged.
 #[derive(Debug, Default)]
@@ -28,32 +22,21 @@ struct Failing {
     terms: AtomicBool,
 }
 
-impl Disk {
-    pub(crate) fn new(data_dir: Arc<DataDir>) -> Self {
-        Self {
-            data_dir,
-            failing: Arc::default(),
-        }
-    }
-}
-
-impl Executor for Disk {
-    type Call = DiskCall;
-    type Reply = DiskReply;
-
-    fn execute(&self, call: DiskCall) -> BoxFuture<'static, Option<DiskReply>> {
-        let (data_dir, failing) = (Arc::clone(&self.data_dir), Arc::clone(&self.failing));
-        match call {
-            DiskCall::Bound(due) => Box::pin(async move {
-                let written = spawn_blocking(move || write_bound(&data_dir, due, &failing));
-                written.await.ok()?.map(|()| DiskReply::Bound)
-            }),
-            DiskCall::Terms(due) => Box::pin(async move {
-                let written = spawn_blocking(move || write_terms(&data_dir, &due, &failing.terms));
-                written.await.ok()?.map(|()| DiskReply::Terms)
-            }),
-        }
-    }
+/// Writes the bound and the terms of leases to the data directory.
+pub(super) fn execute(data_dir: Arc<DataDir>) -> Execute<Alone> {
+    let failing = Arc::new(Failing::default());
+    Box::new(move |call| {
+        let (data_dir, failing) = (Arc::clone(&data_dir), Arc::clone(&failing));
+        let write = move || match call {
+            DiskCall::Bound(due) => {
+                write_bound(&data_dir, due, &failing).map(|()| DiskReply::Bound)
+            }
+            DiskCall::Terms(due) => {
+                write_terms(&data_dir, &due, &failing.terms).map(|()| DiskReply::Terms)
+            }
+        };
+        Box::pin(async { spawn_blocking(write).await.ok()? })
+    })
 }
 
 fn write_bound(data_dir: &DataDir, due: DueBound, failing: &Failing) -> Option<()> {
@@ -86,8 +69,7 @@ fn write_bound(data_dir: &DataDir, due: DueBound, failing: &Failing) -> Option<(
 }
 
 fn write_terms(data_dir: &DataDir, due: &DueTerms, is_failing: &AtomicBool) -> Option<()> {
-    let written: Result<(), DataDirError> = data_dir.write_terms(&due.generations);
-    match written {
+    match data_dir.write_terms(&due.generations) {
         Ok(()) => {
             note_success(is_failing);
             Some(())

@@ -1,7 +1,6 @@
 //! The task that runs an election.
 
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -9,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{Epoch, Moment, NodeId};
+use doorman_openapi::{Epoch, Moment};
 use futures_util::{
     StreamExt,
     future::{BoxFuture, OptionFuture},
@@ -22,13 +21,13 @@ use tokio::{
 };
 
 use super::{
-    fetch::{self, HandoverCounts, InheritedLedger, drop_elsewhere},
+    fetch::{self, InheritedLedger, drop_elsewhere},
     handover::{HandoverOffer, STALL},
     peers::Peers,
 };
 use crate::{
-    document::ActiveDocument, durability::DataDir, durability::DataDirError, leasing::SharedLedger,
-    util::clock,
+    document::ActiveDocument, durability::DataDir, durability::Identity, leasing::SharedLedger,
+    observe::metrics::Outcomes, util::clock,
 };
 use doorman_core::{
     election::{CallId, Effect, Election, EndReason, Event, Learn, LedgerSource, Time, View},
@@ -44,14 +43,12 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The longest sleep: timers stand still while the machine is suspended.
 pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// Executes the calls of an election.
-pub(crate) trait Executor: Send + Sync {
-    type Call;
-    type Reply: Send;
-
-    /// `None`: the call failed.
-    fn execute(&self, call: Self::Call) -> BoxFuture<'static, Option<Self::Reply>>;
-}
+/// Executes the calls of an election. `None`: the call failed.
+pub(super) type Execute<E> = Box<
+    dyn Fn(<E as Election>::Call) -> BoxFuture<'static, Option<<E as Election>::Reply>>
+        + Send
+        + Sync,
+>;
 
 /// The parts of the server that mastership changes.
 #[derive(Debug, Clone)]
@@ -62,7 +59,7 @@ pub(crate) struct Parts {
     pub(crate) data_dir: Arc<DataDir>,
     pub(crate) offer: Arc<HandoverOffer>,
     pub(crate) peers: Peers,
-    pub(crate) handovers: Arc<HandoverCounts>,
+    pub(crate) handovers: Outcomes,
     pub(crate) view: watch::Sender<View>,
 }
 
@@ -100,44 +97,24 @@ impl EarlierLeaseLength {
     }
 }
 
-/// Asks the driver to resign, and tells when it has.
-#[derive(Debug)]
-pub(crate) struct Resignation {
-    pub(crate) done: oneshot::Sender<Option<Epoch>>,
-}
-
-/// Writes epochs of an election to the data directory, so that none is used twice if etcd loses its
-/// data, and the length of the longest lease, so that it is known without etcd.
-#[derive(Debug, Clone)]
-pub(super) struct EpochRecord {
-    pub(super) node: NodeId,
-    pub(super) prefix: String,
-}
-
-impl EpochRecord {
-    pub(super) fn write(
-        &self,
-        data_dir: &DataDir,
-        epoch: Epoch,
-        longest: Option<u64>,
-    ) -> Result<(), DataDirError> {
-        let Self { node, prefix } = self.clone();
-        data_dir.record_epoch(node, epoch, Some(prefix), longest)
-    }
-}
+/// Asks the driver to resign. It is told of which epoch a ledger is offered to the next master.
+pub(crate) type Resignation = oneshot::Sender<Option<Epoch>>;
 
 /// Runs an election until the server stops.
-pub(crate) struct Driver<E: Election, X> {
+pub(super) struct Driver<E: Election> {
     election: E,
-    executor: X,
+    execute: Execute<E>,
     parts: Arc<Parts>,
     calls: FuturesUnordered<BoxFuture<'static, (CallId, Option<E::Reply>)>>,
     fetching: OptionFuture<BoxFuture<'static, (Epoch, Option<InheritedLedger>)>>,
-    resigned: Option<oneshot::Sender<Option<Epoch>>>,
-    record: Option<EpochRecord>,
+    resigned: Option<Resignation>,
+    /// What the data directory has in an election, but for newer values of the election: epochs, so
+    /// that none is used twice if etcd loses its data, and the length of the longest lease, so that
+    /// it is known without etcd.
+    identity: Option<Identity>,
     recording: Option<JoinHandle<Result<(), NotRecorded>>>,
-    /// The last values that were written to the data directory, or could not be.
-    recorded: Option<Recorded>,
+    /// The last identity that was written, or could not be.
+    recorded: Option<Identity>,
     /// When values that could not be written are written again.
     record_again_at: Moment,
     /// Terms of the node's leases that are not in the data directory yet.
@@ -146,49 +123,30 @@ pub(crate) struct Driver<E: Election, X> {
 }
 
 /// The data directory could not be written. Terms that are still to be.
-#[derive(Debug)]
 struct NotRecorded(Option<Vec<TermsGeneration>>);
 
-/// Values in the data directory of a server that takes part in an election.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Recorded {
-    epoch: Epoch,
-    longest: Option<u64>,
-}
-
-impl<E: Election, X> fmt::Debug for Driver<E, X> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").finish_non_exhaustive()
-    }
-}
-
-impl<E, X> Driver<E, X>
-where
-    E: Election,
-    E::Reply: Send + 'static,
-    X: Executor<Call = E::Call, Reply = E::Reply>,
-{
-    pub(crate) fn new(election: E, executor: X, parts: Arc<Parts>) -> Self {
+impl<E: Election<Reply: Send + 'static>> Driver<E> {
+    /// Epochs of an election are recorded in the `identity`.
+    pub(super) fn new(
+        election: E,
+        execute: Execute<E>,
+        parts: Parts,
+        identity: Option<Identity>,
+    ) -> Self {
         Self {
             election,
-            executor,
-            parts,
+            execute,
+            parts: Arc::new(parts),
             calls: FuturesUnordered::new(),
             fetching: None.into(),
             resigned: None,
-            record: None,
+            identity,
             recording: None,
             recorded: None,
             record_again_at: Moment::ORIGIN,
             heard_terms: None,
             has_given_up: false,
         }
-    }
-
-    /// Records epochs in the data directory.
-    pub(super) fn with_record(self, record: EpochRecord) -> Self {
-        let record = Some(record);
-        Self { record, ..self }
     }
 
     /// Handles what is due now: without an election the reign begins.
@@ -233,13 +191,13 @@ where
                 }
                 request = resigned => {
                     resign = None;
-                    if let Some(Resignation { done }) = request {
-                        self.resigned = Some(done);
-                        let secret = self.parts.offer.secret().to_owned();
+                    if request.is_some() {
+                        self.resigned = request;
+                        let secret = self.parts.offer.secret.clone();
                         self.handle(Event::Resign { secret });
                     }
                 }
-                () = shared.bound_urgent() => {}
+                () = shared.bound_urgent.notified() => {}
                 () = sleep(pause) => {}
             }
             if self.election.wake_at() <= clock::now() {
@@ -253,7 +211,7 @@ where
     fn write_what_is_due(&mut self, now: Moment) -> bool {
         let due = self.parts.ledger.due();
         let is_master = due.is_some();
-        let (bound, terms) = due.map_or((None, None), |due| (due.bound, due.terms));
+        let (bound, terms) = due.unwrap_or_default();
         self.record(bound.map(|due| due.longest), now);
         // The data directory comes first: etcd may be lost, or given up.
         if let Some(due) = bound.filter(|due| self.has_tried_to_record(due.longest)) {
@@ -278,26 +236,26 @@ where
     /// Writes a new epoch and a longer lease to the data directory, one at a time. `due` is the
     /// longest booking that is to become durable.
     fn record(&mut self, due: Option<u64>, now: Moment) {
-        let longest = self.election.view().longest;
-        let (Some(record), Some(epoch)) = (&self.record, self.election.last_epoch()) else {
+        let (Some(identity), Some(epoch)) = (&self.identity, self.election.last_epoch()) else {
             return;
         };
-        let wanted = Recorded {
+        let wanted = Identity {
             epoch,
-            longest: longest.max(due),
+            longest_booking_nanos: self.election.view().longest.max(due),
+            ..identity.clone()
         };
         let is_retry = self.record_again_at > Moment::ORIGIN && self.record_again_at <= now;
         let is_heard = self.heard_terms.is_some() && self.record_again_at <= now;
-        let is_due = self.recorded != Some(wanted) || is_heard || is_retry;
+        let is_due = self.recorded.as_ref() != Some(&wanted) || is_heard || is_retry;
         if self.recording.is_some() || !is_due {
             return;
         }
-        self.recorded = Some(wanted);
+        self.recorded = Some(wanted.clone());
         self.record_again_at = Moment::ORIGIN;
         let terms = self.heard_terms.take();
-        let (record, data_dir) = (record.clone(), Arc::clone(&self.parts.data_dir));
+        let data_dir = Arc::clone(&self.parts.data_dir);
         self.recording = Some(spawn_blocking(move || {
-            let written = record.write(&data_dir, wanted.epoch, wanted.longest);
+            let written = data_dir.write_identity(wanted);
             let write_terms = || terms.iter().try_for_each(|it| data_dir.write_terms(it));
             written.and_then(|()| write_terms()).map_err(|error| {
                 tracing::warn!(
@@ -311,11 +269,9 @@ where
 
     /// Whether the data directory has this longest booking, or cannot be written: etcd has it then.
     fn has_tried_to_record(&self, longest: u64) -> bool {
-        self.record.is_none()
-            || self.recording.is_none()
-                && self
-                    .recorded
-                    .is_some_and(|recorded| recorded.longest >= Some(longest))
+        let recorded = self.recorded.as_ref();
+        let has_longest = recorded.is_some_and(|it| it.longest_booking_nanos >= Some(longest));
+        self.identity.is_none() || self.recording.is_none() && has_longest
     }
 
     fn handle(&mut self, event: Event<E::Reply>) {
@@ -339,7 +295,7 @@ where
         match self.parts.ledger.apply(effect) {
             Applied::Done => {}
             Applied::Call { id, call } => {
-                let reply = self.executor.execute(call);
+                let reply = (self.execute)(call);
                 self.calls.push(Box::pin(async move { (id, reply.await) }));
             }
             Applied::FetchLedger { source, epoch } => {
@@ -428,7 +384,8 @@ async fn fetch_ledger(
         LedgerSource::Peer(handover) => {
             let limit = (document.shortest_lease().duration() / 2).max(STALL);
             let ledger = parts.ledger.new_ledger(epoch)?;
-            fetch::fetch(&parts.peers, &handover, ledger, &parts.handovers, limit).await
+            let text = parts.peers.ask_for_ledger(&handover);
+            fetch::take_over(text, &handover, ledger, &parts.handovers, limit).await
         }
     }
 }

@@ -8,38 +8,15 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
-
-use super::Executor;
+use super::driver::Execute;
 use crate::etcd::EtcdClient;
-use doorman_core::{etcd::EtcdAnswer, etcd::EtcdCall};
+use doorman_core::election::EtcdElection;
 
-/// Sends calls to etcd.
-#[derive(Debug)]
-pub(crate) struct Etcd {
-    client: EtcdClient,
-    /// The longest wait for an answer.
-    timeout: Duration,
-    is_failing: Arc<AtomicBool>,
-}
-
-impl Etcd {
-    pub(crate) fn new(client: EtcdClient, timeout: Duration) -> Self {
-        Self {
-            client,
-            timeout,
-            is_failing: Arc::default(),
-        }
-    }
-}
-
-impl Executor for Etcd {
-    type Call = EtcdCall;
-    type Reply = EtcdAnswer;
-
-    fn execute(&self, call: EtcdCall) -> BoxFuture<'static, Option<EtcdAnswer>> {
-        let (client, timeout) = (self.client.clone(), self.timeout);
-        let is_failing = Arc::clone(&self.is_failing);
+/// Sends calls to etcd, each of which may take as long as `timeout`.
+pub(super) fn execute(client: EtcdClient, timeout: Duration) -> Execute<EtcdElection> {
+    let is_failing = Arc::new(AtomicBool::new(false));
+    Box::new(move |call| {
+        let (client, is_failing) = (client.clone(), Arc::clone(&is_failing));
         Box::pin(async move {
             match client.answer(call, timeout).await {
                 Ok(answer) => {
@@ -56,5 +33,5 @@ impl Executor for Etcd {
                 }
             }
         })
-    }
+    })
 }

@@ -1,21 +1,15 @@
 //! Fetches the ledger of the last master, and restores it while it arrives.
 
-use std::{
-    error::Error,
-    pin::pin,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{error::Error, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use doorman_openapi::{Epoch, Moment};
 use futures_util::{Stream, StreamExt};
-use prometheus_client::registry::Registry;
 use tokio::{task::spawn_blocking, time::timeout};
 
-use super::{handover::STALL, peers::Peers};
+use super::handover::STALL;
 use crate::{
-    durability::LedgerReader, durability::LedgerTextError, observe::metrics::counters, util::clock,
+    durability::LedgerReader, durability::LedgerTextError, observe::metrics::Outcomes, util::clock,
 };
 use doorman_core::{election::Handover, ledger::Ledger};
 
@@ -40,63 +34,29 @@ enum FetchError {
     Text(#[from] LedgerTextError),
 }
 
-/// Counts hand-overs to this server, by outcome.
-#[derive(Debug, Default)]
-pub(crate) struct HandoverCounts {
-    received: AtomicU64,
-    unreachable: AtomicU64,
-    stalled: AtomicU64,
-    broken: AtomicU64,
-}
-
-impl HandoverCounts {
-    fn of<T>(&self, fetched: &Result<T, FetchError>) -> &AtomicU64 {
-        match fetched {
-            Ok(_) => &self.received,
-            Err(FetchError::Refused(_)) => &self.unreachable,
-            Err(FetchError::Stalled | FetchError::TooSlow) => &self.stalled,
-            Err(FetchError::Broken(_) | FetchError::Text(_)) => &self.broken,
+impl FetchError {
+    /// The label of the metric.
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "unreachable",
+            Self::Stalled | Self::TooSlow => "stalled",
+            Self::Broken(_) | Self::Text(_) => "broken",
         }
     }
+}
 
-    pub(crate) fn register(&self, registry: &mut Registry) {
-        let counts = [
-            ("received", &self.received),
-            ("unreachable", &self.unreachable),
-            ("stalled", &self.stalled),
-            ("broken", &self.broken),
-        ];
-        registry.register(
-            "handovers",
-            "Ledgers that this server has fetched from the last master, by outcome; without one \
-             (unreachable, stalled, broken) it learns the leases from their holders",
-            counters(
-                "outcome",
-                counts.map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed))),
-            ),
-        );
-    }
+/// Counts ledgers that this server fetched, or could not fetch.
+pub(crate) fn handover_counts() -> Outcomes {
+    Outcomes::new(["received", "unreachable", "stalled", "broken"])
 }
 
 /// Fetches the ledger that the last master offers, into an empty one. `None` if that fails, or
-/// takes longer than `limit`.
-pub(super) async fn fetch(
-    peers: &Peers,
-    handover: &Handover,
-    ledger: Ledger,
-    counts: &HandoverCounts,
-    limit: Duration,
-) -> Option<InheritedLedger> {
-    let text = peers.ask_for_ledger(handover);
-    take_over(text, handover, ledger, counts, limit).await
-}
-
-/// As [`fetch`], from the response of the last master.
-async fn take_over<E: Error + Send + Sync + 'static>(
+/// takes longer than `limit`. `response` is that of the last master.
+pub(super) async fn take_over<E: Error + Send + Sync + 'static>(
     response: impl Future<Output = Result<impl Stream<Item = Result<Bytes, E>>, BoxError>>,
     handover: &Handover,
     ledger: Ledger,
-    counts: &HandoverCounts,
+    counts: &Outcomes,
     limit: Duration,
 ) -> Option<InheritedLedger> {
     let requested = clock::now();
@@ -109,7 +69,11 @@ async fn take_over<E: Error + Send + Sync + 'static>(
     };
     let fetched = timeout(limit, fetched).await;
     let fetched = fetched.unwrap_or(Err(FetchError::TooSlow));
-    counts.of(&fetched).fetch_add(1, Ordering::Relaxed);
+    counts.count(
+        fetched
+            .as_ref()
+            .map_or_else(FetchError::outcome, |_| "received"),
+    );
     let address = &*handover.address;
     match fetched {
         Ok((ledger, until)) => {
@@ -139,23 +103,12 @@ async fn receive<E: Error + Send + Sync + 'static>(
 ) -> Result<InheritedLedger, FetchError> {
     let mut text = pin!(text);
     let mut reader = None;
-    loop {
+    let end = loop {
         let part = match timeout(STALL, text.next()).await {
             Ok(Some(Ok(part))) => part,
-            end => {
-                let end = match end {
-                    Ok(Some(Err(error))) => Err(FetchError::Broken(error.into())),
-                    Ok(_) => finish(reader),
-                    Err(_) => Err(FetchError::Stalled),
-                };
-                return match end {
-                    Ok(until) => Ok((ledger, until)),
-                    Err(error) => {
-                        drop_elsewhere(Some(ledger));
-                        Err(error)
-                    }
-                };
-            }
+            Ok(Some(Err(error))) => break Err(FetchError::Broken(error.into())),
+            Ok(None) => break finish(reader),
+            Err(_) => break Err(FetchError::Stalled),
         };
         // Safety rule: leases count from the first byte, which was sent after their lengths were
         // computed. The last one may arrive much later.
@@ -168,6 +121,13 @@ async fn receive<E: Error + Send + Sync + 'static>(
         let pushed = pushed.await;
         let (current, restored) = pushed.map_err(|error| FetchError::Broken(error.into()))??;
         (reader, ledger) = (Some(current), restored);
+    };
+    match end {
+        Ok(until) => Ok((ledger, until)),
+        Err(error) => {
+            drop_elsewhere(Some(ledger));
+            Err(error)
+        }
     }
 }
 
@@ -196,7 +156,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::{durability, util::testing::Log};
+    use crate::{durability, durability::Boot, util::testing::Log};
     use doorman_core::{ledger::Predecessor, ledger::Settings, ledger::UnmatchedPolicy};
 
     const LIMIT: Duration = Duration::from_secs(30);
@@ -230,7 +190,14 @@ mod tests {
             last.refresh(&request.clone().into(), clock::now());
         }
         let mut text = Vec::new();
-        durability::write_text(&last, handover().epoch, clock::now(), &mut text).unwrap();
+        durability::write_text(
+            &last,
+            handover().epoch,
+            Boot::current(),
+            clock::now(),
+            &mut text,
+        )
+        .unwrap();
         text
     }
 
@@ -259,13 +226,13 @@ mod tests {
         let parts: Vec<_> = text.chunks(text.len() / 8).map(<[u8]>::to_vec).collect();
         let pause = Duration::from_millis(1900);
         let began = clock::now();
-        let counts = HandoverCounts::default();
+        let counts = handover_counts();
         let text = respond(paced(parts, pause));
         let (mut taken, until) = take_over(text, &handover(), ledger(), &counts, LIMIT)
             .await
             .unwrap();
         assert!(clock::now() > began.after_seconds(10.0));
-        assert_eq!(counts.received.load(Ordering::Relaxed), 1);
+        assert_eq!(counts.get("received"), 1);
         // Its leases count from the first byte.
         let first = began.after(pause);
         assert_eq!(has(&mut taken, first.after_seconds(62.999)), 400.0);
@@ -280,11 +247,11 @@ mod tests {
         let parts: Vec<_> = text.chunks(text.len() / 20).map(<[u8]>::to_vec).collect();
         let text = respond(paced(parts, Duration::from_millis(1900)));
         let began = clock::now();
-        let counts = HandoverCounts::default();
+        let counts = handover_counts();
         let taken = take_over(text, &handover(), ledger(), &counts, LIMIT).await;
         assert!(taken.is_none());
         assert_eq!(clock::now(), began.after(LIMIT));
-        assert_eq!(counts.stalled.load(Ordering::Relaxed), 1);
+        assert_eq!(counts.get("stalled"), 1);
         assert_eq!(log.count("half of the shortest lease"), 1);
     }
 
@@ -292,7 +259,7 @@ mod tests {
     async fn ledger_is_learned_after_two_seconds_without_a_byte() {
         let (log, _guard) = Log::capture();
         let text = text();
-        let counts = HandoverCounts::default();
+        let counts = handover_counts();
         let pause = Duration::from_millis(2001);
         for at in [0, text.len() / 2] {
             let parts = [&text[..at], &text[at..]].map(<[u8]>::to_vec);
@@ -313,7 +280,7 @@ mod tests {
                 .await
                 .is_none()
         );
-        assert_eq!(counts.stalled.load(Ordering::Relaxed), 3);
+        assert_eq!(counts.get("stalled"), 3);
         assert_eq!(log.count("WARN"), 3);
         assert_eq!(log.count("its leases are learned from their holders"), 3);
     }
@@ -322,7 +289,7 @@ mod tests {
     async fn incomplete_ledger_counts_for_nothing() {
         let (log, _guard) = Log::capture();
         let text = text();
-        let counts = HandoverCounts::default();
+        let counts = handover_counts();
         let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
         let before_footer = text.len() - lines.last().unwrap().len();
         let lengths = [
@@ -365,13 +332,13 @@ mod tests {
                     .is_none()
             );
         }
-        assert_eq!(counts.broken.load(Ordering::Relaxed), 14);
+        assert_eq!(counts.get("broken"), 14);
         assert_eq!(log.count("its leases are learned from their holders"), 14);
     }
 
     #[tokio::test(start_paused = true)]
     async fn refused_ledger_is_learned() {
-        let counts = HandoverCounts::default();
+        let counts = handover_counts();
         let refused = async {
             let text: Result<stream::Empty<Result<_, Infallible>>, _> = Err("403".into());
             text
@@ -381,6 +348,6 @@ mod tests {
                 .await
                 .is_none()
         );
-        assert_eq!(counts.unreachable.load(Ordering::Relaxed), 1);
+        assert_eq!(counts.get("unreachable"), 1);
     }
 }

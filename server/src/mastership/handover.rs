@@ -7,7 +7,7 @@
 
 use std::{
     convert::Infallible,
-    io::{self, Write},
+    io::{self, BufWriter, Write},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
@@ -16,7 +16,7 @@ use std::{
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use doorman_openapi::Epoch;
 use futures_util::Stream;
 use tokio::{
@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{durability, util::clock};
+use crate::{durability, durability::Boot, util::clock};
 use doorman_core::{ledger::Ledger, reign::Reign};
 
 /// How long a server that has resigned waits for the next master to ask for the ledger.
@@ -40,7 +40,7 @@ const PARTS: usize = 2;
 /// The ledger that a server offers after its resignation.
 #[derive(Debug)]
 pub(crate) struct HandoverOffer {
-    secret: String,
+    pub(crate) secret: String,
     /// `None`: the server has not resigned, or the ledger was taken.
     offered: Mutex<Option<Box<Reign>>>,
     transfer: watch::Sender<Transfer>,
@@ -49,8 +49,8 @@ pub(crate) struct HandoverOffer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transfer {
     NotBegun,
-    /// The connection has taken so many parts.
-    Sending(u64),
+    /// Each part that the connection takes is a change.
+    Sending,
     Ended,
 }
 
@@ -72,10 +72,6 @@ impl Default for HandoverOffer {
 }
 
 impl HandoverOffer {
-    pub(crate) fn secret(&self) -> &str {
-        &self.secret
-    }
-
     pub(crate) fn set(&self, reign: Reign) {
         *self.offered() = Some(Box::new(reign));
     }
@@ -97,11 +93,12 @@ impl HandoverOffer {
         // Safety rule: all lengths count from one time, before the first byte is sent.
         let now = clock::now();
         let (sender, parts) = mpsc::channel(PARTS);
-        self.transfer.send_replace(Transfer::Sending(0));
+        self.transfer.send_replace(Transfer::Sending);
         spawn_blocking(move || {
             let (epoch, ledger) = (reign.epoch(), reign.into_ledger());
+            let out = BufWriter::with_capacity(PART_BYTES, PartWriter(sender));
             // It fails if nobody reads on.
-            durability::write_text(&ledger, epoch, now, PartWriter::new(sender)).ok();
+            durability::write_text(&ledger, epoch, Boot::current(), now, out).ok();
         });
         Some(LedgerText {
             parts,
@@ -120,7 +117,7 @@ impl HandoverOffer {
         loop {
             let limit = match *transfer.borrow_and_update() {
                 Transfer::NotBegun => ASK_TIME,
-                Transfer::Sending(_) => STALL,
+                Transfer::Sending => STALL,
                 Transfer::Ended => return,
             };
             // The sender is this value, so it does not end.
@@ -152,11 +149,7 @@ impl Stream for LedgerText {
         let part = ready!(self.parts.poll_recv(cx));
         self.is_sent = part.is_none();
         if part.is_some() {
-            self.offer.transfer.send_modify(|transfer| {
-                if let Transfer::Sending(parts) = transfer {
-                    *parts = parts.saturating_add(1);
-                }
-            });
+            self.offer.transfer.send_modify(|_| {});
         }
         Poll::Ready(part.map(Ok))
     }
@@ -174,44 +167,19 @@ impl Drop for LedgerText {
     }
 }
 
-/// Sends parts of what is written to it. Blocks while too many wait.
-#[derive(Debug)]
-struct PartWriter {
-    sender: mpsc::Sender<Bytes>,
-    part: BytesMut,
-}
-
-impl PartWriter {
-    fn new(sender: mpsc::Sender<Bytes>) -> Self {
-        let part = BytesMut::with_capacity(PART_BYTES);
-        Self { sender, part }
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        let next = BytesMut::with_capacity(PART_BYTES);
-        let part = std::mem::replace(&mut self.part, next).freeze();
-        let closed = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the connection was closed");
-        self.sender.blocking_send(part).map_err(closed)
-    }
-}
+/// Sends what is written to it in parts. Blocks while too many wait.
+struct PartWriter(mpsc::Sender<Bytes>);
 
 impl Write for PartWriter {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        let room = PART_BYTES.saturating_sub(self.part.len());
-        let taken = text.get(..room).unwrap_or(text);
-        self.part.extend_from_slice(taken);
-        if self.part.len() >= PART_BYTES {
-            self.send()?;
-        }
-        Ok(taken.len())
+        let part = text.get(..PART_BYTES).unwrap_or(text);
+        let sent = self.0.blocking_send(Bytes::copy_from_slice(part));
+        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(part.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.part.is_empty() {
-            Ok(())
-        } else {
-            self.send()
-        }
+        Ok(())
     }
 }
 
@@ -254,7 +222,7 @@ mod tests {
     }
 
     fn take(offer: &Arc<HandoverOffer>) -> Option<LedgerText> {
-        let secret = offer.secret().to_owned();
+        let secret = offer.secret.clone();
         offer.take(Epoch::new(EPOCH).unwrap(), secret.as_bytes())
     }
 

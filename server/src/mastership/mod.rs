@@ -17,13 +17,11 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+pub use self::start::OtherNode;
 pub(crate) use self::{
-    disk::Disk,
-    driver::{Driver, EarlierLeaseLength, Executor, Parts, Resignation},
-    etcd::Etcd,
-    fetch::HandoverCounts,
+    driver::{EarlierLeaseLength, Parts, Resignation},
+    fetch::handover_counts,
     handover::HandoverOffer,
     peers::Peers,
     start::{Candidate, Mastership, node_name},
 };
-pub use self::{peers::PeersError, start::OtherNode};

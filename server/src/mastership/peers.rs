@@ -8,31 +8,10 @@ use std::{
 use bytes::Bytes;
 use doorman_openapi::paths;
 use futures_util::{Stream, stream};
+use reqwest::{Certificate, Identity};
 
+use crate::util::small_file::FileError;
 use doorman_core::election::Handover;
-
-/// The TLS files for the other servers of the node cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{flag}{}: {reason}", path.display())]
-pub struct PeersError {
-    flag: &'static str,
-    path: PathBuf,
-    reason: String,
-}
-
-impl PeersError {
-    fn new(flag: &'static str, path: &Path, reason: String) -> Self {
-        Self {
-            flag,
-            path: path.to_owned(),
-            reason,
-        }
-    }
-}
-
-fn read(path: &Path, invalid: impl FnOnce(String) -> PeersError) -> Result<Vec<u8>, PeersError> {
-    std::fs::read(path).map_err(|error| invalid(error.to_string()))
-}
 
 /// Client of the other servers of the node. It reads its files for each call: they may be renewed.
 #[derive(Debug, Clone)]
@@ -53,39 +32,44 @@ impl Peers {
 
     /// # Errors
     /// A file cannot be read, or is invalid.
-    pub(crate) fn check(&self) -> Result<(), PeersError> {
+    pub(crate) fn check(&self) -> Result<(), FileError> {
         self.client(self.identity.is_some()).map(drop)
     }
 
     /// `encrypted`: whether the server speaks TLS. Otherwise no authorities are needed.
-    fn client(&self, encrypted: bool) -> Result<reqwest::Client, PeersError> {
+    fn client(&self, encrypted: bool) -> Result<reqwest::Client, FileError> {
         let mut builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy();
+        let read = |flag, path: &Path| {
+            std::fs::read(path).map_err(|error| FileError::new(flag, path, error.to_string()))
+        };
         if let Some(path) = &self.authorities {
-            let invalid = |reason| PeersError::new("--peer-ca-file ", path, reason);
-            let certificates = reqwest::Certificate::from_pem_bundle(&read(path, invalid)?)
-                .map_err(|error| invalid(error.to_string()))?;
+            let invalid = |reason: &str| FileError::new("--peer-ca-file", path, reason);
+            let certificates = Certificate::from_pem_bundle(&read("--peer-ca-file", path)?)
+                .map_err(|error| invalid(&error.to_string()))?;
             if certificates.is_empty() {
-                return Err(invalid("contains no PEM certificate".to_owned()));
+                return Err(invalid("contains no PEM certificate"));
             }
             builder = builder.tls_certs_only(certificates);
         } else if !encrypted {
             builder = builder.tls_certs_only([]);
         }
-        let mut flag_and_path = ("cannot set up TLS for the other servers", Path::new(""));
+        let mut place = "cannot set up TLS for the other servers".to_owned();
         if let Some((certificate, key)) = &self.identity {
-            flag_and_path = ("--tls-cert ", certificate);
-            let invalid = |reason| PeersError::new("--tls-cert ", certificate, reason);
-            let mut pem = read(certificate, invalid)?;
+            let mut pem = read("--tls-cert", certificate)?;
             pem.push(b'\n');
-            pem.append(&mut read(key, |it| PeersError::new("--tls-key ", key, it))?);
-            let identity = reqwest::Identity::from_pem(&pem);
-            builder = builder.identity(identity.map_err(|error| invalid(error.to_string()))?);
+            pem.append(&mut read("--tls-key", key)?);
+            place = format!("--tls-cert {}", certificate.display());
+            builder = builder.identity(Identity::from_pem(&pem).map_err(|error| FileError {
+                place: place.clone(),
+                problem: error.to_string(),
+            })?);
         }
-        let (flag, path) = flag_and_path;
-        let invalid = |error: reqwest::Error| PeersError::new(flag, path, error.to_string());
-        builder.build().map_err(invalid)
+        builder.build().map_err(|error| FileError {
+            place,
+            problem: error.to_string(),
+        })
     }
 
     /// Asks the last master for its ledger. Returns the parts of the text as they arrive. It has no

@@ -3,20 +3,23 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{Epoch, Moment, NodeId, ServerId};
+use futures_util::future::BoxFuture;
 use tokio::{sync::oneshot, time::sleep};
 
 use super::{
-    Disk, Driver, Etcd, Parts, Resignation,
-    driver::{EpochRecord, MAX_SLEEP},
+    disk,
+    driver::{Driver, MAX_SLEEP, Parts, Resignation},
+    etcd,
     fetch::drop_elsewhere,
 };
 use crate::{
-    durability::DataDir, durability::DataDirError, durability::log_outstanding,
-    durability::random_node, etcd::EtcdClient, settings::ElectionSettings, util::clock,
+    durability::DataDir, durability::DataDirError, durability::Identity,
+    durability::log_outstanding, durability::random_node, etcd::EtcdClient,
+    settings::ElectionSettings, util::clock,
 };
 use doorman_core::{
     election::Alone, election::EtcdElection, election::EtcdOptions, election::FoundState,
-    election::Reason, election::call_time, etcd::Compare, etcd::EtcdCall, etcd::EtcdReply,
+    election::Outstanding, election::call_time, etcd::Compare, etcd::EtcdCall, etcd::EtcdReply,
     etcd::Op, etcd::Txn,
 };
 
@@ -38,27 +41,24 @@ pub(crate) struct Candidate {
 }
 
 /// Mastership that has not begun yet, or has just begun.
-#[derive(Debug)]
-pub(crate) enum Mastership {
-    Alone(Box<Driver<Alone, Disk>>),
-    Elected {
-        driver: Box<Driver<EtcdElection, Etcd>>,
-        data_dir: Arc<DataDir>,
-        /// Until when leases from a time without election may be outstanding.
-        earlier_leases: Option<Moment>,
-    },
+pub(crate) struct Mastership {
+    /// Runs until the end of the server.
+    pub(crate) task: BoxFuture<'static, ()>,
+    /// Leases of earlier servers that may be outstanding. `None` in an election: other servers may
+    /// take over while this one drains.
+    pub(crate) earlier: Option<Outstanding>,
 }
 
 impl Mastership {
-    /// Begins the reign of a server without an election. Returns why leases of earlier servers may
-    /// be outstanding, and until when.
+    /// Begins the reign of a server without an election.
     pub(crate) fn begin_alone(
         candidate: Candidate,
         found: &FoundState,
         node: NodeId,
         epoch: Epoch,
         parts: Parts,
-    ) -> Result<(Self, Reason, Option<Moment>), DataDirError> {
+        resign: oneshot::Receiver<Resignation>,
+    ) -> Result<Self, DataDirError> {
         let address = candidate.address;
         let now = clock::now();
         let assumed = parts.ledger.longest_lease();
@@ -79,16 +79,20 @@ impl Mastership {
         // of a server without an election.
         let (bound, longest) = election.term().bound;
         data_dir.write_first_bound(bound, longest)?;
-        data_dir.record_epoch(node, epoch, None, Some(longest))?;
+        data_dir.write_identity(Identity {
+            node,
+            epoch,
+            election: None,
+            longest_booking_nanos: Some(longest),
+        })?;
         data_dir.remove_ledger();
         drop_elsewhere(parts.ledger.inherit(ledger.zip(restored)));
-        let mut driver = Driver::new(election, Disk::new(data_dir), Arc::new(parts));
+        let mut driver = Driver::new(election, disk::execute(data_dir), parts, None);
         driver.start();
-        Ok((
-            Self::Alone(Box::new(driver)),
-            outstanding.reason,
-            outstanding.until,
-        ))
+        Ok(Self {
+            task: Box::pin(driver.run(resign)),
+            earlier: Some(outstanding),
+        })
     }
 
     /// Prepares to take part in an election. `client` reaches etcd.
@@ -98,6 +102,7 @@ impl Mastership {
         election: ElectionSettings,
         client: EtcdClient,
         parts: Parts,
+        resign: oneshot::Receiver<Resignation>,
     ) -> Result<Self, DataDirError> {
         let Candidate {
             server_id,
@@ -115,13 +120,15 @@ impl Mastership {
         let earlier_leases = leases_of_others(&found, had_others, &parts);
         // An epoch of 0 is that of a server which heard of none.
         let last_epoch = found.last_epoch.filter(|it| it.get() > 0);
-        let record = EpochRecord {
-            node,
-            prefix: prefix.clone(),
+        let identity = Identity {
+            node: node.clone(),
+            epoch: last_epoch.unwrap_or(Epoch::ZERO),
+            election: Some(prefix.clone()),
+            longest_booking_nanos: found.longest,
         };
-        record.write(&data_dir, last_epoch.unwrap_or(Epoch::ZERO), found.longest)?;
+        data_dir.write_identity(identity.clone())?;
         let options = EtcdOptions {
-            node: record.node.clone(),
+            node,
             ttl,
             server_id: server_id.to_string(),
             address,
@@ -138,41 +145,20 @@ impl Mastership {
             is_first,
             prefix,
         };
-        let executor = Etcd::new(client, call_time(ttl));
-        let driver =
-            Driver::new(EtcdElection::new(options), executor, Arc::new(parts)).with_record(record);
-        Ok(Self::Elected {
-            driver: Box::new(driver),
-            data_dir,
-            earlier_leases,
-        })
-    }
-
-    /// Whether other servers may take over while this one drains.
-    pub(crate) fn has_peers(&self) -> bool {
-        matches!(self, Self::Elected { .. })
-    }
-
-    /// Runs until the end of the server.
-    pub(crate) async fn run(self, resign: oneshot::Receiver<Resignation>) {
-        match self {
-            Self::Alone(driver) => driver.run(resign).await,
-            Self::Elected {
-                driver,
-                data_dir,
-                earlier_leases,
-            } => {
-                let forgotten = async {
-                    if let Some(until) = earlier_leases {
-                        while clock::now() < until {
-                            sleep(until.since(clock::now()).min(MAX_SLEEP)).await;
-                        }
-                        data_dir.remove_bound();
-                    }
-                };
-                tokio::join!(driver.run(resign), forgotten);
+        let execute = etcd::execute(client, call_time(ttl));
+        let driver = Driver::new(EtcdElection::new(options), execute, parts, Some(identity));
+        let forgotten = async move {
+            if let Some(until) = earlier_leases {
+                while clock::now() < until {
+                    sleep(until.since(clock::now()).min(MAX_SLEEP)).await;
+                }
+                data_dir.remove_bound();
             }
-        }
+        };
+        Ok(Self {
+            task: Box::pin(async { ((), ()) = tokio::join!(driver.run(resign), forgotten) }),
+            earlier: None,
+        })
     }
 }
 
@@ -225,6 +211,13 @@ pub(crate) async fn node_name(
         }],
         failure: vec![Op::Get(key)],
     };
+    let accept = |stored: NodeId| match &given {
+        Some(given) if *given != stored => Err(OtherNode {
+            stored,
+            prefix: prefix.to_owned(),
+        }),
+        _ => Ok(stored),
+    };
     let mut attempt: u32 = 0;
     loop {
         let reply = client.call(EtcdCall::Txn(txn.clone()), NAME_TIME).await;
@@ -234,15 +227,7 @@ pub(crate) async fn node_name(
                 let stored = reply.results.first().and_then(|it| it.first());
                 let stored = stored.and_then(|it| String::from_utf8(it.value.clone()).ok());
                 match stored.and_then(|it| NodeId::new(it).ok()) {
-                    Some(stored) if given.as_ref().is_none_or(|it| *it == stored) => {
-                        return Ok(stored);
-                    }
-                    Some(stored) => {
-                        return Err(OtherNode {
-                            stored,
-                            prefix: prefix.to_owned(),
-                        });
-                    }
+                    Some(stored) => return accept(stored),
                     None => format!("the value of {prefix}/node is no valid name"),
                 }
             }
@@ -252,10 +237,7 @@ pub(crate) async fn node_name(
         if data_dir.election().as_deref() == Some(prefix)
             && let Some(node) = data_dir.node()
         {
-            if given.as_ref().is_some_and(|it| *it != node) {
-                let (stored, prefix) = (node, prefix.to_owned());
-                return Err(OtherNode { stored, prefix });
-            }
+            let node = accept(node)?;
             tracing::warn!(error, "etcd does not answer; starting as a standby");
             return Ok(node);
         }

@@ -12,8 +12,8 @@ use tokio::{
 
 use super::*;
 use crate::{
-    document::ActiveDocument, durability::DataDir, durability::DataDirLock,
-    durability::FoundOnDisk, leasing::SharedLedger, util::clock, util::testing::Log,
+    document::ActiveDocument, durability::Boot, durability::DataDir, durability::DataDirLock,
+    durability::StoredBound, leasing::SharedLedger, util::clock, util::testing::Log,
 };
 use doorman_core::{election::View, ledger::Grant, master::NotGranted, reign::BoundWrites};
 
@@ -29,7 +29,7 @@ struct Running {
     ledger: Arc<SharedLedger>,
     earlier_leases: Arc<EarlierLeaseLength>,
     data_dir: Arc<DataDir>,
-    _lock: DataDirLock,
+    _lock: Arc<DataDirLock>,
     _resign: oneshot::Sender<Resignation>,
     _task: JoinSet<()>,
 }
@@ -52,7 +52,7 @@ fn start_with(home: &Path, document: &str) -> Running {
         data_dir: Arc::clone(&data_dir),
         offer: Arc::default(),
         peers: Peers::new(None, None),
-        handovers: Arc::default(),
+        handovers: handover_counts(),
         view: watch::channel(View::default()).0,
     };
     let candidate = Candidate {
@@ -62,10 +62,11 @@ fn start_with(home: &Path, document: &str) -> Running {
     };
     let found = data_dir.found(true);
     let (node, epoch) = data_dir.next_epoch(None, clock::unix_seconds()).unwrap();
-    let (mastership, ..) = Mastership::begin_alone(candidate, &found, node, epoch, parts).unwrap();
     let (resign, resignation) = oneshot::channel();
+    let mastership =
+        Mastership::begin_alone(candidate, &found, node, epoch, parts, resignation).unwrap();
     let mut task = JoinSet::new();
-    task.spawn(mastership.run(resignation));
+    task.spawn(mastership.task);
     Running {
         ledger,
         earlier_leases,
@@ -105,8 +106,8 @@ fn is_learning(server: &Running, at: Moment) -> bool {
     view.unwrap().unwrap().in_learning_mode
 }
 
-fn bound(home: &Path) -> FoundOnDisk {
-    FoundOnDisk::read(&home.join("data"))
+fn bound(home: &Path) -> StoredBound {
+    StoredBound::in_dir(&home.join("data"))
 }
 
 #[tokio::test]
@@ -157,15 +158,15 @@ async fn longest_lease_counts_from_the_start_after_another_boot() {
     let home = TempDir::new().unwrap();
     drop(start(home.path()));
     let longest = 63_000_000_000;
-    FoundOnDisk::of_other_boot(&home.path().join("data"), longest);
+    StoredBound::write_of_other_boot(&home.path().join("data"), longest);
     let before = clock::now();
     let _server = start(home.path());
-    let FoundOnDisk {
+    let StoredBound {
         ends,
         longest: stored,
-        is_this_boot,
+        boot,
     } = bound(home.path());
-    assert!(stored == longest && is_this_boot);
+    assert_eq!((stored, boot), (longest, Boot::current()));
     let learns = ends.seconds_since(before);
     assert!((63.0..70.0).contains(&learns), "{learns}");
 }
@@ -200,7 +201,7 @@ async fn successful_and_failed_writes_are_counted() {
     let home = TempDir::new().unwrap();
     let server = start(home.path());
     assert_eq!(lease(&server, "db").await.lease_length.get(), 60.0);
-    let BoundWrites { written, failed } = server.ledger.bound_writes();
+    let BoundWrites { written, failed } = server.ledger.writes()[0];
     assert!(written > 0 && failed == 0, "{written} {failed}");
 
     server.data_dir.make_read_only();
@@ -211,7 +212,7 @@ async fn successful_and_failed_writes_are_counted() {
     let BoundWrites {
         written: later,
         failed,
-    } = server.ledger.bound_writes();
+    } = server.ledger.writes()[0];
     assert!(later == written && failed > 0, "{later} {failed}");
 }
 
@@ -253,7 +254,7 @@ async fn lost_bound_is_learned_for_the_longest_lease_that_was_granted() {
     drop(next);
 
     // The bound of a machine that has restarted proves it, too.
-    FoundOnDisk::of_other_boot(&home.path().join("data"), 3_780_000_000_000);
+    StoredBound::write_of_other_boot(&home.path().join("data"), 3_780_000_000_000);
     let before = clock::now();
     let next = start_with(home.path(), BRIEF);
     assert!(next.ledger.learning_until() >= before.after_seconds(3780.0));
@@ -278,7 +279,7 @@ async fn longest_lease_shrinks_once_its_leases_have_ended() {
     assert_eq!(longest(&home), 3_780_000_000_000, "never within a reign");
     drop(server);
     // The last lease has ended.
-    FoundOnDisk::of_other_boot(&home.path().join("data"), 0);
+    StoredBound::write_of_other_boot(&home.path().join("data"), 0);
     drop(start_with(home.path(), BRIEF));
     assert_eq!(longest(&home), 0);
 }

@@ -44,7 +44,7 @@ pub(crate) struct NoTimeout;
 /// Progress of a connection. Shared by the connection's task, its requests, and eviction.
 #[derive(Debug)]
 pub(super) struct Activity {
-    peer: Option<PeerAddr>,
+    pub(super) peer: Option<PeerAddr>,
     state: Mutex<Progress>,
     evict: AtomicBool,
     is_draining: AtomicBool,
@@ -53,7 +53,7 @@ pub(super) struct Activity {
     task: AtomicWaker,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 struct Progress {
     /// Requests with a complete head whose handler has not returned.
@@ -87,28 +87,15 @@ impl Activity {
         Self {
             peer,
             state: Mutex::new(Progress {
-                requests: 0,
-                parkable_since: None,
-                request_bodies: Vec::new(),
-                responses: Vec::new(),
-                is_http2: false,
-                has_unread_body: false,
-                has_unflushed: false,
                 head_started: true,
-                next_head_started: false,
-                has_progressed: false,
                 idle_since: Moment::NEVER,
-                head_since: None,
+                ..Progress::default()
             }),
             evict: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             close: AtomicBool::new(false),
             task: AtomicWaker::new(),
         }
-    }
-
-    pub(super) fn peer(&self) -> Option<PeerAddr> {
-        self.peer
     }
 
     pub(super) fn on_read(&self) {

@@ -91,15 +91,24 @@ async fn wait_open<S, D: Future>(
         if let Poll::Ready(opened) = open.as_mut().poll(cx) {
             return Poll::Ready(opened.ok_or(Closed::Done));
         }
-        loop {
-            match ready!(supervisor.poll(cx, None)) {
-                Action::Drain => {}
-                Action::Close(closed) => return Poll::Ready(Err(closed)),
-                Action::CloseIdle | Action::Park => return Poll::Ready(Err(Closed::Done)),
-            }
-        }
+        poll_closed(supervisor, cx, true).map(Err)
     })
     .await
+}
+
+/// Waits until a connection that is not in hyper is to be closed.
+fn poll_closed<D: Future>(
+    supervisor: &mut Supervisor<'_, D>,
+    cx: &mut Context<'_>,
+    is_idle: bool,
+) -> Poll<Closed> {
+    loop {
+        match ready!(supervisor.poll(cx, None)) {
+            Action::Close(closed) => return Poll::Ready(closed),
+            Action::CloseIdle if is_idle => return Poll::Ready(Closed::Done),
+            Action::Drain | Action::CloseIdle | Action::Park => {}
+        }
+    }
 }
 
 async fn park<S, D>(
@@ -108,28 +117,16 @@ async fn park<S, D>(
     supervisor: &mut Supervisor<'_, D>,
 ) -> Result<Protocol, Closed>
 where
-    S: AsyncRead + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
     D: Future,
 {
     poll_fn(|cx| {
-        loop {
-            match poll_protocol(stream, protocol, cx) {
-                Poll::Ready(Ok(Some(protocol))) => return Poll::Ready(Ok(protocol)),
-                Poll::Ready(Ok(None)) => return Poll::Ready(Err(Closed::Done)),
-                Poll::Ready(Err(error)) => {
-                    tracing::debug!(%error, "connection error");
-                    return Poll::Ready(Err(Closed::Done));
-                }
-                Poll::Pending => {}
-            }
-            match ready!(supervisor.poll(cx, None)) {
-                Action::Drain => {}
-                // A request that has begun may be completed.
-                Action::CloseIdle if !stream.peeked().is_empty() => {}
-                Action::Close(closed) => return Poll::Ready(Err(closed)),
-                Action::CloseIdle | Action::Park => return Poll::Ready(Err(Closed::Done)),
-            }
+        if let Poll::Ready(result) = poll_protocol(stream, protocol, cx) {
+            let protocol = result.inspect_err(|error| tracing::debug!(%error, "connection error"));
+            return Poll::Ready(protocol.ok().flatten().ok_or(Closed::Done));
         }
+        // A request that has begun may be completed.
+        poll_closed(supervisor, cx, stream.peeked.is_empty()).map(Err)
     })
     .await
 }
@@ -142,7 +139,7 @@ async fn wait_answered<S, D>(
     supervisor: &mut Supervisor<'_, D>,
 ) -> Result<Protocol, Closed>
 where
-    S: AsyncRead + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
     D: Future,
 {
     poll_fn(|cx| {
@@ -151,35 +148,30 @@ where
             return Poll::Ready(Ok(Protocol::Http1));
         }
         // As in hyper: a peer that closes its end takes no response, and the next request waits.
-        if stream.peeked().is_empty()
+        if stream.peeked.is_empty()
             && let Poll::Ready(Ok(0) | Err(_)) = stream.poll_peek(cx, &mut [0; 16])
         {
             return Poll::Ready(Err(Closed::Done));
         }
-        loop {
-            match ready!(supervisor.poll(cx, None)) {
-                // The service adds `connection: close` to the response.
-                Action::Drain | Action::CloseIdle | Action::Park => {}
-                Action::Close(closed) => return Poll::Ready(Err(closed)),
-            }
-        }
+        // During a shutdown the service adds `connection: close` to the response.
+        poll_closed(supervisor, cx, false).map(Err)
     })
     .await
 }
 
 /// Waits for bytes that tell the protocol, unless it is known; `None` at the end of the stream.
-fn poll_protocol<S: AsyncRead + Unpin>(
+fn poll_protocol<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut TrackedStream<S>,
     known: Option<Protocol>,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Option<Protocol>>> {
     loop {
-        if let Some(protocol) = detect_protocol(stream.peeked(), known) {
+        if let Some(protocol) = detect_protocol(&stream.peeked, known) {
             return Poll::Ready(Ok(Some(protocol)));
         }
         if ready!(stream.poll_peek(cx, &mut [0; HTTP2_PREFACE.len()]))? == 0 {
             // hyper answers a request that ends early.
-            let has_begun = !stream.peeked().is_empty();
+            let has_begun = !stream.peeked.is_empty();
             return Poll::Ready(Ok(has_begun.then_some(Protocol::Http1)));
         }
     }
@@ -212,7 +204,7 @@ where
     D: Future,
 {
     let _active = server.activate();
-    let activity = Arc::clone(stream.activity());
+    let activity = Arc::clone(&stream.activity);
     let service = server.service(Arc::clone(&activity), Some(slot.clone()));
     let mut connection = server.http1.serve_connection(TokioIo::new(stream), service);
     let mut pinned = Pin::new(&mut connection);
@@ -271,7 +263,7 @@ where
     D: Future,
 {
     let _active = server.activate();
-    let activity = Arc::clone(stream.activity());
+    let activity = Arc::clone(&stream.activity);
     let service = server.service(Arc::clone(&activity), None);
     let mut connection = pin!(server.http2.serve_connection(TokioIo::new(stream), service));
     // A shutdown that began before the connection was in hyper.

@@ -114,7 +114,7 @@ impl HttpServer {
             {
                 return Either::Left(slot.clone().response().map(Ok));
             }
-            if let Some(peer) = activity.peer() {
+            if let Some(peer) = activity.peer {
                 request.extensions_mut().insert(peer);
             }
             let is_http2 = request.version() == Version::HTTP_2;

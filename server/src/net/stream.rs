@@ -1,10 +1,10 @@
 //! A connection's stream: records reads and writes, and returns bytes that were read ahead.
 
 use std::{
-    io,
+    io, mem,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -34,36 +34,32 @@ pub(super) struct Opened<S> {
     pub(super) protocol: Option<Protocol>,
 }
 
-/// A stream that records its reads and writes in an [`Activity`].
+/// A stream that records its reads and writes in an [`Activity`]. A write is complete only when the
+/// system has the bytes: rustls buffers up to 64 KiB, and an unread response would seem to be taken.
 #[derive(Debug)]
-pub(super) struct TrackedStream<S> {
+pub(super) struct TrackedStream<S: AsyncRead + AsyncWrite + Unpin> {
     /// Bytes that are read first, and are not the peer's.
     inserted: Bytes,
     /// Bytes that were read ahead, and are read again before all others.
-    peeked: Bytes,
+    pub(super) peeked: Bytes,
     stream: S,
-    activity: Arc<Activity>,
+    /// Bytes of the current write that the stream has taken.
+    buffered: usize,
+    pub(super) activity: Arc<Activity>,
     /// Set when the write end is closed: until then the peer may close its end.
     linger: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> TrackedStream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> TrackedStream<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
         Self {
             inserted: Bytes::new(),
             peeked: Bytes::new(),
             stream,
+            buffered: 0,
             activity,
             linger: None,
         }
-    }
-
-    pub(super) fn activity(&self) -> &Arc<Activity> {
-        &self.activity
-    }
-
-    pub(super) fn peeked(&self) -> &[u8] {
-        &self.peeked
     }
 
     pub(super) fn unread(&mut self, bytes: &[u8]) {
@@ -75,9 +71,22 @@ impl<S> TrackedStream<S> {
     pub(super) fn insert(&mut self, bytes: Vec<u8>) {
         self.inserted = bytes.into();
     }
-}
 
-impl<S: AsyncRead + Unpin> TrackedStream<S> {
+    /// A caller that gets `Pending` calls again with the same bytes, which are not written again.
+    fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        self.activity.on_write();
+        let mut stream = Pin::new(&mut self.stream);
+        if self.buffered == 0 {
+            self.buffered = ready!(write(stream.as_mut(), cx))?;
+        }
+        ready!(stream.poll_flush(cx))?;
+        Poll::Ready(Ok(mem::take(&mut self.buffered)))
+    }
+
     /// Reads more bytes into [`Self::peeked`], by way of `buf`. Returns how many: 0 at the end.
     pub(super) fn poll_peek(
         &mut self,
@@ -95,7 +104,7 @@ impl<S: AsyncRead + Unpin> TrackedStream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TrackedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -130,8 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.activity.on_write();
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        self.poll_write_with(cx, |stream, cx| stream.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -139,8 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.activity.on_write();
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        self.poll_write_with(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -182,5 +189,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+}
+
+/// TLS sends a `close_notify` if the socket takes it immediately.
+impl<S: AsyncRead + AsyncWrite + Unpin> Drop for TrackedStream<S> {
+    fn drop(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        drop(Pin::new(&mut self.stream).poll_shutdown(&mut cx));
     }
 }

@@ -7,7 +7,7 @@ use axum::http::Uri;
 use doorman_openapi::{Moment, paths};
 use tracing::Level;
 
-use super::context::{CallerLabel, RequestContext, current};
+use super::context::{CallerLabel, current};
 use crate::util::{log_throttle::LogThrottle, peer::PeerAddr};
 
 /// Lines of one class per second.
@@ -18,27 +18,20 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Longer paths are cut, in bytes.
 const MAX_PATH: usize = 256;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Answered<'a> {
+#[derive(Debug)]
+pub(super) struct LoggedRequest {
     pub(super) method: &'static str,
     /// The path template of the route.
     pub(super) route: &'static str,
     /// Set where the route does not tell the whole path.
-    pub(super) uri: Option<&'a Uri>,
+    pub(super) uri: Option<Uri>,
     /// Absent in a call without a connection.
     pub(super) peer: Option<PeerAddr>,
-    pub(super) status: u16,
-    pub(super) seconds: f64,
 }
 
 /// Writes access lines, with a throttle for each class, so that none drowns another.
 #[derive(Debug)]
-pub(super) struct AccessLog {
-    failed: LogThrottle,
-    unauthenticated: LogThrottle,
-    forbidden: LogThrottle,
-    changes: LogThrottle,
-}
+pub(super) struct AccessLog([LogThrottle; Class::Other as usize]);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -47,25 +40,26 @@ enum Class {
     Unauthenticated,
     Forbidden,
     Change,
+    /// Not throttled.
     Other,
 }
 
 /// A macro because tracing needs the level as a constant.
 macro_rules! write_line {
-    ($level:ident, $answered:expr, $suppressed:expr) => {{
-        let Answered { method, route, uri, peer, status, seconds } = $answered;
+    ($level:ident, $call:expr, $status:expr, $seconds:expr, $suppressed:expr) => {{
+        let LoggedRequest { method, route, uri, peer } = $call;
         tracing::event!(
             target: "doorman::access",
             Level::$level,
             method,
             route,
-            path = uri.map(path),
+            path = uri.as_ref().map(path),
             peer = peer.map(|it| display(it.ip())),
-            status,
-            seconds,
+            status = $status,
+            seconds = $seconds,
             issuer = caller(|it| &it.issuer),
             subject = caller(|it| &it.subject),
-            failed_check = current(RequestContext::failed_check).flatten(),
+            failed_check = current(|it| it.failed_check.get().copied()).flatten(),
             left_out = $suppressed,
             "answered"
         )
@@ -74,54 +68,41 @@ macro_rules! write_line {
 
 impl Default for AccessLog {
     fn default() -> Self {
-        let [failed, unauthenticated, forbidden, changes] =
-            std::array::from_fn(|_| LogThrottle::new(LINES, SECOND));
-        Self {
-            failed,
-            unauthenticated,
-            forbidden,
-            changes,
-        }
+        Self(std::array::from_fn(|_| LogThrottle::new(LINES, SECOND)))
     }
 }
 
 impl AccessLog {
     /// Writes the line of the current request, unless it is throttled.
-    pub(super) fn log(&self, answered: Answered<'_>, now: Moment) {
-        let class = Class::of(answered);
+    pub(super) fn log(&self, call: &LoggedRequest, status: u16, seconds: f64, now: Moment) {
+        let class = Class::of(call, status);
         let Some(throttle) = self.throttle(class) else {
-            return write_line!(DEBUG, answered, None::<u64>);
+            return write_line!(DEBUG, call, status, seconds, None::<u64>);
         };
         let Some(suppressed) = throttle.admit(now) else {
             return;
         };
         let suppressed = (suppressed > 0).then_some(suppressed);
         if class == Class::Failed {
-            write_line!(WARN, answered, suppressed);
+            write_line!(WARN, call, status, seconds, suppressed);
         } else {
-            write_line!(INFO, answered, suppressed);
+            write_line!(INFO, call, status, seconds, suppressed);
         }
     }
 
     fn throttle(&self, class: Class) -> Option<&LogThrottle> {
-        match class {
-            Class::Failed => Some(&self.failed),
-            Class::Unauthenticated => Some(&self.unauthenticated),
-            Class::Forbidden => Some(&self.forbidden),
-            Class::Change => Some(&self.changes),
-            Class::Other => None,
-        }
+        self.0.get(class as usize)
     }
 }
 
 impl Class {
-    fn of(answered: Answered<'_>) -> Self {
+    fn of(call: &LoggedRequest, status: u16) -> Self {
         let changes = [paths::TEMPLATES, paths::TEMPLATE, paths::RULE];
-        match (answered.status, answered.method) {
+        match (status, call.method) {
             (500.., _) => Self::Failed,
             (401, _) => Self::Unauthenticated,
             (403, _) => Self::Forbidden,
-            (_, "PUT" | "DELETE") if changes.contains(&answered.route) => Self::Change,
+            (_, "PUT" | "DELETE") if changes.contains(&call.route) => Self::Change,
             _ => Self::Other,
         }
     }
@@ -135,7 +116,7 @@ fn path(uri: &Uri) -> &str {
 }
 
 fn caller(part: impl FnOnce(&CallerLabel) -> &str) -> Option<String> {
-    current(|context| Some(part(context.caller()?).to_owned())).flatten()
+    current(|context| Some(part(context.caller.get()?).to_owned())).flatten()
 }
 
 #[cfg(test)]
@@ -147,14 +128,13 @@ mod tests {
         let log = AccessLog::default();
         let now = Moment::from_nanos(1);
         let is_written = |status| {
-            let class = Class::of(Answered {
+            let call = LoggedRequest {
                 method: "POST",
                 route: paths::CAPACITY,
                 uri: None,
                 peer: None,
-                status,
-                seconds: 0.001,
-            });
+            };
+            let class = Class::of(&call, status);
             log.throttle(class).unwrap().admit(now).is_some()
         };
         while is_written(401) {}

@@ -3,20 +3,15 @@
 //! The context is a task-local value, which every log line of a request names. A tracing span would
 //! format its fields for each request; most requests write no line.
 
-use std::{
-    cell::OnceCell,
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::{cell::OnceCell, sync::Arc};
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use axum::{
+    extract::Request,
+    http::{HeaderMap, HeaderName, HeaderValue, Response},
+};
 use doorman_openapi::{SpanId, TraceContext, headers};
-use pin_project_lite::pin_project;
-use tokio::task::futures::TaskLocalFuture;
-use tower::{Layer, Service};
+use futures_util::TryFutureExt;
+use tower::{Layer, Service, layer::layer_fn, service_fn};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static(headers::REQUEST_ID);
 const TRACEPARENT: HeaderName = HeaderName::from_static(headers::TRACEPARENT);
@@ -39,9 +34,9 @@ pub(crate) struct RequestContext {
     /// The `tracestate` header, if the request belongs to a trace.
     state: Option<HeaderValue>,
     /// Set once the caller is authenticated.
-    caller: OnceCell<CallerLabel>,
+    pub(super) caller: OnceCell<CallerLabel>,
     /// Set if the caller is not authenticated.
-    failed_check: OnceCell<&'static str>,
+    pub(super) failed_check: OnceCell<&'static str>,
 }
 
 #[derive(Debug, Clone)]
@@ -63,14 +58,6 @@ impl RequestContext {
             caller: OnceCell::new(),
             failed_check: OnceCell::new(),
         }
-    }
-
-    pub(super) fn caller(&self) -> Option<&CallerLabel> {
-        self.caller.get()
-    }
-
-    pub(super) fn failed_check(&self) -> Option<&'static str> {
-        self.failed_check.get().copied()
     }
 }
 
@@ -140,7 +127,7 @@ pub(crate) fn outgoing_headers() -> HeaderMap {
     headers
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestId(HeaderValue);
 
 impl RequestId {
@@ -157,13 +144,9 @@ impl RequestId {
 
     /// 128 random bits in hexadecimal.
     fn random() -> Self {
-        let mut text = [0; 32];
-        let bytes = fastrand::u128(..).to_be_bytes();
-        for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(bytes) {
-            *pair = [hex_digit(byte >> 4), hex_digit(byte & 0xf)];
-        }
+        let text = format!("{:032x}", fastrand::u128(..));
         // Digits are valid in a header.
-        Self(HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-")))
+        Self(HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("-")))
     }
 
     pub(super) fn as_str(&self) -> &str {
@@ -172,92 +155,38 @@ impl RequestId {
     }
 }
 
-/// Arithmetic instead of a table: the compiler vectorizes it.
-fn hex_digit(number: u8) -> u8 {
-    let from = if number < 10 { b'0' } else { b'a' - 10 };
-    from.wrapping_add(number)
-}
-
-impl fmt::Debug for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// Gives each request its context, and each response the ID of its request. It must be the
-/// outermost layer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RequestContextLayer;
-
-impl<S> Layer<S> for RequestContextLayer {
-    type Service = WithRequestContext<S>;
-
-    fn layer(&self, inner: S) -> WithRequestContext<S> {
-        WithRequestContext { inner }
-    }
-}
-
-/// The service of [`RequestContextLayer`].
-#[derive(Debug, Clone)]
-pub(crate) struct WithRequestContext<S> {
-    inner: S,
-}
-
-impl<S, B, R> Service<Request<B>> for WithRequestContext<S>
+/// outermost layer. The service inside is always ready, as those of a router are.
+pub(crate) fn layer<S, R>() -> impl Layer<
+    S,
+    Service = impl Service<Request, Response = Response<R>, Error = S::Error, Future: Send> + Clone,
+> + Clone
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request, Response = Response<R>, Future: Send> + Clone,
 {
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = ResponseFuture<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let context = RequestContext::new(request.headers());
-        ResponseFuture {
-            inner: CURRENT.scope(context, self.inner.call(request)),
-        }
-    }
-}
-
-pin_project! {
-    #[derive(Debug)]
-    pub(crate) struct ResponseFuture<F> {
-        #[pin]
-        inner: TaskLocalFuture<RequestContext, F>,
-    }
-}
-
-impl<F, R, E> Future for ResponseFuture<F>
-where
-    F: Future<Output = Result<Response<R>, E>>,
-{
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let mut this = self.project();
-        let mut response = ready!(this.inner.as_mut().poll(cx));
-        if let Ok(response) = &mut response
-            && let Some(context) = this.inner.take_value()
-        {
-            let RequestId(id) = context.id;
-            response.headers_mut().insert(REQUEST_ID, id);
-        }
-        Poll::Ready(response)
-    }
+    layer_fn(|mut inner: S| {
+        service_fn(move |request: Request| {
+            let context = RequestContext::new(request.headers());
+            let handled = inner.call(request).map_ok(|mut response| {
+                if let Some(RequestId(id)) = current(|context| context.id.clone()) {
+                    response.headers_mut().insert(REQUEST_ID, id);
+                }
+                response
+            });
+            CURRENT.scope(context, handled)
+        })
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use tower::{ServiceExt, service_fn};
+    use axum::body::Body;
+    use tower::ServiceExt;
 
     use super::*;
 
     async fn outgoing(headers: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut request = Request::new(());
+        let mut request = Request::new(Body::empty());
         for (name, value) in headers {
             request.headers_mut().append(*name, value.parse().unwrap());
         }
@@ -266,7 +195,7 @@ mod tests {
             *response.headers_mut() = outgoing_headers();
             Ok::<_, std::convert::Infallible>(response)
         });
-        let response = RequestContextLayer.layer(handler).oneshot(request).await;
+        let response = layer().layer(handler).oneshot(request).await;
         let mut headers = std::mem::take(response.unwrap().headers_mut());
         headers.remove(REQUEST_ID);
         headers

@@ -13,7 +13,7 @@ const VIEW: u64 = 1_000;
 const CHANGE: u64 = 10_000;
 
 /// Rejecting a call after reading it costs this fraction of deciding it.
-const REJECTION_FRACTION: u64 = 4;
+pub(super) const REJECTION_FRACTION: u64 = 4;
 
 /// Reading so many bytes takes as long as one lease.
 const BYTES_PER_TOKEN: u64 = 1024;
@@ -61,15 +61,6 @@ impl LeaseCost {
             total: total.max(self.reading),
             ..self
         }
-    }
-
-    pub(super) fn of_rejection(self) -> u64 {
-        self.total / REJECTION_FRACTION
-    }
-
-    /// The part of a rejection's cost that reading alone accounts for.
-    pub(super) fn of_unread_rejection(self) -> u64 {
-        self.reading / REJECTION_FRACTION
     }
 }
 

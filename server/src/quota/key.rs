@@ -5,7 +5,6 @@ use std::{
     sync::LazyLock,
 };
 
-use super::table::BucketKey;
 use crate::util::peer::PeerAddr;
 
 /// SipHash with a seed of this process: no caller can choose an address that collides with another.
@@ -38,9 +37,9 @@ impl QuotaKey {
         Self(SEED.hash_one(peer))
     }
 
-    pub(super) fn bucket(self, class: QuotaClass) -> BucketKey {
+    pub(super) fn bucket(self, class: QuotaClass) -> u64 {
         // The hash is uniform, so neighbouring numbers belong to nobody else.
-        BucketKey(self.0.wrapping_add(class as u64))
+        self.0.wrapping_add(class as u64)
     }
 }
 

@@ -25,7 +25,7 @@ use prometheus_client::registry::Registry;
 
 use self::{
     bucket::{Account, BucketConfig, Overdraft},
-    cost::{REQUEST, UNVERIFIED, tokens},
+    cost::{REJECTION_FRACTION, REQUEST, UNVERIFIED, tokens},
     in_flight::InFlight,
     key::QuotaClass,
     read_throttle::ReadThrottle,
@@ -71,39 +71,47 @@ impl CallerLimit {
     }
 }
 
+/// A charge that is due before the handler of a call runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Charge {
+    /// A response to a call without a token.
+    Open,
+    /// The verification of an unknown token.
+    Verification,
+    Operation(Operation),
+    Request,
+    /// The reading of a call for leases, which may use up the reserve.
+    Reading(LeaseCost),
+}
+
 /// The limits and the state of all buckets. A `None` key is never charged.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     callers: Option<BucketConfig>,
     /// At least the default limit: the calls of operators are harmless to holders.
     operators: Option<BucketConfig>,
-    loopback: Loopback,
+    /// Whether callers at loopback addresses, which share one bucket, are limited.
+    limits_loopback: bool,
     buckets: BucketTable,
     in_flight: InFlight,
     reads: ReadThrottle,
     rejections: Rejections,
 }
 
-/// Whether callers at loopback addresses, which share one bucket, are limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Loopback {
-    Limited,
-    Unlimited,
-}
-
 impl Quotas {
     pub(crate) fn new(limit: CallerLimit) -> Self {
         let usual = (CallerLimit::RATE, CallerLimit::burst(CallerLimit::RATE));
-        let (limit, loopback) = match limit {
-            CallerLimit::Usual => (Some(usual), Loopback::Unlimited),
-            CallerLimit::Of { rate, burst } => (Some((rate, burst)), Loopback::Limited),
-            CallerLimit::Off => (None, Loopback::Unlimited),
+        let limits_loopback = matches!(limit, CallerLimit::Of { .. });
+        let limit = match limit {
+            CallerLimit::Usual => Some(usual),
+            CallerLimit::Of { rate, burst } => Some((rate, burst)),
+            CallerLimit::Off => None,
         };
         Self {
             callers: limit.map(|(rate, burst)| BucketConfig::new(rate, burst)),
             operators: limit
                 .map(|(rate, burst)| BucketConfig::new(rate.max(usual.0), burst.max(usual.1))),
-            loopback,
+            limits_loopback,
             buckets: BucketTable::new(),
             in_flight: InFlight::default(),
             reads: ReadThrottle::default(),
@@ -114,70 +122,44 @@ impl Quotas {
     /// The key of a call without a valid token; `None` if it is not limited.
     pub(crate) fn address_key(&self, peer: Option<PeerAddr>) -> Option<QuotaKey> {
         self.callers?;
-        peer.filter(|peer| !peer.is_loopback() || self.loopback == Loopback::Limited)
+        peer.filter(|peer| !peer.is_loopback() || self.limits_loopback)
             .map(QuotaKey::of_peer)
     }
 
-    /// Charges a response to a call without a token.
-    pub(crate) fn charge_open(
+    /// Charges a call before its handler runs.
+    pub(crate) fn charge(
         &self,
         key: Option<QuotaKey>,
+        charge: Charge,
         now: Moment,
     ) -> Result<(), RateLimited> {
-        let account = self.account(key, QuotaClass::Open, now);
-        self.charge(account, UNVERIFIED, Overdraft::None, CallKind::Unverified)
+        let (class, cost, call) = match charge {
+            Charge::Open => (QuotaClass::Open, UNVERIFIED, CallKind::Unverified),
+            Charge::Verification => (QuotaClass::Verification, UNVERIFIED, CallKind::Unverified),
+            Charge::Operation(operation) => {
+                (QuotaClass::Operators, operation.cost(), CallKind::Operator)
+            }
+            Charge::Request => (QuotaClass::Leases, REQUEST, CallKind::New),
+            Charge::Reading(cost) => (QuotaClass::Leases, cost.reading, CallKind::Unread),
+        };
+        let overdraft = match charge {
+            Charge::Reading(_) => Overdraft::Full,
+            _ => Overdraft::None,
+        };
+        let Some(account) = self.account(key, class, now) else {
+            return Ok(());
+        };
+        account.try_take(cost, 0, overdraft).map_err(|wait| {
+            self.rejections.count(call, LimitScope::Caller);
+            caller_limited(wait)
+        })
     }
 
-    /// Charges the verification of an unknown token.
-    pub(crate) fn charge_verification(
-        &self,
-        key: Option<QuotaKey>,
-        now: Moment,
-    ) -> Result<(), RateLimited> {
-        let account = self.account(key, QuotaClass::Verification, now);
-        self.charge(account, UNVERIFIED, Overdraft::None, CallKind::Unverified)
-    }
-
-    /// Refunds [`charge_verification`](Self::charge_verification) to the address of a valid token.
+    /// Refunds [`Charge::Verification`] to the address of a valid token.
     pub(crate) fn refund_verification(&self, key: Option<QuotaKey>, now: Moment) {
         if let Some(account) = self.account(key, QuotaClass::Verification, now) {
             account.credit(UNVERIFIED);
         }
-    }
-
-    pub(crate) fn charge_operation(
-        &self,
-        key: Option<QuotaKey>,
-        operation: Operation,
-        now: Moment,
-    ) -> Result<(), RateLimited> {
-        let account = self.account(key, QuotaClass::Operators, now);
-        self.charge(
-            account,
-            operation.cost(),
-            Overdraft::None,
-            CallKind::Operator,
-        )
-    }
-
-    pub(crate) fn charge_request(
-        &self,
-        key: Option<QuotaKey>,
-        now: Moment,
-    ) -> Result<(), RateLimited> {
-        let account = self.account(key, QuotaClass::Leases, now);
-        self.charge(account, REQUEST, Overdraft::None, CallKind::New)
-    }
-
-    /// Charges the reading of a call for leases, which may use up the reserve.
-    pub(crate) fn charge_reading(
-        &self,
-        key: Option<QuotaKey>,
-        cost: LeaseCost,
-        now: Moment,
-    ) -> Result<(), RateLimited> {
-        let account = self.account(key, QuotaClass::Leases, now);
-        self.charge(account, cost.reading, Overdraft::Full, CallKind::Unread)
     }
 
     /// Counts decisions on so many resources as in progress.
@@ -192,7 +174,7 @@ impl Quotas {
         self.in_flight.begin(resources, kind).ok_or(OVERLOADED)
     }
 
-    /// Charges the rest of a call for leases after [`charge_reading`](Self::charge_reading).
+    /// Charges the rest of a call for leases after [`Charge::Reading`].
     ///
     /// # Errors
     /// The rejection is not counted before [`reject`](Self::reject).
@@ -229,9 +211,9 @@ impl Quotas {
         let Some(account) = self.account(key, QuotaClass::Leases, now) else {
             return limited;
         };
-        let unread = cost.of_unread_rejection();
+        let unread = cost.reading / REJECTION_FRACTION;
         account.credit(cost.reading.saturating_sub(unread));
-        let rest = cost.of_rejection().saturating_sub(unread);
+        let rest = (cost.total / REJECTION_FRACTION).saturating_sub(unread);
         account.try_take(rest, 0, reachable).ok();
         let wait = account.wait_for(cost.total, overdraft(kind));
         RateLimited {
@@ -270,22 +252,6 @@ impl Quotas {
 
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.rejections.register(registry);
-    }
-
-    fn charge(
-        &self,
-        account: Option<Account<'_>>,
-        cost: u64,
-        overdraft: Overdraft,
-        call: CallKind,
-    ) -> Result<(), RateLimited> {
-        let Some(account) = account else {
-            return Ok(());
-        };
-        account.try_take(cost, 0, overdraft).map_err(|wait| {
-            self.rejections.count(call, LimitScope::Caller);
-            caller_limited(wait)
-        })
     }
 
     /// The account of a caller; `None` if it is not limited.

@@ -12,10 +12,6 @@ const WAYS: usize = 8;
 /// 65,536 buckets in about 1.1 MiB.
 const SETS: usize = 8_192;
 
-/// A seeded hash of caller and class, so that no caller can aim at the bucket of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BucketKey(pub(super) u64);
-
 /// A set-associative table with a bucket for each caller that has spent tokens.
 ///
 /// Only a full bucket, which equals a new one, is reassigned: no flood of invented callers makes
@@ -37,7 +33,9 @@ impl BucketTable {
         Self((0..SETS).map(|_| Set::default()).collect())
     }
 
-    pub(super) fn bucket(&self, BucketKey(key): BucketKey, now: Moment) -> &Bucket {
+    /// `key` is a seeded hash of caller and class, so that no caller can aim at the bucket of
+    /// another.
+    pub(super) fn bucket(&self, key: u64, now: Moment) -> &Bucket {
         static UNREACHABLE: Bucket = Bucket::new();
         let index = usize::try_from(key % SETS as u64).unwrap_or_default();
         let Some(set) = self.0.get(index) else {
@@ -78,7 +76,7 @@ mod tests {
     }
 
     fn spend(table: &BucketTable, key: u64, tokens: u64) -> bool {
-        take(table.bucket(BucketKey(key), now()), tokens, now())
+        take(table.bucket(key, now()), tokens, now())
     }
 
     #[test]
@@ -106,8 +104,8 @@ mod tests {
         let late = 7 + 2_000_000 * SETS as u64;
         assert!(!spend(&table, late, 1));
         assert!(std::ptr::eq(
-            table.bucket(BucketKey(late), now()),
-            table.bucket(BucketKey(late + SETS as u64), now())
+            table.bucket(late, now()),
+            table.bucket(late + SETS as u64, now())
         ));
     }
 
@@ -118,9 +116,9 @@ mod tests {
             spend(&table, number * SETS as u64, 10);
         }
         let later = now().after(Duration::from_secs(10));
-        let one = table.bucket(BucketKey(SETS as u64 * 1_000), later);
+        let one = table.bucket(SETS as u64 * 1_000, later);
         assert!(take(one, 10, later));
-        let other = table.bucket(BucketKey(SETS as u64 * 1_001), later);
+        let other = table.bucket(SETS as u64 * 1_001, later);
         assert!(!std::ptr::eq(one, other));
         assert!(take(other, 10, later));
     }

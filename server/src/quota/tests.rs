@@ -34,7 +34,7 @@ fn decide(
     now: Moment,
 ) -> Result<(), RateLimited> {
     let unread = LeaseCost::for_body(0);
-    quotas.charge_reading(key, unread, now)?;
+    quotas.charge(key, Charge::Reading(unread), now)?;
     let cost = unread.with_resources(resources);
     quotas
         .charge_decisions(key, cost, kind, now)
@@ -54,7 +54,9 @@ fn call_costs_eight_tokens_and_one_per_resource() {
     let quotas = quotas(10, 100);
     decide(&quotas, caller(), 92, LeaseKind::New, now()).unwrap();
     let unread = LeaseCost::for_body(0);
-    quotas.charge_reading(caller(), unread, now()).unwrap();
+    quotas
+        .charge(caller(), Charge::Reading(unread), now())
+        .unwrap();
     let limited =
         quotas.charge_decisions(caller(), unread.with_resources(2), LeaseKind::New, now());
     let limited = limited.unwrap_err();
@@ -67,15 +69,21 @@ fn long_body_is_charged_once_before_it_is_read() {
     let quotas = quotas(10, 10_000);
     let long = LeaseCost::for_body(4 * 1024 * 1024);
     for _ in 0..4 {
-        quotas.charge_reading(caller(), long, now()).unwrap();
+        quotas
+            .charge(caller(), Charge::Reading(long), now())
+            .unwrap();
     }
-    assert!(quotas.charge_reading(caller(), long, now()).is_err());
+    assert!(
+        quotas
+            .charge(caller(), Charge::Reading(long), now())
+            .is_err()
+    );
     assert_eq!(rejections(&quotas, CallKind::Unread), 1);
 
     let cost = long.with_resources(9_992);
     let full = now().after(Duration::from_secs(1_000));
     for now in [now(), full] {
-        quotas.charge_reading(other(), long, now).unwrap();
+        quotas.charge(other(), Charge::Reading(long), now).unwrap();
         quotas
             .charge_decisions(other(), cost, LeaseKind::New, now)
             .unwrap();
@@ -91,7 +99,7 @@ fn renewals_continue_when_new_leases_are_rejected() {
     }
     assert!(decide(&quotas, caller(), 10, LeaseKind::Renewal, now()).is_err());
     while quotas
-        .charge_reading(caller(), LeaseCost::for_body(0), now())
+        .charge(caller(), Charge::Reading(LeaseCost::for_body(0)), now())
         .is_ok()
     {}
     assert_eq!(rejections(&quotas, CallKind::Unread), 1);
@@ -157,36 +165,44 @@ fn release_of_all_leases_is_charged_afterwards() {
 fn verification_of_a_valid_token_is_refunded() {
     let quotas = quotas(10, 1_000);
     for _ in 0..100 {
-        quotas.charge_verification(caller(), now()).unwrap();
+        quotas
+            .charge(caller(), Charge::Verification, now())
+            .unwrap();
         quotas.refund_verification(caller(), now());
     }
     for _ in 0..10 {
-        quotas.charge_verification(caller(), now()).unwrap();
+        quotas
+            .charge(caller(), Charge::Verification, now())
+            .unwrap();
     }
-    assert!(quotas.charge_verification(caller(), now()).is_err());
+    assert!(
+        quotas
+            .charge(caller(), Charge::Verification, now())
+            .is_err()
+    );
     // Calls without a token have a bucket of their own.
-    assert!(quotas.charge_open(caller(), now()).is_ok());
+    assert!(quotas.charge(caller(), Charge::Open, now()).is_ok());
 }
 
 #[test]
 fn operators_have_at_least_the_default_limit() {
     let quotas = quotas(1, 1);
-    let change = || quotas.charge_operation(caller(), Operation::Change, now());
+    let change = || quotas.charge(caller(), Charge::Operation(Operation::Change), now());
     for _ in 0..80 {
         change().unwrap();
     }
     assert_eq!(change().unwrap_err().retry_after, Duration::from_millis(25));
-    assert!(quotas.charge_request(caller(), now()).is_ok());
-    assert!(quotas.charge_request(caller(), now()).is_err());
+    assert!(quotas.charge(caller(), Charge::Request, now()).is_ok());
+    assert!(quotas.charge(caller(), Charge::Request, now()).is_err());
 }
 
 #[test]
 fn classes_and_callers_are_limited_separately() {
     let quotas = quotas(10, 100_000);
-    let view = || quotas.charge_operation(caller(), Operation::View, now());
-    let change = || quotas.charge_operation(caller(), Operation::Change, now());
+    let view = || quotas.charge(caller(), Charge::Operation(Operation::View), now());
+    let change = || quotas.charge(caller(), Charge::Operation(Operation::Change), now());
     spend_on_new_leases(&quotas);
-    assert!(quotas.charge_request(caller(), now()).is_err());
+    assert!(quotas.charge(caller(), Charge::Request, now()).is_err());
     for _ in 0..79 {
         change().unwrap();
     }
@@ -195,10 +211,10 @@ fn classes_and_callers_are_limited_separately() {
     }
     assert!(view().is_err() && change().is_err());
     assert_eq!(rejections(&quotas, CallKind::Operator), 2);
-    assert!(quotas.charge_open(caller(), now()).is_ok());
+    assert!(quotas.charge(caller(), Charge::Open, now()).is_ok());
 
     assert!(decide(&quotas, other(), 1, LeaseKind::New, now()).is_ok());
-    let operation = quotas.charge_operation(other(), Operation::View, now());
+    let operation = quotas.charge(other(), Charge::Operation(Operation::View), now());
     assert!(operation.is_ok());
 }
 

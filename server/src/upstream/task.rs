@@ -127,7 +127,7 @@ impl UpstreamTask {
                     }
                 }
                 Some((endpoint, answer)) = self.polls.next() => self.on_hints(endpoint, answer),
-                () = shared.parent_updates() => {}
+                () = shared.parent_updates.notified() => {}
                 () = sleep(pause) => {}
             }
         }

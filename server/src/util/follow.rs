@@ -94,12 +94,6 @@ impl<T: PartialEq + Send + 'static> FileFollower<T> {
     }
 }
 
-impl<T> std::fmt::Debug for FileFollower<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FileFollower").finish_non_exhaustive()
-    }
-}
-
 fn watch<'a>(
     directories: impl IntoIterator<Item = &'a Path>,
     changed: &Arc<Notify>,

@@ -6,6 +6,25 @@ use std::{
     path::Path,
 };
 
+/// A file that a flag names cannot be used. The message is one line with the flag, the file and the
+/// problem.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {problem}")]
+pub struct FileError {
+    /// The flag and the file.
+    pub(crate) place: String,
+    pub(crate) problem: String,
+}
+
+impl FileError {
+    pub(crate) fn new(flag: &str, path: &Path, problem: impl Into<String>) -> Self {
+        Self {
+            place: format!("{flag} {}", path.display()),
+            problem: problem.into(),
+        }
+    }
+}
+
 /// Size limit of such a file. A key set has a few thousand bytes.
 pub(crate) const MAX_BYTES: usize = 1024 * 1024;
 

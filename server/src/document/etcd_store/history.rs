@@ -76,7 +76,7 @@ impl StoredChange {
 pub(super) struct History {
     changes: BTreeMap<u64, StoredChange>,
     /// The largest revision, also of changes that cannot be read.
-    newest: u64,
+    pub(super) newest: u64,
 }
 
 /// Revisions of which a write deletes something.
@@ -104,10 +104,6 @@ impl History {
             }
         }
         history
-    }
-
-    pub(super) fn newest_revision(&self) -> u64 {
-        self.newest
     }
 
     /// Changes before a revision, newest first.
@@ -229,7 +225,7 @@ mod tests {
             with(4, Vec::new()),
         ];
         let history = History::parse(&keys, &found);
-        assert_eq!(history.newest_revision(), 4);
+        assert_eq!(history.newest, 4);
         let listed: Vec<_> = history.before(None).map(|it| it.revision).collect();
         assert_eq!(listed, [1]);
         assert_eq!(history.retained(), Some(1..=1));

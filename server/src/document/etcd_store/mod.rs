@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Document, DocumentDiff, LastGoodFile, RevisionError, StoredDocument};
+use doorman_config::{Document, LastGoodFile, RevisionError, StoredDocument};
 use doorman_openapi::{Moment, PastChange};
 use tokio::{
-    sync::{Mutex, MutexGuard},
+    sync::Mutex,
     task,
     time::{self, MissedTickBehavior},
 };
@@ -67,7 +67,7 @@ pub(crate) struct EtcdStore {
     name: String,
     data_dir: PathBuf,
     /// Locked during a change and a poll, so that documents are activated in their order.
-    seen: Mutex<Seen>,
+    pub(super) seen: Mutex<Seen>,
 }
 
 /// The attempts of a call.
@@ -91,19 +91,11 @@ pub(super) struct Seen {
     outage: Option<(Moment, bool)>,
 }
 
-/// The document that a server starts with.
-#[derive(Debug)]
-pub(crate) struct Start {
-    pub(crate) document: Arc<Document>,
-    /// Why it is not the newest.
-    pub(crate) error: Option<String>,
-}
-
 /// Why the document in etcd cannot be read or changed. Nothing was changed unless it says so.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EtcdFailure {
     #[error("cannot read the document from etcd: {0}")]
-    Read(EtcdError),
+    Read(#[from] EtcdError),
     #[error("nothing was changed: cannot write to etcd: {0}")]
     Write(EtcdError),
     #[error("the outcome of the change is unknown: {0}; read the document before you try again")]
@@ -119,15 +111,29 @@ pub(crate) enum EtcdFailure {
     },
     #[error("nothing was changed: other servers are changing the document")]
     Contended,
+    /// The document is stored, but not active.
+    #[error("the ledger cannot be used")]
+    Ledger(LedgerUnavailable),
 }
 
 impl EtcdFailure {
+    /// Of a write of a document with so many bytes.
+    fn of_write(error: EtcdError, bytes: u64) -> Self {
+        if error.is_ambiguous() {
+            Self::Unknown(error)
+        } else if error.is_too_large() {
+            Self::TooLarge { bytes, error }
+        } else {
+            Self::Write(error)
+        }
+    }
+
     /// Whether another attempt fails, too.
     fn is_refused(&self) -> bool {
         match self {
             Self::Read(error) | Self::Write(error) => error.is_refused(),
             Self::TooLarge { .. } => true,
-            Self::Unknown(_) | Self::Contended => false,
+            Self::Unknown(_) | Self::Contended | Self::Ledger(_) => false,
         }
     }
 }
@@ -140,49 +146,9 @@ enum Newest {
     Invalid(String),
 }
 
-/// A call that failed in all attempts.
-struct CallFailed {
-    error: EtcdError,
-    /// Whether one of them may have been executed.
-    is_ambiguous: bool,
-}
-
-impl CallFailed {
-    fn of_write(self, bytes: u64) -> EtcdFailure {
-        let Self {
-            error,
-            is_ambiguous,
-        } = self;
-        if is_ambiguous {
-            EtcdFailure::Unknown(error)
-        } else if error.is_too_large() {
-            EtcdFailure::TooLarge { bytes, error }
-        } else {
-            EtcdFailure::Write(error)
-        }
-    }
-}
-
-impl From<CallFailed> for EtcdFailure {
-    fn from(failed: CallFailed) -> Self {
-        Self::Read(failed.error)
-    }
-}
-
-/// Why the active document does not follow.
-pub(super) enum NotRefreshed {
-    Etcd(EtcdFailure),
-    Ledger(LedgerUnavailable),
-}
-
-impl From<EtcdFailure> for NotRefreshed {
-    fn from(failure: EtcdFailure) -> Self {
-        Self::Etcd(failure)
-    }
-}
-
 impl EtcdStore {
-    /// Reads the newest document. `first` becomes the first one of a new prefix.
+    /// Reads the newest document; if there is none, `first` becomes the first one. Returns the
+    /// document to start with, and why it is not the newest.
     ///
     /// No stored document prevents a start, and etcd does not, if the data directory has the last
     /// valid document.
@@ -194,7 +160,7 @@ impl EtcdStore {
         prefix: &str,
         data_dir: &Path,
         first: Arc<Document>,
-    ) -> Result<(Self, Start), EtcdFailure> {
+    ) -> Result<(Self, Arc<Document>, Option<String>), EtcdFailure> {
         let store = Self {
             client,
             keys: Keys::new(prefix),
@@ -211,61 +177,47 @@ impl EtcdStore {
         let [short, long] = START_TIMEOUTS;
         let patience = if last_good.is_some() { short } else { long };
         let give_up = clock::now().after(patience);
-        let fallback = last_good.as_ref().unwrap_or(&first);
-        let mut seen = store.seen.lock().await;
-        let error = loop {
-            let error = match store.start(&mut seen, fallback).await {
-                Ok(start) => {
-                    drop(seen);
-                    return Ok((store, start));
-                }
+        loop {
+            let fallback = last_good.as_ref().unwrap_or(&first);
+            let error = match store.start(fallback).await {
+                Ok((document, error)) => return Ok((store, document, error)),
                 Err(error) => error,
             };
             if clock::now() >= give_up || error.is_refused() {
-                break error;
+                let Some(document) = last_good else {
+                    return Err(error);
+                };
+                let error =
+                    format!("{error}; the last valid document in the data directory is used");
+                return Ok((store, document, Some(error)));
             }
             time::sleep(POLL_INTERVAL).await;
-        };
-        drop(seen);
-        let Some(document) = last_good else {
-            return Err(error);
-        };
-        let error = format!("{error}; the last valid document in the data directory is used");
-        let start = Start {
-            document,
-            error: Some(error),
-        };
-        Ok((store, start))
+        }
     }
 
-    async fn start(&self, seen: &mut Seen, fallback: &Arc<Document>) -> Result<Start, EtcdFailure> {
-        let current = |document| Start {
-            document,
-            error: None,
-        };
-        match self.newest(seen, POLL).await? {
+    async fn start(
+        &self,
+        fallback: &Arc<Document>,
+    ) -> Result<(Arc<Document>, Option<String>), EtcdFailure> {
+        let mut seen = self.seen.lock().await;
+        match self.newest(&mut seen, POLL).await? {
             Newest::Valid(document) => {
                 for warning in document.warnings() {
-                    tracing::warn!("{}: {warning}", self.name);
+                    tracing::warn!(source = self.name, "{warning}");
                 }
-                Ok(current(document))
+                Ok((document, None))
             }
             Newest::Absent => {
-                let document = Arc::clone(fallback);
                 let change = "the first document";
-                match self.write(seen, &document, SERVER, change).await? {
-                    Some(_) => Ok(current(document)),
-                    None => Err(EtcdFailure::Contended),
-                }
+                let written = self.write(&mut seen, fallback, SERVER, change).await?;
+                written.ok_or(EtcdFailure::Contended)?;
+                Ok((Arc::clone(fallback), None))
             }
             Newest::Invalid(error) => {
                 let document = self.newest_valid().await?;
-                let document = document.unwrap_or_else(|| Arc::clone(fallback));
                 seen.invalid = Some(error.clone());
-                Ok(Start {
-                    document,
-                    error: Some(error),
-                })
+                let document = document.unwrap_or_else(|| Arc::clone(fallback));
+                Ok((document, Some(error)))
             }
             // Only a poll can have seen it.
             Newest::Seen => Err(EtcdFailure::Contended),
@@ -298,19 +250,15 @@ impl EtcdStore {
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
-            let mut seen = self.lock().await;
+            let mut seen = self.seen.lock().await;
             match self.refresh(&mut seen, &active, POLL).await {
                 Ok(()) => self.end_outage(&mut seen, &active),
-                Err(NotRefreshed::Etcd(error)) => self.report_outage(&mut seen, &active, &error),
-                Err(NotRefreshed::Ledger(_)) => return,
+                Err(EtcdFailure::Ledger(_)) => return,
+                Err(error) => self.report_outage(&mut seen, &active, &error),
             }
             drop(seen);
             last_valid.write(active.get()).await;
         }
-    }
-
-    pub(super) async fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().await
     }
 
     fn report_outage(&self, seen: &mut Seen, active: &ActiveDocument, error: &EtcdFailure) {
@@ -338,7 +286,7 @@ impl EtcdStore {
         seen: &mut Seen,
         active: &ActiveDocument,
         patience: Patience,
-    ) -> Result<(), NotRefreshed> {
+    ) -> Result<(), EtcdFailure> {
         match self.newest(seen, patience).await? {
             Newest::Seen => {}
             Newest::Absent => {
@@ -348,38 +296,19 @@ impl EtcdStore {
                 );
                 // If another server was faster, the next poll reads its document.
                 let change = "restored, because etcd had no document";
-                let written = self.write(seen, &active.get(), SERVER, change).await;
-                written?;
+                self.write(seen, &active.get(), SERVER, change).await?;
             }
-            Newest::Valid(document) => self.activate(seen, active, &document)?,
+            Newest::Valid(document) => {
+                let reloaded = active.reload(&self.name, &document);
+                reloaded.map_err(EtcdFailure::Ledger)?;
+                seen.invalid = None;
+            }
             Newest::Invalid(error) => {
                 tracing::error!("invalid document; the active one stays: {error}");
                 active.reject(&error);
                 seen.invalid = Some(error);
             }
         }
-        Ok(())
-    }
-
-    fn activate(
-        &self,
-        seen: &mut Seen,
-        active: &ActiveDocument,
-        document: &Arc<Document>,
-    ) -> Result<(), NotRefreshed> {
-        let old = active.get();
-        if old == *document {
-            active.clear_error();
-        } else {
-            for warning in document.warnings() {
-                tracing::warn!("{}: {warning}", self.name);
-            }
-            active.activate(document).map_err(NotRefreshed::Ledger)?;
-            let changes = DocumentDiff::between(&old, document).summary();
-            let version = document.version();
-            tracing::info!(source = self.name, version, "document reloaded: {changes}");
-        }
-        seen.invalid = None;
         Ok(())
     }
 
@@ -452,7 +381,7 @@ impl EtcdStore {
         change: &str,
     ) -> Result<Option<u64>, EtcdFailure> {
         let history = self.read_history().await?;
-        let revision = (history.newest_revision().max(seen.revision)).saturating_add(1);
+        let revision = history.newest.max(seen.revision).saturating_add(1);
         let text = document.to_json();
         let change = StoredChange {
             past: PastChange {
@@ -495,7 +424,7 @@ impl EtcdStore {
                 }
                 _ => return Ok(None),
             },
-            Err(failed) => return Err(failed.of_write(change.bytes)),
+            Err(error) => return Err(EtcdFailure::of_write(error, change.bytes)),
         };
         seen.modified = modified;
         seen.revision = revision;
@@ -504,7 +433,7 @@ impl EtcdStore {
     }
 
     /// Executes a transaction that may be repeated.
-    async fn execute(&self, txn: Txn, patience: Patience) -> Result<TxnReply, CallFailed> {
+    async fn execute(&self, txn: Txn, patience: Patience) -> Result<TxnReply, EtcdError> {
         let mut is_ambiguous = false;
         let mut attempts = patience.attempts;
         loop {
@@ -518,9 +447,10 @@ impl EtcdStore {
             is_ambiguous |= error.is_ambiguous();
             attempts = attempts.saturating_sub(1);
             if attempts == 0 || error.is_refused() {
-                return Err(CallFailed {
-                    error,
-                    is_ambiguous,
+                return Err(if is_ambiguous {
+                    error.into_ambiguous()
+                } else {
+                    error
                 });
             }
         }

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     net::ConnectionMetrics,
-    observe::{context::RequestContextLayer, metrics::RequestMetrics},
+    observe::{context, metrics::RequestMetrics},
 };
 
 /// The parts of the agent that its handlers use.
@@ -76,8 +76,8 @@ pub(crate) fn router(agent: AgentState, hosts: AllowedHosts) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer((
-            RequestContextLayer,
-            agent.requests.clone(),
+            context::layer(),
+            agent.requests.clone().layer(),
             MapResponseLayer::new(move |it: Response<_>| buffer.reserve(it.map(Body::new))),
             CatchPanicLayer::custom(panicked),
         ))

@@ -8,9 +8,9 @@ use prometheus_client::{
 
 use super::ledger::LedgerMetrics;
 use crate::{
-    document::ActiveDocument, document::DocumentEditor, document::StoreWrites,
-    http::error::ApiError, http::state::AppParts, leasing::SharedLedger, net::tls::HandshakeCounts,
-    net::tls::Reloads, net::tls::Tls, observe::metrics::counters, util::clock,
+    document::ActiveDocument, document::DocumentEditor, http::error::ApiError,
+    http::state::AppParts, leasing::SharedLedger, net::tls::Tls, observe::metrics::counters,
+    util::clock,
 };
 use doorman_core::reign::BoundWrites;
 
@@ -42,7 +42,12 @@ pub(super) async fn register(registry: &mut Registry, app: &AppParts) -> Result<
         register_tls(registry, tls);
     }
     register_bound(registry, &app.ledger);
-    app.handovers.register(registry);
+    app.handovers.register(
+        registry,
+        "handovers",
+        "Ledgers that this server has fetched from the last master, by outcome; without one \
+         (unreachable, stalled, broken) it learns the leases from their holders",
+    );
     app.quotas.register(registry);
     if let Some(parent) = &app.server.parent {
         parent.register(registry, clock::now());
@@ -51,37 +56,37 @@ pub(super) async fn register(registry: &mut Registry, app: &AppParts) -> Result<
 }
 
 fn register_bound(registry: &mut Registry, ledger: &SharedLedger) {
-    let BoundWrites { written, failed } = ledger.bound_writes();
+    let [bound, terms] = ledger.writes();
+    let outcomes = |writes: BoundWrites| {
+        counters(
+            "outcome",
+            [("written", writes.written), ("failed", writes.failed)],
+        )
+    };
     registry.register(
         "bound_writes",
         "Writes of the bound on lease expiry, by outcome; while they fail, leases shorten, then \
          expire",
-        counters("outcome", [("written", written), ("failed", failed)]),
+        outcomes(bound),
     );
-    let BoundWrites { written, failed } = ledger.terms_writes();
     registry.register(
         "terms_writes",
         "Writes of the terms under which leases are granted, by outcome; while they fail, no \
          leases are granted in new units",
-        counters("outcome", [("written", written), ("failed", failed)]),
+        outcomes(terms),
     );
 }
 
 fn register_document(registry: &mut Registry, active: &ActiveDocument, editor: &DocumentEditor) {
-    let reloads = active.reloads();
-    registry.register(
+    active.reloads.register(
+        registry,
         "config_reloads",
         "Changes of the document, by outcome",
-        counters(
-            "outcome",
-            [("applied", reloads.applied), ("refused", reloads.rejected)],
-        ),
     );
-    let StoreWrites { written, failed } = editor.store_writes();
-    registry.register(
+    editor.writes.register(
+        registry,
         "config_writes",
         "Writes of document changes over HTTP, by outcome; a failed change is rejected",
-        counters("outcome", [("written", written), ("failed", failed)]),
     );
     registry.register(
         "config_last_reload_successful",
@@ -92,43 +97,26 @@ fn register_document(registry: &mut Registry, active: &ActiveDocument, editor: &
         "config_in_force_since_timestamp",
         "When the active document was activated",
         Unit::Seconds,
-        ConstGauge::new(reloads.since),
+        ConstGauge::new(active.since()),
     );
 }
 
 fn register_tls(registry: &mut Registry, tls: &Tls) {
-    let HandshakeCounts {
-        completed,
-        failed,
-        abandoned,
-    } = tls.handshakes().counts();
-    registry.register(
+    tls.handshakes.register(
+        registry,
         "tls_handshakes",
         "TLS handshakes, by outcome: a connection (completed), an error of either side or a \
          broken connection (failed), a timeout or eviction (abandoned)",
-        counters(
-            "outcome",
-            [
-                ("completed", completed),
-                ("failed", failed),
-                ("abandoned", abandoned),
-            ],
-        ),
     );
-    let Reloads {
-        applied,
-        rejected,
-        is_current,
-    } = tls.reloads();
-    registry.register(
+    tls.reloads.register(
+        registry,
         "tls_reloads",
         "Changes of the certificate files, by outcome",
-        counters("outcome", [("applied", applied), ("refused", rejected)]),
     );
     registry.register(
         "tls_last_reload_successful",
         "Whether the active certificate is that of its files",
-        ConstGauge::new(i64::from(is_current)),
+        ConstGauge::new(i64::from(tls.is_current())),
     );
     registry.register_with_unit(
         "tls_certificate_expiry_timestamp",

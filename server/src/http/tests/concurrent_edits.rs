@@ -54,7 +54,7 @@ async fn concurrent_changes_are_serialized() {
         assert_eq!(reply.await.unwrap().status, 201);
     }
     assert_eq!(globs(&stored.router).await.len(), 15);
-    assert_eq!(stored.app.editor.store_writes().written, 12);
+    assert_eq!(stored.app.editor.writes.get("written"), 12);
     let history = stored.app.editor.history(None, 100).await.unwrap();
     assert_eq!(history.len(), 13);
 }

@@ -110,7 +110,7 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
         server: Arc::new(server),
         master: watch::channel(view).1,
         offer: Arc::default(),
-        handovers: Arc::default(),
+        handovers: crate::mastership::handover_counts(),
         draining: Arc::default(),
         cursor_key: Arc::default(),
         body_buffer: BodyBuffer::default(),

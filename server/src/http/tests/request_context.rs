@@ -6,7 +6,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use super::*;
 use crate::{
     auth::testing::{Home, SECRET},
-    observe::context::RequestContextLayer,
+    observe::context,
 };
 
 const ID: &str = "x-request-id";
@@ -71,7 +71,7 @@ async fn every_response_has_the_request_id() {
     let panics = Router::new()
         .route("/", on_get(async || -> () { panic!("a bug") }))
         .layer(CatchPanicLayer::custom(crate::http::panicked))
-        .layer(RequestContextLayer);
+        .layer(context::layer());
     let reply = named(&panics, asked_for("/"), "mine").await;
     assert_eq!((reply.status.as_u16(), reply.header(ID)), (500, "mine"));
 }

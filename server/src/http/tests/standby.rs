@@ -142,7 +142,7 @@ async fn ledger_is_handed_over_once_to_the_bearer_of_the_secret() {
             .body(Body::empty())
             .unwrap()
     };
-    let secret = app.offer.secret().to_owned();
+    let secret = app.offer.secret.clone();
     // Nothing is offered yet.
     send(&router, ask("7", &secret)).await.problem(403);
     app.offer.set(*app.ledger.end().unwrap());

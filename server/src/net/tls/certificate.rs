@@ -19,8 +19,8 @@ use x509_cert::{
     der::{self, Decode as _},
 };
 
-use super::{TlsError, TlsSettings};
-use crate::util::small_file;
+use super::TlsSettings;
+use crate::util::small_file::{self, FileError};
 
 pub(super) const CERTIFICATE: &str = "--tls-cert";
 const KEY: &str = "--tls-key";
@@ -43,10 +43,10 @@ pub(super) struct Digest([u8; 32]);
 
 impl Files {
     /// Blocks on the file system.
-    pub(super) fn read(settings: &TlsSettings) -> Result<Self, TlsError> {
+    pub(super) fn read(settings: &TlsSettings) -> Result<Self, FileError> {
         let read = |flag, path: &Path| {
             small_file::read(path)
-                .map_err(|error| TlsError::new(flag, path, format!("cannot be read: {error}")))
+                .map_err(|error| FileError::new(flag, path, format!("cannot be read: {error}")))
         };
         let client_authority = settings.client_authority.as_deref();
         Ok(Self {
@@ -87,8 +87,8 @@ pub(super) struct Certificate {
 impl Certificate {
     /// Parses the files and checks that the key belongs to the certificate. Sessions of another
     /// certificate cannot be resumed with it.
-    pub(super) fn new(files: &Files, settings: &TlsSettings) -> Result<Self, TlsError> {
-        let invalid = |problem: String| TlsError::new(CERTIFICATE, &settings.certificate, problem);
+    pub(super) fn new(files: &Files, settings: &TlsSettings) -> Result<Self, FileError> {
+        let invalid = |problem: String| FileError::new(CERTIFICATE, &settings.certificate, problem);
         let chain = certificates(CERTIFICATE, &settings.certificate, &files.certificate)?;
         let validity = chain
             .first()
@@ -125,8 +125,8 @@ fn certified_key(
     files: &Files,
     settings: &TlsSettings,
     provider: &CryptoProvider,
-) -> Result<CertifiedKey, TlsError> {
-    let invalid = |problem: String| TlsError::new(KEY, &settings.key, problem);
+) -> Result<CertifiedKey, FileError> {
+    let invalid = |problem: String| FileError::new(KEY, &settings.key, problem);
     let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| {
         invalid(match error {
             pem::Error::NoItemsFound => "has no private key: must be PEM without a passphrase, in \
@@ -150,8 +150,8 @@ fn client_verifier(
     path: &Path,
     pem: &[u8],
     provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let invalid = |problem: String| TlsError::new(CLIENT_AUTHORITY, path, problem);
+) -> Result<Arc<dyn ClientCertVerifier>, FileError> {
+    let invalid = |problem: String| FileError::new(CLIENT_AUTHORITY, path, problem);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(CLIENT_AUTHORITY, path, pem)? {
         roots
@@ -167,8 +167,8 @@ fn certificates(
     flag: &'static str,
     path: &Path,
     text: &[u8],
-) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let invalid = |problem: String| TlsError::new(flag, path, problem);
+) -> Result<Vec<CertificateDer<'static>>, FileError> {
+    let invalid = |problem: String| FileError::new(flag, path, problem);
     let all: Vec<_> = CertificateDer::pem_slice_iter(text)
         .collect::<Result<_, _>>()
         .map_err(|error| invalid(format!("invalid PEM: {error}")))?;
@@ -189,14 +189,6 @@ pub(super) struct Validity {
     pub(super) not_after: u64,
 }
 
-/// Whether a certificate is valid at some time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ValidAt {
-    NotYet,
-    Valid,
-    Expired,
-}
-
 impl Validity {
     fn of(der: &[u8]) -> der::Result<Self> {
         let certificate = CertificateInner::<Rfc5280>::from_der(der)?;
@@ -207,14 +199,12 @@ impl Validity {
         })
     }
 
-    /// `now` is in Unix seconds.
-    pub(super) fn at(self, now: u64) -> ValidAt {
+    /// Why the certificate is not valid at `now`, in Unix seconds.
+    pub(super) fn problem(self, now: u64) -> Option<&'static str> {
         if now < self.not_before {
-            ValidAt::NotYet
-        } else if now <= self.not_after {
-            ValidAt::Valid
+            Some("not valid yet")
         } else {
-            ValidAt::Expired
+            (self.not_after < now).then_some("expired")
         }
     }
 }

@@ -11,18 +11,22 @@ mod tests;
 
 use std::{
     collections::BTreeSet,
-    fmt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use arc_swap::ArcSwap;
 
-use self::certificate::{Certificate, Files, ValidAt};
-use crate::util::clock;
+use self::{
+    certificate::{Certificate, Files},
+    handshake::{ABANDONED, COMPLETED, FAILED},
+};
+use crate::{
+    observe::metrics::Outcomes,
+    util::{clock, small_file::FileError},
+};
 
 pub(super) use self::handshake::accept;
-pub(crate) use self::handshake::{HandshakeCounts, HandshakeMetrics};
 
 /// The files that TLS uses. All are PEM and are reloaded when they change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,111 +46,53 @@ impl TlsSettings {
         files
             .into_iter()
             .chain(&self.client_authority)
-            .filter_map(|file| file.parent())
-            .map(|parent| {
-                if parent.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    parent
-                }
+            .map(|file| match file.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
             })
             .collect()
     }
 }
-
-/// A TLS file that cannot be used. The message is one line with the flag, the file and the problem.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsError {
-    flag: &'static str,
-    path: String,
-    problem: String,
-}
-
-impl TlsError {
-    fn new(flag: &'static str, path: &Path, problem: impl Into<String>) -> Self {
-        Self {
-            flag,
-            path: path.display().to_string(),
-            problem: problem.into(),
-        }
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            flag,
-            path,
-            problem,
-        } = self;
-        write!(f, "{flag} {path}: {problem}")
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 /// The active certificate, and counters of reloads and handshakes.
 #[derive(Debug)]
 pub(crate) struct Tls {
     settings: TlsSettings,
     active: ArcSwap<Certificate>,
-    handshakes: HandshakeMetrics,
-    reloads_applied: AtomicU64,
-    reloads_rejected: AtomicU64,
+    pub(crate) handshakes: Outcomes,
+    pub(crate) reloads: Outcomes,
     /// The last reload was rejected: the active certificate is not that of the files.
     is_stale: AtomicBool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reloads {
-    pub(crate) applied: u64,
-    pub(crate) rejected: u64,
-    /// Whether the active certificate is that of the files.
-    pub(crate) is_current: bool,
 }
 
 impl Tls {
     /// Reads the files. Blocks on the file system.
     ///
     /// # Errors
-    /// [`TlsError`] when a file cannot be read or used, or certificate and key do not match. An
+    /// [`FileError`] when a file cannot be read or used, or certificate and key do not match. An
     /// expired certificate is used, with a warning: there is no better one.
-    pub(crate) fn load(settings: TlsSettings) -> Result<Self, TlsError> {
+    pub(crate) fn load(settings: TlsSettings) -> Result<Self, FileError> {
         let certificate = Certificate::new(&Files::read(&settings)?, &settings)?;
-        let path = settings.certificate.display();
-        match certificate.validity.at(clock::unix_seconds()) {
-            ValidAt::Valid => {}
-            ValidAt::NotYet => {
-                tracing::warn!("--tls-cert {path}: not valid yet; clients will reject it");
-            }
-            ValidAt::Expired => {
-                tracing::warn!("--tls-cert {path}: expired; clients will reject it");
-            }
+        if let Some(problem) = certificate.validity.problem(clock::unix_seconds()) {
+            let path = settings.certificate.display();
+            tracing::warn!("--tls-cert {path}: {problem}; clients will reject it");
         }
         Ok(Self {
             settings,
             active: ArcSwap::from_pointee(certificate),
-            handshakes: HandshakeMetrics::default(),
-            reloads_applied: AtomicU64::new(0),
-            reloads_rejected: AtomicU64::new(0),
+            handshakes: Outcomes::new([COMPLETED, FAILED, ABANDONED]),
+            reloads: Outcomes::new(["applied", "refused"]),
             is_stale: AtomicBool::new(false),
         })
     }
 
-    pub(crate) fn handshakes(&self) -> &HandshakeMetrics {
-        &self.handshakes
+    /// Whether the active certificate is that of the files.
+    pub(crate) fn is_current(&self) -> bool {
+        !self.is_stale.load(Relaxed)
     }
 
     /// When the active certificate expires, in Unix seconds.
     pub(crate) fn not_after(&self) -> u64 {
         self.active.load().validity.not_after
-    }
-
-    pub(crate) fn reloads(&self) -> Reloads {
-        Reloads {
-            applied: self.reloads_applied.load(Relaxed),
-            rejected: self.reloads_rejected.load(Relaxed),
-            is_current: !self.is_stale.load(Relaxed),
-        }
     }
 }

@@ -11,10 +11,10 @@ use std::{
 use doorman_openapi::Moment;
 
 use super::{
-    Tls, TlsError,
-    certificate::{CERTIFICATE, Certificate, Files, ValidAt},
+    Tls,
+    certificate::{CERTIFICATE, Certificate, Files},
 };
-use crate::util::{clock, follow::FileFollower};
+use crate::util::{clock, follow::FileFollower, small_file::FileError};
 
 /// How long files may be unusable before it is reported.
 const REPORT_AFTER: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const REPORT_AFTER: Duration = Duration::from_secs(10);
 /// Files that cannot be used.
 #[derive(Debug)]
 struct Rejected {
-    error: TlsError,
+    error: FileError,
     /// When the files became unusable, with this or another error.
     since: Moment,
     is_reported: bool,
@@ -39,7 +39,7 @@ impl Tls {
         let mut follower = FileFollower::new(self.settings.directories(), read);
         let mut rejected = None;
         loop {
-            let is_active = |files: &Result<Files, TlsError>| {
+            let is_active = |files: &Result<Files, FileError>| {
                 let files = files.as_ref();
                 files.is_ok_and(|files| files.digest() == self.active.load().digest)
             };
@@ -65,21 +65,18 @@ impl Tls {
     }
 
     /// The certificate of new files, if it is valid now or the active one is not valid either.
-    fn acceptable(&self, files: &Files) -> Result<Certificate, TlsError> {
+    fn acceptable(&self, files: &Files) -> Result<Certificate, FileError> {
         let new = Certificate::new(files, &self.settings)?;
         let now = clock::unix_seconds();
-        let problem = match new.validity.at(now) {
-            ValidAt::Valid => return Ok(new),
-            ValidAt::NotYet => "not valid yet",
-            ValidAt::Expired => "expired",
-        };
-        match self.active.load().validity.at(now) {
-            ValidAt::Valid => Err(TlsError::new(
-                CERTIFICATE,
-                &self.settings.certificate,
-                format!("{problem}, and the active certificate is valid"),
-            )),
-            ValidAt::NotYet | ValidAt::Expired => Ok(new),
+        match new.validity.problem(now) {
+            Some(problem) if self.active.load().validity.problem(now).is_none() => {
+                Err(FileError::new(
+                    CERTIFICATE,
+                    &self.settings.certificate,
+                    format!("{problem}, and the active certificate is valid"),
+                ))
+            }
+            _ => Ok(new),
         }
     }
 
@@ -95,12 +92,12 @@ impl Tls {
             self.settings.certificate.display()
         );
         self.active.store(Arc::new(certificate));
-        self.reloads_applied.fetch_add(1, Relaxed);
+        self.reloads.count("applied");
         self.is_stale.store(false, Relaxed);
     }
 
     /// Reports each error once, when the files have been unusable for [`REPORT_AFTER`].
-    fn reject(&self, error: TlsError, rejected: &mut Option<Rejected>, now: Moment) {
+    fn reject(&self, error: FileError, rejected: &mut Option<Rejected>, now: Moment) {
         let current = match rejected.take() {
             Some(same) if same.error == error => same,
             other => Rejected {
@@ -116,7 +113,7 @@ impl Tls {
                 "certificate reload rejected; the active certificate stays: {}",
                 current.error
             );
-            self.reloads_rejected.fetch_add(1, Relaxed);
+            self.reloads.count("refused");
             self.is_stale.store(true, Relaxed);
         }
     }

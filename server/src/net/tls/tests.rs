@@ -182,12 +182,11 @@ async fn until(tls: &Tls, is: impl Fn(&Tls) -> bool) {
 }
 
 fn reloads(tls: &Tls, applied: u64, rejected: u64, is_current: bool) {
-    let expected = Reloads {
-        applied,
-        rejected,
-        is_current,
-    };
-    assert_eq!(tls.reloads(), expected);
+    let counts = ["applied", "refused"].map(|outcome| tls.reloads.get(outcome));
+    assert_eq!(
+        (counts, tls.is_current()),
+        ([applied, rejected], is_current)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,27 +254,27 @@ async fn unusable_files_are_rejected_once_and_active_certificate_stays() {
     following(async |home, authority, tls| {
         let before = fs::read(home.join("tls.key")).unwrap();
         fs::write(home.join("tls.key"), authority.issue().key).unwrap();
-        until(tls, |tls| !tls.reloads().is_current).await;
+        until(tls, |tls| !tls.is_current()).await;
         sleep(Duration::from_secs(60)).await;
         reloads(tls, 0, 1, false);
         assert_eq!(tls.not_after(), ENDS[0]);
 
         // Another error.
         fs::remove_file(home.join("tls.key")).unwrap();
-        until(tls, |tls| tls.reloads().rejected == 2).await;
+        until(tls, |tls| tls.reloads.get("refused") == 2).await;
 
         // The files of the active certificate return.
         assert_eq!(log.count("valid again"), 0);
         fs::write(home.join("tls.key"), before).unwrap();
-        until(tls, |tls| tls.reloads().is_current).await;
+        until(tls, Tls::is_current).await;
         reloads(tls, 0, 2, true);
         assert_eq!(log.count("TLS files are valid again; the active"), 1);
 
         // Others follow after an error.
         fs::remove_file(home.join("tls.key")).unwrap();
-        until(tls, |tls| !tls.reloads().is_current).await;
+        until(tls, |tls| !tls.is_current()).await;
         authority.issue_for(SECOND).write(home);
-        until(tls, |tls| tls.reloads().is_current).await;
+        until(tls, Tls::is_current).await;
         assert_eq!(
             log.count("certificate reloaded; TLS files are valid again"),
             1
@@ -290,7 +289,7 @@ async fn invalid_certificate_does_not_replace_valid_one() {
     following(async |home, authority, tls| {
         for (rejected, years) in [(1, (2000, 2001)), (2, (3000, 3001))] {
             authority.issue_for(years).write(home);
-            until(tls, |tls| tls.reloads().rejected == rejected).await;
+            until(tls, |tls| tls.reloads.get("refused") == rejected).await;
             assert_eq!(tls.not_after(), ENDS[0]);
         }
     })

@@ -14,9 +14,36 @@
 
 mod requests;
 
-use prometheus_client::metrics::{counter::Counter, family::Family};
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
 
 pub(crate) use self::requests::RequestMetrics;
+
+/// Counts how often something had each of its outcomes; clones share the counts.
+#[derive(Debug, Clone)]
+pub(crate) struct Outcomes(Family<[(&'static str, &'static str); 1], Counter>);
+
+impl Outcomes {
+    /// Begins with zeros, so that every outcome is exported.
+    pub(crate) fn new<const N: usize>(outcomes: [&'static str; N]) -> Self {
+        Self(counters("outcome", outcomes.map(|outcome| (outcome, 0))))
+    }
+
+    pub(crate) fn count(&self, outcome: &'static str) {
+        self.0.get_or_create(&[("outcome", outcome)]).inc();
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry, name: &str, help: &str) {
+        registry.register(name, help, self.0.clone());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn get(&self, outcome: &'static str) -> u64 {
+        self.0.get_or_create(&[("outcome", outcome)]).get()
+    }
+}
 
 /// Counters that differ in one label.
 pub(crate) fn counters<const N: usize>(

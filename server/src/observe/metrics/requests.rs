@@ -1,28 +1,23 @@
 //! Metrics and access log of HTTP requests.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::sync::Arc;
 
 use axum::{
-    extract::MatchedPath,
-    http::{Method, Request, Response, Uri},
+    extract::{MatchedPath, Request},
+    http::{Method, Response},
 };
 use doorman_openapi::{Moment, paths};
-use pin_project_lite::pin_project;
+use futures_util::TryFutureExt;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::{Registry, Unit},
 };
-use tower::{Layer, Service};
+use tower::{Layer, Service, layer::layer_fn, service_fn};
 
 use crate::{
-    observe::access_log::{AccessLog, Answered},
-    util::{clock, peer::PeerAddr},
+    observe::access_log::{AccessLog, LoggedRequest},
+    util::clock,
 };
 
 /// Upper bounds in seconds. Most responses take a fraction of a millisecond; some wait for a disk.
@@ -44,16 +39,20 @@ struct Failure {
     status: u16,
 }
 
-#[derive(Debug)]
-struct Pending {
-    call: Route,
-    /// Set where the route does not tell the whole path.
-    uri: Option<Uri>,
-    peer: Option<PeerAddr>,
-    start: Moment,
+fn call_of(request: &Request) -> LoggedRequest {
+    let matched = request.extensions().get::<MatchedPath>();
+    let route = matched.map_or(OTHER, |matched| route(matched.as_str()));
+    // Most requests are for a route without a variable.
+    let is_whole_path = route != OTHER && !route.contains('{');
+    LoggedRequest {
+        method: method(request.method()),
+        route,
+        uri: (!is_whole_path).then(|| request.uri().clone()),
+        peer: request.extensions().get().copied(),
+    }
 }
 
-/// Metrics and access log of all requests; clones share them. A tower layer records each request.
+/// Metrics and access log of all requests; clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestMetrics(Arc<Families>);
 
@@ -96,30 +95,40 @@ impl RequestMetrics {
         );
     }
 
-    fn record(&self, pending: &Pending, status: u16) {
-        let Pending {
-            call,
-            uri,
-            peer,
-            start,
-        } = pending;
-        let Route { method, route } = *call;
+    /// A layer that records each request. The service inside is always ready, as those of a router
+    /// are.
+    pub(crate) fn layer<S, R>(
+        self,
+    ) -> impl Layer<
+        S,
+        Service = impl Service<Request, Response = Response<R>, Error = S::Error, Future: Send> + Clone,
+    > + Clone
+    where
+        S: Service<Request, Response = Response<R>, Future: Send> + Clone,
+    {
+        layer_fn(move |mut inner: S| {
+            let requests = self.clone();
+            service_fn(move |request: Request| {
+                let (requests, call, start) = (requests.clone(), call_of(&request), clock::now());
+                let record = move |response: &Response<R>| {
+                    requests.record(&call, start, response.status().as_u16());
+                };
+                inner.call(request).inspect_ok(record)
+            })
+        })
+    }
+
+    fn record(&self, call: &LoggedRequest, start: Moment, status: u16) {
+        let (method, route) = (call.method, call.route);
         let now = clock::now();
-        let seconds = now.seconds_since(*start);
-        self.0.answered.get_or_create(call).inc();
+        let seconds = now.seconds_since(start);
+        let labels = Route { method, route };
+        self.0.answered.get_or_create(&labels).inc();
         // A poll takes as long as it waits.
         if route != paths::HINTS {
-            self.0.durations.get_or_create(call).observe(seconds);
+            self.0.durations.get_or_create(&labels).observe(seconds);
         }
-        let answered = Answered {
-            method,
-            route,
-            uri: uri.as_ref(),
-            peer: *peer,
-            status,
-            seconds,
-        };
-        self.0.log.log(answered, now);
+        self.0.log.log(call, status, seconds, now);
         if status >= 400 {
             let failure = Failure {
                 method,
@@ -128,84 +137,6 @@ impl RequestMetrics {
             };
             self.0.failed.get_or_create(&failure).inc();
         }
-    }
-}
-
-impl<S> Layer<S> for RequestMetrics {
-    type Service = Recorded<S>;
-
-    fn layer(&self, inner: S) -> Recorded<S> {
-        Recorded {
-            inner,
-            requests: self.clone(),
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Recorded<S> {
-    inner: S,
-    requests: RequestMetrics,
-}
-
-impl<S, B, R> Service<Request<B>> for Recorded<S>
-where
-    S: Service<Request<B>, Response = Response<R>>,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = ResponseFuture<S::Future>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let matched = request.extensions().get::<MatchedPath>();
-        let call = Route {
-            method: method(request.method()),
-            route: matched.map_or(OTHER, |matched| route(matched.as_str())),
-        };
-        // Most requests are for a route without a variable.
-        let is_whole_path = call.route != OTHER && !call.route.contains('{');
-        let pending = Pending {
-            call,
-            uri: (!is_whole_path).then(|| request.uri().clone()),
-            peer: request.extensions().get().copied(),
-            start: clock::now(),
-        };
-        ResponseFuture {
-            pending,
-            requests: self.requests.clone(),
-            inner: self.inner.call(request),
-        }
-    }
-}
-
-pin_project! {
-    #[derive(Debug)]
-    pub(crate) struct ResponseFuture<F> {
-        pending: Pending,
-        requests: RequestMetrics,
-        #[pin]
-        inner: F,
-    }
-}
-
-impl<F, R, E> Future for ResponseFuture<F>
-where
-    F: Future<Output = Result<Response<R>, E>>,
-{
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let response = ready!(this.inner.poll(cx));
-        if let Ok(response) = &response {
-            let status = response.status().as_u16();
-            this.requests.record(this.pending, status);
-        }
-        Poll::Ready(response)
     }
 }
 
