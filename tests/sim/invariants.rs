@@ -4,20 +4,18 @@
 //! quarter of an hour on two cores. With `--aimed` it runs few faults at the moments that matter.
 
 use std::{
+    convert::Infallible,
     fs,
     io::{self, Write as _},
-    num::NonZero,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use clap::Parser;
-use doorman_sim::{Extras, Plan, Rule, Scenario, Stats, Violation, check_scenario, simulate};
+use doorman_sim::{
+    Extras, Plan, Rule, Scenario, Stats, Violation, check_scenario, on_all_cores, simulate,
+};
 use doorman_tests::sim::{Replay, aimed_scenario, describe};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
@@ -165,46 +163,36 @@ fn run_all(runs: &Runs, first: u64, seeds: u64, plan: &Plan) -> Result<Stats, Ve
     // Without a terminal the bar stays hidden, and a line a minute takes its place.
     let bar = ProgressBar::new(seeds).with_style(style.unwrap_or(ProgressStyle::default_bar()));
     let minutes = AtomicU64::new(0);
-    let next = AtomicU64::new(first);
-    let results = Mutex::new((Stats::default(), Vec::new()));
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first.saturating_add(seeds) {
-                        return;
-                    }
-                    let result = runs.run(seed, plan);
-                    let result = result.map_err(|it| runs.describe(seed, &it));
-                    bar.inc(1);
-                    if let Err(violation) = &result {
-                        bar.suspend(|| print_progress(violation));
-                    }
-                    if let Ok(mut results) = results.lock() {
-                        match result {
-                            Ok(stats) => results.0 += stats,
-                            Err(violation) => results.1.push(violation),
-                        }
-                    }
-                    let minute = bar.elapsed().as_secs() / 60;
-                    if minutes.fetch_max(minute, Ordering::Relaxed) < minute && bar.is_hidden() {
-                        print_progress(&format!(
-                            "{} of {seeds} seeds from {first} on, {} left",
-                            bar.position(),
-                            HumanDuration(bar.eta())
-                        ));
-                    }
-                }
-            });
+    let run = |seed| {
+        let result = runs.run(seed, plan);
+        let result = result.map_err(|it| runs.describe(seed, &it));
+        bar.inc(1);
+        if let Err(violation) = &result {
+            bar.suspend(|| print_progress(violation));
         }
-    });
+        let minute = bar.elapsed().as_secs() / 60;
+        if minutes.fetch_max(minute, Ordering::Relaxed) < minute && bar.is_hidden() {
+            print_progress(&format!(
+                "{} of {seeds} seeds from {first} on, {} left",
+                bar.position(),
+                HumanDuration(bar.eta())
+            ));
+        }
+        Ok::<_, Infallible>(result)
+    };
+    let Ok(results) = on_all_cores(first..first.saturating_add(seeds), run);
     bar.finish_and_clear();
-    match results.into_inner() {
-        Ok((stats, violations)) if violations.is_empty() => Ok(stats),
-        Ok((_, violations)) => Err(violations),
-        Err(poisoned) => Err(poisoned.into_inner().1),
+    let (mut total, mut violations) = (Stats::default(), Vec::new());
+    for result in results {
+        match result {
+            Ok(stats) => total += stats,
+            Err(violation) => violations.push(violation),
+        }
+    }
+    if violations.is_empty() {
+        Ok(total)
+    } else {
+        Err(violations)
     }
 }
 

@@ -15,16 +15,7 @@ mod schemes;
 #[path = "tests/trees.rs"]
 mod trees;
 
-use std::{
-    num::NonZero,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-};
-
-use doorman_sim::{Extra, Extras, Invariant, Plan, Rule, Stats, simulate};
+use doorman_sim::{Extra, Extras, Invariant, Plan, Rule, Stats, on_all_cores, simulate};
 use doorman_tests::sim::{Replay, describe};
 
 const PLAN: Plan = Plan {
@@ -40,24 +31,11 @@ const SEEDS_WITHOUT_RULE: u64 = 1_000;
 
 /// Runs all seeds, which must keep the invariants.
 fn run_seeds(plan: &Plan, seeds: u64) -> Stats {
-    let next = AtomicU64::new(0);
-    let total = Mutex::new(Stats::default());
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        return;
-                    }
-                    let stats = simulate(seed, plan)
-                        .unwrap_or_else(|it| panic!("{}", describe(&it, Replay::Random)));
-                    *total.lock().unwrap() += stats;
-                }
-            });
-        }
-    });
-    total.into_inner().unwrap()
+    let all = on_all_cores(0..seeds, |seed| simulate(seed, plan));
+    let all = all.unwrap_or_else(|it| panic!("{}", describe(&it, Replay::Random)));
+    let mut total = Stats::default();
+    all.into_iter().for_each(|stats| total += stats);
+    total
 }
 
 #[test]

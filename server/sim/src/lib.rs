@@ -43,6 +43,7 @@ mod fleet;
 mod limits;
 mod network;
 mod operations;
+mod parallel;
 mod random;
 mod report;
 mod run;
@@ -56,6 +57,7 @@ pub use self::{
     extras::{Extra, Extras, UnknownExtra},
     fleet::{Fleet, FleetPlan},
     limits::Limit,
+    parallel::on_all_cores,
     report::{Invariant, Plan, Stats, Violation},
     run::{
         Amounts, Overshoot, Run, RunReport, Sample, Summary, check_scenario, run_scenario,
