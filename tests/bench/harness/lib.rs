@@ -10,6 +10,7 @@
 //! Criterion and divan measure one side after the other. tango-bench alternates, but only between
 //! two builds of the same function. None of them measures the throughput of a process, or memory.
 
+mod paced;
 mod process;
 mod response;
 mod samples;
@@ -18,6 +19,7 @@ mod table;
 use clap::Parser;
 
 pub use self::{
+    paced::{Connection, PacedRequests},
     process::{ServerProcess, announce, wait_for_stdin_end},
     response::read_response,
     samples::{Samples, Side, alternate, alternate_results, nanos_per_iteration},

@@ -5,7 +5,7 @@ use std::{error::Error, io, time::Duration};
 use doorman_bench::{Options, Row, Samples, Table, Target, alternate_results};
 
 use crate::{
-    leases::Leases,
+    leases,
     polls::Polls,
     server::{Kind, resident_bytes},
 };
@@ -25,7 +25,7 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
     };
     let (with, without) = (Kind::Doorman.start()?, Kind::Doorman.start()?);
     for server in [&with, &without] {
-        Leases::new(&pollers).join(server.address())?;
+        leases::of_clients(&pollers).send_once(server.address())?;
     }
     let before = resident_bytes(with.id())?;
     let _polls = Polls::open(with.address(), &pollers)?;
@@ -46,11 +46,11 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
     table.print();
 
     let clients: Vec<_> = (0..CLIENTS).map(|n| format!("leases-{n:04}")).collect();
-    let leases = Leases::new(&clients);
+    let leases = leases::of_clients(&clients);
     let duration = Duration::from_millis(options.pick(5_000, 1_000));
     let rounds = options.pick(9, 3);
-    let mut beside = || leases.refresh_for(with.address(), duration);
-    let mut alone = || leases.refresh_for(without.address(), duration);
+    let mut beside = || leases.send_for(with.address(), duration);
+    let mut alone = || leases.send_for(without.address(), duration);
     let [with, without] = alternate_results(rounds, [&mut beside, &mut alone])
         .map(|rounds| rounds.into_iter().collect::<io::Result<Vec<_>>>());
     let (with, without) = (with?, without?);
@@ -58,33 +58,8 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
         &format!("Refresh of one lease beside {count} open polls"),
         "ms",
     );
-    for (subject, fraction, target) in [
-        ("median", 0.5, Target::None),
-        ("99th percentile", 0.99, Target::AtMost(1.2)),
-        ("maximum", 1.0, Target::None),
-    ] {
-        let samples = |rounds: &[Vec<f64>]| -> Samples {
-            let quantiles = rounds.iter().map(|latencies| quantile(latencies, fraction));
-            quantiles.collect()
-        };
-        table.add(Row::ratio(
-            subject,
-            &samples(&with),
-            "without polls",
-            &samples(&without),
-            target,
-        ));
-    }
+    let target = Target::AtMost(1.2);
+    table.add_latencies(&with, "without polls", &without, target);
     table.print();
     Ok(())
-}
-
-fn quantile(latencies: &[f64], fraction: f64) -> f64 {
-    let mut sorted = latencies.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let index = (sorted.len() as f64 * fraction) as usize;
-    sorted
-        .get(index.min(sorted.len().saturating_sub(1)))
-        .copied()
-        .unwrap_or(f64::NAN)
 }

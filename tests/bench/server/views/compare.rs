@@ -3,17 +3,17 @@
 use std::{
     error::Error,
     io,
+    net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::Duration,
 };
 
-use doorman_bench::{Options, Row, Samples, Table, Target, alternate_results};
+use doorman_bench::{Options, PacedRequests, Row, Samples, Table, Target, alternate_results};
 
 use crate::{
-    clients::{self, Clients},
-    connection::Connection,
-    reader::{self, ReadCounts},
+    clients,
+    reader::{self, ReadCounts, Reader},
     server::RunningServer,
 };
 
@@ -30,14 +30,14 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
         .map_or(middle.as_str(), |(tenant, _)| tenant);
     let tenant_token = server.token(&[&format!("{tenant}/*")])?;
 
-    let clients = Clients::new(server.address(), &operator, resources);
-    clients.join()?;
-    let mut connection = Connection::open(server.address(), &operator)?;
+    let requests = clients::requests(&operator, resources);
+    requests.send_once(server.address())?;
+    let mut reader = Reader::open(server.address(), &operator)?;
 
     let all = "/v1/resources?limit=1000";
     let mut middle_page = all.to_owned();
     for _ in 0..resources / 2_000 {
-        let (_, cursor) = reader::read_page(&mut connection, &middle_page)?;
+        let (_, cursor) = reader::read_page(&mut reader, &middle_page)?;
         let cursor = cursor.ok_or("the list ends too early")?;
         middle_page = format!("{all}&cursor={cursor}");
     }
@@ -56,11 +56,11 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
         ("middle page of 1,000", &middle_page, 1000),
         ("page by prefix", &prefix_page, 100),
     ] {
-        expect_resources(reader::read_page(&mut connection, path)?.0, resources)?;
-        let latency = reader::max_latency(&mut connection, path, times)?;
+        expect_resources(reader::read_page(&mut reader, path)?.0, resources)?;
+        let latency = reader::max_latency(&mut reader, path, times)?;
         add_latency(&mut table, subject, latency, PAGE_TARGET);
     }
-    let mut restricted = Connection::open(server.address(), &tenant_token)?;
+    let mut restricted = Reader::open(server.address(), &tenant_token)?;
     expect_resources(reader::read_page(&mut restricted, all)?.0, 100)?;
     let latency = reader::max_latency(&mut restricted, all, times / 5)?;
     let subject = "all 100 resources of a restricted token";
@@ -71,20 +71,21 @@ pub(crate) fn run(options: Options) -> Result<(), Box<dyn Error>> {
         ("status", "/v1/status".to_owned()),
         ("metrics", "/metrics".to_owned()),
     ] {
-        let latency = reader::max_latency(&mut connection, &path, times / 5)?;
+        let latency = reader::max_latency(&mut reader, &path, times / 5)?;
         add_latency(&mut table, subject, latency, Target::None);
     }
     table.print();
 
-    let mut connection = Connection::open(server.address(), &operator)?;
-    compare_with_reader(options, &clients, &mut connection)
+    let mut reader = Reader::open(server.address(), &operator)?;
+    compare_with_reader(options, server.address(), &requests, &mut reader)
 }
 
 /// Compares the latency of lease requests with and without a constant reader.
 fn compare_with_reader(
     options: Options,
-    clients: &Clients,
-    connection: &mut Connection,
+    server: SocketAddr,
+    requests: &PacedRequests,
+    reader: &mut Reader,
 ) -> Result<(), Box<dyn Error>> {
     let duration = Duration::from_millis(options.pick(5_000, 1_000));
     let rounds = options.pick(9, 3);
@@ -94,9 +95,9 @@ fn compare_with_reader(
         thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 lower_priority()?;
-                reader::read_until(connection, &stop)
+                reader::read_until(reader, &stop)
             });
-            let latencies = clients.refresh_for(duration);
+            let latencies = requests.send_for(server, duration);
             stop.store(true, Relaxed);
             let counts = reader
                 .join()
@@ -106,7 +107,7 @@ fn compare_with_reader(
             latencies
         })
     };
-    let mut without_reader = || clients.refresh_for(duration);
+    let mut without_reader = || requests.send_for(server, duration);
     let [with, without] = alternate_results(rounds, [&mut with_reader, &mut without_reader])
         .map(|rounds| rounds.into_iter().collect::<io::Result<Vec<_>>>());
     let (with, without) = (with?, without?);
@@ -116,23 +117,8 @@ fn compare_with_reader(
         total.pages, total.walks
     );
     let mut table = Table::new(&title, "ms");
-    for (subject, fraction, target) in [
-        ("median", 0.5, Target::None),
-        ("99th percentile", 0.99, Target::AtMost(2.0)),
-        ("maximum", 1.0, Target::None),
-    ] {
-        let samples = |rounds: &[Vec<f64>]| -> Samples {
-            let quantiles = rounds.iter().map(|latencies| quantile(latencies, fraction));
-            quantiles.collect()
-        };
-        table.add(Row::ratio(
-            subject,
-            &samples(&with),
-            "without reader",
-            &samples(&without),
-            target,
-        ));
-    }
+    let target = Target::AtMost(2.0);
+    table.add_latencies(&with, "without reader", &without, target);
     table.print();
     Ok(())
 }
@@ -160,14 +146,4 @@ fn expect_resources(found: usize, expected: usize) -> Result<(), String> {
     } else {
         Err(format!("page has {found} resources instead of {expected}"))
     }
-}
-
-fn quantile(latencies: &[f64], fraction: f64) -> f64 {
-    let mut sorted = latencies.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let index = (sorted.len() as f64 * fraction) as usize;
-    sorted
-        .get(index.min(sorted.len().saturating_sub(1)))
-        .copied()
-        .unwrap_or(f64::NAN)
 }

@@ -7,7 +7,6 @@
 
 mod clients;
 mod compare;
-mod connection;
 mod reader;
 mod server;
 

@@ -2,13 +2,38 @@
 
 use std::{
     io,
+    net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Instant,
 };
 
+use doorman_bench::Connection;
 use doorman_openapi::ResourcePage;
 
-use crate::connection::Connection;
+/// A connection whose requests carry one token.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    connection: Connection,
+    token: String,
+}
+
+impl Reader {
+    pub(crate) fn open(server: SocketAddr, token: &str) -> io::Result<Self> {
+        Ok(Self {
+            connection: Connection::open(server)?,
+            token: token.to_owned(),
+        })
+    }
+
+    /// The body of a successful response.
+    fn get(&mut self, path: &str) -> io::Result<&[u8]> {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {}\r\n\r\n",
+            self.token
+        );
+        self.connection.exchange(request.as_bytes())
+    }
+}
 
 /// Reads of a constant reader.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,31 +48,24 @@ pub(crate) struct ReadCounts {
     clippy::disallowed_methods,
     reason = "measures elapsed time, not a lease"
 )]
-pub(crate) fn max_latency(
-    connection: &mut Connection,
-    path: &str,
-    times: usize,
-) -> io::Result<f64> {
+pub(crate) fn max_latency(reader: &mut Reader, path: &str, times: usize) -> io::Result<f64> {
     let mut longest = 0.0_f64;
     for _ in 0..times {
         let started = Instant::now();
-        connection.get(path)?;
+        reader.get(path)?;
         longest = longest.max(started.elapsed().as_secs_f64() * 1e3);
     }
     Ok(longest)
 }
 
 /// Returns the number of resources on a page, and the cursor of the next page.
-pub(crate) fn read_page(
-    connection: &mut Connection,
-    path: &str,
-) -> io::Result<(usize, Option<String>)> {
-    let page: ResourcePage = serde_json::from_slice(connection.get(path)?)?;
+pub(crate) fn read_page(reader: &mut Reader, path: &str) -> io::Result<(usize, Option<String>)> {
+    let page: ResourcePage = serde_json::from_slice(reader.get(path)?)?;
     Ok((page.resources.len(), page.next_cursor))
 }
 
 /// Reads all pages, the status and the metrics repeatedly until `stop` is set.
-pub(crate) fn read_until(connection: &mut Connection, stop: &AtomicBool) -> io::Result<ReadCounts> {
+pub(crate) fn read_until(reader: &mut Reader, stop: &AtomicBool) -> io::Result<ReadCounts> {
     let mut counts = ReadCounts::default();
     loop {
         let mut cursor = Some(String::new());
@@ -55,12 +73,12 @@ pub(crate) fn read_until(connection: &mut Connection, stop: &AtomicBool) -> io::
             if stop.load(Relaxed) {
                 return Ok(counts);
             }
-            let page = connection.get(&format!("/v1/resources?limit=1000&cursor={from}"))?;
+            let page = reader.get(&format!("/v1/resources?limit=1000&cursor={from}"))?;
             cursor = find_next_cursor(page);
             counts.pages += 1;
         }
-        connection.get("/v1/status")?;
-        connection.get("/metrics")?;
+        reader.get("/v1/status")?;
+        reader.get("/metrics")?;
         counts.walks += 1;
     }
 }
