@@ -3,15 +3,20 @@
 use super::*;
 use crate::LimitLayer;
 
+/// A registry in which one resource has another rate than all others.
+fn fixed_rates(id: &'static str, rate: f64, others: f64) -> Arc<Registry> {
+    static_registry(move |resource| LeaseState::Fixed {
+        rate: if resource.as_str() == id {
+            rate
+        } else {
+            others
+        },
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn refusal_spends_nothing_of_other_limits() {
-    let registry = static_registry(|resource| LeaseState::Fixed {
-        rate: if resource.as_str() == "fleet" {
-            10.0
-        } else {
-            1.0
-        },
-    });
+    let registry = fixed_rates("fleet", 10.0, 1.0);
     let service = limited(&registry, [Limit::rate("fleet"), per_tenant()]);
     for _ in 0..20 {
         send(&service, tenant("greedy")).await;
@@ -37,13 +42,7 @@ async fn refusal_spends_nothing_of_other_limits() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_covers_all_limits() {
-    let registry = static_registry(|resource| LeaseState::Fixed {
-        rate: if resource.as_str() == "quick" {
-            1.0
-        } else {
-            0.1
-        },
-    });
+    let registry = fixed_rates("quick", 1.0, 0.1);
     let service = limited(&registry, [Limit::rate("quick"), Limit::rate("slow")]);
     assert_eq!(status(&service).await, 200);
     let response = send(&service, Request::new(())).await;
@@ -65,13 +64,7 @@ async fn retry_after_covers_all_limits() {
 
 #[tokio::test(start_paused = true)]
 async fn try_admit_retry_after_covers_all_limits() {
-    let registry = static_registry(|resource| LeaseState::Fixed {
-        rate: if resource.as_str() == "quick" {
-            1.0
-        } else {
-            0.1
-        },
-    });
+    let registry = fixed_rates("quick", 1.0, 0.1);
     let limits = [Limit::rate("quick"), Limit::rate("slow")];
     let layer = LimitLayer::new(registry, Callers::new(), limits);
     let request = Request::new(());
@@ -85,13 +78,7 @@ async fn try_admit_retry_after_covers_all_limits() {
 
 #[tokio::test(start_paused = true)]
 async fn headers_have_one_item_per_limit() {
-    let registry = static_registry(|resource| LeaseState::Fixed {
-        rate: if resource.as_str() == "fleet" {
-            10.0
-        } else {
-            1.0
-        },
-    });
+    let registry = fixed_rates("fleet", 10.0, 1.0);
     let service = limited(&registry, [Limit::rate("fleet"), per_tenant()]);
     let response = send(&service, tenant("acme")).await;
     assert_eq!(

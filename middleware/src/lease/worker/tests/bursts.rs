@@ -1,17 +1,13 @@
 //! Bursts, rises and waiting requests of one process while capacity is free, with the real ledger.
 
 use http::{Request, StatusCode};
-use tower_layer::Layer as _;
 use tracing::Level;
 
 use super::{
     real_ledger::{learning, refreshed_every, with_hints, with_parameters, with_surplus},
     *,
 };
-use crate::{
-    LimitService, OnLimit, Rate, Refusal, RefusalReason,
-    testing::{Inner, Logged, TestResponse, send},
-};
+use crate::{OnLimit, Rate, Refusal, RefusalReason, testing::TestResponse};
 
 /// A process with one limit, which has its first lease.
 struct Process {
@@ -26,8 +22,7 @@ impl Process {
     }
 
     async fn with(plane: Plane, limit: Limit) -> Self {
-        let (doorman, _) = run(builder(), &plane);
-        let service = doorman.layer([limit]).unwrap().layer(Inner);
+        let (doorman, service) = process(&plane, limit);
         doorman.ready(SECOND).await.unwrap();
         Self {
             plane,

@@ -169,7 +169,7 @@ async fn keys_and_excess_names_have_no_series() {
     let service = crate::testing::inner(&doorman.layer([Limit::rate(key)]).unwrap());
     for tenant in 0..10_000 {
         let request = http::Request::get("/").header("x-tenant", tenant.to_string());
-        crate::testing::send(&service, request.body(()).unwrap()).await;
+        send(&service, request.body(()).unwrap()).await;
     }
     sleep(2 * SECOND).await;
     assert_eq!(counts.of(CHANGES), counted([("to=leased", 10_000)]));

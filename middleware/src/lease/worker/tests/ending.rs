@@ -226,14 +226,14 @@ async fn slow_caller_does_not_find_a_full_bucket() {
     let (doorman, _worker) = run(builder(), &plane);
     let key = Key::header("x-login").unwrap();
     let layer = doorman.layer([Limit::rate(key)]).unwrap();
-    let service = tower_layer::Layer::layer(&layer, crate::testing::Inner);
+    let service = tower_layer::Layer::layer(&layer, Inner);
     let start = clock::now();
     let mut admitted = 0;
     while clock::now().seconds_since(start) < 3600.0 {
         let mut request = http::Request::new(());
         let login = http::HeaderValue::from_static("eve");
         request.headers_mut().insert("x-login", login);
-        let response = crate::testing::send(&service, request).await;
+        let response = send(&service, request).await;
         admitted += u32::from(response.status().is_success());
         sleep(70 * SECOND).await;
     }

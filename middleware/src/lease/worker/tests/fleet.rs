@@ -1,68 +1,13 @@
 //! Three processes under one limit, with shifting load.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use doorman_openapi::{Capacity, ClientId, Reason};
 use tokio::time::sleep;
 
-use super::plane::{Plane, Reply};
-use crate::{
-    Cost, Doorman, Rate,
-    lease::testing::{grant, response},
-};
+use super::{plane::Plane, real_ledger::control_plane};
+use crate::{Cost, Doorman, Rate};
 
 const LIMIT: f64 = 1000.0;
-
-/// The ledger of one resource: equal shares, granting nothing that another process may still use.
-#[derive(Default)]
-struct Ledger {
-    wants: HashMap<ClientId, f64>,
-    booked: HashMap<ClientId, f64>,
-}
-
-impl Ledger {
-    fn refresh(&mut self, client: &ClientId, wants: f64, has: f64) -> f64 {
-        self.wants.insert(client.clone(), wants);
-        self.booked.insert(client.clone(), has);
-        let others = self.booked.iter().filter(|(other, _)| *other != client);
-        let free = LIMIT - others.map(|(_, booked)| booked).sum::<f64>();
-        let granted = wants.min(self.share()).min(free.max(has)).max(0.0);
-        self.booked.insert(client.clone(), granted.max(has));
-        granted
-    }
-
-    fn share(&self) -> f64 {
-        let mut wants: Vec<f64> = self.wants.values().copied().collect();
-        wants.sort_unstable_by(f64::total_cmp);
-        let (mut left, mut holders) = (LIMIT, wants.len() as f64);
-        for wants in wants {
-            if wants > left / holders {
-                break;
-            }
-            left -= wants;
-            holders -= 1.0;
-        }
-        if holders > 0.0 { left / holders } else { LIMIT }
-    }
-}
-
-fn control_plane() -> Plane {
-    let mut ledger = Ledger::default();
-    Plane::new(move |call| {
-        let Some(request) = call.capacity() else {
-            return Reply::json(200, &serde_json::json!({}));
-        };
-        let asked = &request.resources[0];
-        let has = asked.has.map(|held| held.capacity).unwrap_or_default();
-        let wants = asked.wants.get();
-        let granted = ledger.refresh(&request.client_id, wants, has.get());
-        let mut answer = grant("api", Capacity::saturating(granted).get());
-        if granted < wants {
-            answer.reason = Reason::Share;
-        }
-        response(vec![answer]).into()
-    })
-}
 
 struct Fleet {
     rates: Vec<Rate>,
@@ -76,7 +21,7 @@ const STEP: Duration = Duration::from_millis(1);
 
 impl Fleet {
     fn start() -> Self {
-        let plane = control_plane();
+        let plane = control_plane("FAIR_SHARE", LIMIT);
         let handles: Vec<Doorman> = (0..3)
             .map(|_| {
                 let (doorman, worker) = Doorman::builder("http://a")

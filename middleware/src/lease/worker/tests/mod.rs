@@ -29,12 +29,14 @@ use doorman_openapi::{
     CapacityResponse, Epoch, FieldError, Mastership, NodeId, Problem, ProblemType,
 };
 use tokio::{task::JoinHandle, time::sleep};
+use tower_layer::Layer as _;
 
 use self::plane::{Plane, Received, Reply};
 use crate::{
-    Builder, Cost, Credentials, Doorman, Key, Limit, NotReady, NotReleased, WorkerState, clock,
+    Builder, Cost, Credentials, Doorman, Key, Limit, LimitService, NotReady, NotReleased,
+    WorkerState, clock,
     lease::testing::{grant_all, id},
-    testing::Logged,
+    testing::{Inner, Logged, send},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -59,6 +61,13 @@ fn run(builder: Builder, plane: &Plane) -> (Doorman, JoinHandle<()>) {
     worker.parts.engine.begin_at(0);
     worker.rules_poller.begin_at(0);
     (doorman, tokio::spawn(worker.run()))
+}
+
+/// A process with one limit.
+fn process(plane: &Plane, limit: Limit) -> (Doorman, LimitService<Inner>) {
+    let (doorman, _) = run(builder(), plane);
+    let service = doorman.layer([limit]).unwrap().layer(Inner);
+    (doorman, service)
 }
 
 fn held(doorman: &Doorman, resource: &str) -> Option<f64> {

@@ -47,32 +47,33 @@ pub(super) fn with_surplus(interval: u32, capacity: f64) -> Plane {
 }
 
 pub(super) fn with_parameters(interval: u32, kind: &str, capacity: f64, parameters: &str) -> Plane {
-    let length = 20 * interval;
-    ledger(&format!(
-        "resources: [{{identifier_glob: '*', capacity: {capacity}, \
-         algorithm: {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}, {parameters}}}}}]"
-    ))
-    .without_hints()
+    ledger(&document(interval, kind, capacity, "rate", parameters)).without_hints()
 }
 
 /// Like [`refreshed_every`], but it answers polls.
 pub(super) fn with_hints(interval: u32, kind: &str, capacity: f64) -> Plane {
-    let length = 20 * interval;
-    ledger(&format!(
-        "resources: [{{identifier_glob: '*', capacity: {capacity}, \
-         algorithm: {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}}}}}]"
-    ))
-    .with_hints()
+    ledger(&document(interval, kind, capacity, "rate", "")).with_hints()
 }
 
 /// Like [`with_hints`], with FAIR_SHARE of gauges.
 pub(super) fn gauge(interval: u32, capacity: u32) -> Plane {
-    let length = 20 * interval;
-    ledger(&format!(
-        "resources: [{{identifier_glob: '*', capacity: {capacity}, unit: gauge, \
-         algorithm: {{kind: FAIR_SHARE, lease_length: {length}, refresh_interval: {interval}}}}}]"
+    ledger(&document(
+        interval,
+        "FAIR_SHARE",
+        capacity.into(),
+        "gauge",
+        "",
     ))
     .with_hints()
+}
+
+/// Leases last twenty intervals.
+fn document(interval: u32, kind: &str, capacity: f64, unit: &str, parameters: &str) -> String {
+    let length = 20 * interval;
+    format!(
+        "resources: [{{identifier_glob: '*', capacity: {capacity}, unit: {unit}, algorithm: \
+         {{kind: {kind}, lease_length: {length}, refresh_interval: {interval}, {parameters}}}}}]"
+    )
 }
 
 /// A restarted control plane, which learns for so long. The safe capacity is the whole one.

@@ -219,7 +219,7 @@ async fn rule_of_another_unit_applies_after_idle_time() {
     sleep(50 * SECOND).await;
     assert_eq!(snapshot(&doorman).not_applied, []);
     let service = layer.layer(Inner);
-    let send = || crate::testing::send(&service, http::Request::new(()));
+    let send = || send(&service, http::Request::new(()));
     let held = send().await;
     assert_eq!(
         [held.status().as_u16(), send().await.status().as_u16()],

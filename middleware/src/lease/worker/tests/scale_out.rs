@@ -1,14 +1,8 @@
 //! A fleet that grows tenfold and then restarts instance by instance, with the real ledger.
 
 use http::Request;
-use tower_layer::Layer as _;
 
 use super::{real_ledger::with_hints, *};
-use crate::{
-    LimitService,
-    testing::{Inner, send},
-};
-
 const LIMIT: f64 = 1_000.0;
 /// Four fifths of the limit, evenly over all instances.
 const LOAD: f64 = 0.8 * LIMIT;
@@ -41,9 +35,7 @@ impl Fleet {
     }
 
     fn start(&self) -> (Doorman, LimitService<Inner>) {
-        let (doorman, _) = run(builder(), &self.plane);
-        let service = doorman.layer([Limit::rate("api")]).unwrap().layer(Inner);
-        (doorman, service)
+        process(&self.plane, Limit::rate("api"))
     }
 
     /// Shuts an instance down and replaces it.
@@ -111,11 +103,7 @@ async fn growth_and_restart_of_a_fleet_reject_little() {
 #[tokio::test(start_paused = true)]
 async fn newcomer_without_free_capacity_gets_429_and_soon_its_share() {
     let plane = with_hints(5, "FAIR_SHARE", 100.0);
-    let start = || {
-        let (doorman, _) = run(builder(), &plane);
-        let service = doorman.layer([Limit::rate("api")]).unwrap().layer(Inner);
-        (doorman, service)
-    };
+    let start = || process(&plane, Limit::rate("api"));
     let (busy, busy_service) = start();
     let offer = async |service: &LimitService<Inner>| {
         let answer = send(service, Request::new(())).await;

@@ -1,14 +1,8 @@
 //! Load that moves between processes, with the real ledger and its hints.
 
 use http::Request;
-use tower_layer::Layer as _;
 
 use super::{real_ledger::with_hints, *};
-use crate::{
-    LimitService,
-    testing::{Inner, send},
-};
-
 /// When each process sends requests, in seconds.
 #[derive(Debug, Clone, Copy)]
 enum Arrivals {
@@ -49,11 +43,7 @@ struct Sent {
 async fn offer(plane: &Plane, loads: &[Vec<f64>]) -> Vec<Sent> {
     let services: Vec<(Doorman, LimitService<Inner>)> = loads
         .iter()
-        .map(|_| {
-            let (doorman, _) = run(builder(), plane);
-            let service = doorman.layer([Limit::rate("api")]).unwrap().layer(Inner);
-            (doorman, service)
-        })
+        .map(|_| process(plane, Limit::rate("api")))
         .collect();
     let mut merged: Vec<(f64, usize)> = Vec::new();
     for (service, times) in loads.iter().enumerate() {

@@ -1,17 +1,11 @@
 //! A limit of four per second over a hundred instances, with the real ledger.
 
 use http::{Request, StatusCode};
-use tower_layer::Layer as _;
 
 use super::{
     real_ledger::{control_plane, refreshed_every},
     *,
 };
-use crate::{
-    LimitService,
-    testing::{Inner, send},
-};
-
 /// Instances with one limit by tenant.
 struct Fleet {
     instances: Vec<(Doorman, LimitService<Inner>)>,
@@ -30,14 +24,7 @@ impl Fleet {
     fn with(plane: &Plane, instances: usize, key: &Key) -> Self {
         // Suppression and jitter draw from the generator of this thread, which runs everything.
         fastrand::seed(7);
-        let instances = (0..instances).map(|_| {
-            let (doorman, _) = run(builder(), plane);
-            let service = doorman
-                .layer([Limit::rate(key.clone())])
-                .unwrap()
-                .layer(Inner);
-            (doorman, service)
-        });
+        let instances = (0..instances).map(|_| process(plane, Limit::rate(key.clone())));
         Self {
             instances: instances.collect(),
             chance: fastrand::Rng::with_seed(7),

@@ -2,13 +2,9 @@
 
 use doorman_openapi::Capacity;
 use http::Request;
-use tower_layer::Layer as _;
 
 use super::{real_ledger::refreshed_every, *};
-use crate::{
-    Fallback, LimitService, OnLimit,
-    testing::{Inner, send},
-};
+use crate::{Fallback, OnLimit};
 
 /// More than any load here.
 const LIMIT: f64 = 10_000.0;
@@ -34,8 +30,7 @@ impl Process {
     }
 
     async fn of(plane: Plane, limit: Limit) -> Self {
-        let (doorman, _) = run(builder(), &plane);
-        let service = doorman.layer([limit]).unwrap().layer(Inner);
+        let (doorman, service) = process(&plane, limit);
         doorman.ready(SECOND).await.unwrap();
         Self {
             plane,

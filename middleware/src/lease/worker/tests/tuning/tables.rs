@@ -1,7 +1,6 @@
 //! The tables: which values are tried, and the figures of each.
 
 use std::{
-    fmt::Display,
     fmt::Write as _,
     num::NonZero,
     sync::{
@@ -9,10 +8,10 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
 };
 
 use super::{
+    super::SECOND,
     Setting,
     load::Load,
     runs::{LoadFigures, OutageFigures, run_load, run_outage, run_step},
@@ -25,6 +24,65 @@ const FLEET_SEEDS: u64 = 3;
 
 /// When the figures are taken of a fleet that began at one moment, in seconds.
 const STEPS: [f64; 2] = [60.0, 300.0];
+
+/// Each table: its name, its columns, the unit of its values, and the values.
+const TABLES: &str = "
+window               loads   intervals  0.5 1 2 4
+first-sample         loads   ms         4 8 16 32 64 128
+growth-while-denied  loads   -          1 1.5 2 3
+early-growth         loads   -          1 1.1 1.2 1.5 2
+first-early-pause    loads   ms         5 10 20 50 100 250
+confirmation         loads   ms         250 500 1000 2000 5000
+notable              loads   -          0 0.02 0.05 0.1 0.2
+surplus              loads   -          0 0.25 0.5 0.75 1
+surplus-tolerance    loads   -          0 0.1 0.25 0.5 0.75
+first-hint-spacing   loads   ms         10 25 50 100 250
+longest-hint-spacing loads   ms         50 100 250 500 1000
+hints-per-window     loads   -          8 16 32 64 128
+probes               loads   -          1 4 8 16 32
+probe-gap            loads   ms         25 50 100 200 400
+awaited-interval     loads   s          0.25 0.5 1 2 5
+refresh-interval     loads   s          1 2 5 10 20
+jitter               steps   -          0 0.02 0.05 0.1 0.2
+first-pause          outages ms         50 100 200 500 1000
+longest-pause        outages s          1 2 4 8 16
+calm-pause           outages intervals  0.5 1 1.5 2 3
+new-master           outages -          0.05 0.25 0.5 0.75 0.95
+";
+
+impl Setting {
+    /// The program with another value of what a table varies.
+    fn with(name: &str, value: f64) -> Self {
+        let mut setting = Self::DEFAULT;
+        let Self { layer, ledger, .. } = &mut setting;
+        let milliseconds = SECOND.mul_f64(value / 1000.0);
+        match name {
+            "window" => (layer.window, layer.max_window) = (value, 5.0 * value),
+            "first-sample" => layer.first_fast_sample = value / 1000.0,
+            "growth-while-denied" => layer.growth_while_denied = value,
+            "early-growth" => layer.holder.early_growth = value,
+            "first-early-pause" => layer.holder.min_early_pause = milliseconds,
+            "confirmation" => layer.holder.confirm_rise_after = milliseconds,
+            "notable" => layer.holder.notable = value,
+            "surplus" => setting.surplus = value,
+            "surplus-tolerance" => ledger.surplus_tolerance = value,
+            "first-hint-spacing" => ledger.hint_spacing.0 = value / 1000.0,
+            "longest-hint-spacing" => ledger.hint_spacing.1 = value / 1000.0,
+            "hints-per-window" => ledger.hints_per_window = value as _,
+            "probes" => ledger.probes = value as _,
+            "probe-gap" => ledger.probe_gap = value / 1000.0,
+            "awaited-interval" => ledger.awaited_interval = value,
+            "refresh-interval" => setting.refresh_interval = value as _,
+            "jitter" => layer.holder.jitter = value,
+            "first-pause" => layer.holder.first_pause = milliseconds,
+            "longest-pause" => layer.holder.max_pause_without_lease = SECOND.mul_f64(value),
+            "calm-pause" => layer.holder.calm_intervals = value,
+            "new-master" => layer.holder.new_master_jitter = value,
+            _ => panic!("nothing is called {name}"),
+        }
+        setting
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Columns {
@@ -47,26 +105,21 @@ struct Row {
 }
 
 impl Table {
-    fn new<V: Copy + Display>(
-        name: &'static str,
-        columns: Columns,
-        values: &[V],
-        unit: &str,
-        set: impl Fn(&mut Setting, V),
-    ) -> Self {
-        let row = |value: &V| {
-            let mut setting = Setting::DEFAULT;
-            set(&mut setting, *value);
-            let label = format!("{value} {unit}");
-            Row {
-                label: label.trim().to_owned(),
-                setting,
-            }
+    fn parse(line: &'static str) -> Self {
+        let mut words = line.split_whitespace();
+        let [name, columns, unit] = [(); 3].map(|()| words.next().unwrap());
+        let row = |value: &str| Row {
+            label: format!("{value} {unit}").trim_end_matches(" -").to_owned(),
+            setting: Setting::with(name, value.parse().unwrap()),
         };
         Self {
             name,
-            columns,
-            rows: values.iter().map(row).collect(),
+            columns: match columns {
+                "loads" => Columns::Loads,
+                "outages" => Columns::Outages,
+                _ => Columns::Steps,
+            },
+            rows: words.map(row).collect(),
         }
     }
 
@@ -79,196 +132,8 @@ impl Table {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(super) fn all() -> Vec<Table> {
-    use Columns::{Loads, Outages, Steps};
-    let milliseconds = Duration::from_millis;
-    vec![
-        Table::new(
-            "window",
-            Loads,
-            &[0.5, 1.0, 2.0, 4.0],
-            "intervals",
-            |it, value| {
-                it.layer.window = value;
-                it.layer.max_window = 5.0 * value;
-            },
-        ),
-        Table::new(
-            "first-sample",
-            Loads,
-            &[4, 8, 16, 32, 64, 128],
-            "ms",
-            |it, value: u16| {
-                it.layer.first_fast_sample = f64::from(value) / 1000.0;
-            },
-        ),
-        Table::new(
-            "growth-while-denied",
-            Loads,
-            &[1.0, 1.5, 2.0, 3.0],
-            "",
-            |it, value| {
-                it.layer.growth_while_denied = value;
-            },
-        ),
-        Table::new(
-            "early-growth",
-            Loads,
-            &[1.0, 1.1, 1.2, 1.5, 2.0],
-            "",
-            |it, value| {
-                it.layer.holder.early_growth = value;
-            },
-        ),
-        Table::new(
-            "first-early-pause",
-            Loads,
-            &[5, 10, 20, 50, 100, 250],
-            "ms",
-            |it, value| {
-                it.layer.holder.min_early_pause = milliseconds(value);
-            },
-        ),
-        Table::new(
-            "confirmation",
-            Loads,
-            &[250, 500, 1000, 2000, 5000],
-            "ms",
-            |it, value| {
-                it.layer.holder.confirm_rise_after = milliseconds(value);
-            },
-        ),
-        Table::new(
-            "notable",
-            Loads,
-            &[0.0, 0.02, 0.05, 0.1, 0.2],
-            "",
-            |it, value| {
-                it.layer.holder.notable = value;
-            },
-        ),
-        Table::new(
-            "surplus",
-            Loads,
-            &[0.0, 0.25, 0.5, 0.75, 1.0],
-            "",
-            |it, value| {
-                it.surplus = value;
-            },
-        ),
-        Table::new(
-            "surplus-tolerance",
-            Loads,
-            &[0.0, 0.1, 0.25, 0.5, 0.75],
-            "",
-            |it, value| {
-                it.ledger.surplus_tolerance = value;
-            },
-        ),
-        Table::new(
-            "first-hint-spacing",
-            Loads,
-            &[10, 25, 50, 100, 250],
-            "ms",
-            |it, value: u16| {
-                it.ledger.hint_spacing.0 = f64::from(value) / 1000.0;
-            },
-        ),
-        Table::new(
-            "longest-hint-spacing",
-            Loads,
-            &[50, 100, 250, 500, 1000],
-            "ms",
-            |it, value: u16| {
-                it.ledger.hint_spacing.1 = f64::from(value) / 1000.0;
-            },
-        ),
-        Table::new(
-            "hints-per-window",
-            Loads,
-            &[8, 16, 32, 64, 128],
-            "",
-            |it, value| {
-                it.ledger.hints_per_window = value;
-            },
-        ),
-        Table::new("probes", Loads, &[1, 4, 8, 16, 32], "", |it, value| {
-            it.ledger.probes = value;
-        }),
-        Table::new(
-            "probe-gap",
-            Loads,
-            &[25, 50, 100, 200, 400],
-            "ms",
-            |it, value: u16| {
-                it.ledger.probe_gap = f64::from(value) / 1000.0;
-            },
-        ),
-        Table::new(
-            "awaited-interval",
-            Loads,
-            &[0.25, 0.5, 1.0, 2.0, 5.0],
-            "s",
-            |it, value| {
-                it.ledger.awaited_interval = value;
-            },
-        ),
-        Table::new(
-            "refresh-interval",
-            Loads,
-            &[1, 2, 5, 10, 20],
-            "s",
-            |it, value| {
-                it.refresh_interval = value;
-            },
-        ),
-        Table::new(
-            "jitter",
-            Steps,
-            &[0.0, 0.02, 0.05, 0.1, 0.2],
-            "",
-            |it, value| {
-                it.layer.holder.jitter = value;
-            },
-        ),
-        Table::new(
-            "first-pause",
-            Outages,
-            &[50, 100, 200, 500, 1000],
-            "ms",
-            |it, value| {
-                it.layer.holder.first_pause = milliseconds(value);
-            },
-        ),
-        Table::new(
-            "longest-pause",
-            Outages,
-            &[1, 2, 4, 8, 16],
-            "s",
-            |it, value| {
-                it.layer.holder.max_pause_without_lease = Duration::from_secs(value);
-            },
-        ),
-        Table::new(
-            "calm-pause",
-            Outages,
-            &[0.5, 1.0, 1.5, 2.0, 3.0],
-            "intervals",
-            |it, value| {
-                it.layer.holder.calm_intervals = value;
-            },
-        ),
-        Table::new(
-            "new-master",
-            Outages,
-            &[0.05, 0.25, 0.5, 0.75, 0.95],
-            "",
-            |it, value| {
-                it.layer.holder.new_master_jitter = value;
-            },
-        ),
-    ]
+    TABLES.trim().lines().map(Table::parse).collect()
 }
 
 /// The figures of one setting.
