@@ -40,8 +40,7 @@ pub struct ResourceRequest {
     /// The demand, in the unit of the resource.
     pub wants: Capacity,
     /// The priority for PRIORITY_SHARE; larger is more important. Default: 0. With `bands`:
-    /// absent, or the highest of them. Earlier servers ignore `bands` and use it for all of
-    /// `wants`.
+    /// absent, or the highest of them.
     #[serde(
         default,
         deserialize_with = "deserialize_some_priority",
@@ -182,9 +181,8 @@ pub struct ReleaseRequest {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ReleaseResponse {
     /// The number of leases that the holder had and that were released, including those of
-    /// capacity 0; absent from earlier servers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub released: Option<usize>,
+    /// capacity 0.
+    pub released: usize,
 }
 
 fn deserialize_some_priority<'de, D: Deserializer<'de>>(

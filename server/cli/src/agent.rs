@@ -2,11 +2,9 @@
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
-use clap::{ArgAction, builder::FalseyValueParser};
 use doorman_config::FileSource;
 use doorman_server::{
-    Agent, AgentError, AgentSettings, AgentStopped, Exposure, ListenAddress, Settings,
-    observe::log::Format,
+    Agent, AgentError, AgentSettings, AgentStopped, ListenAddress, Settings, observe::log::Format,
 };
 use tower_doorman::{Callers, ForwardedHeader, TrustedProxies};
 
@@ -15,7 +13,7 @@ use super::{
     failure::Failure,
     output,
     serve::{self, Signals},
-    serve_flags::{LogFlags, at_least_one, socket_address},
+    serve_flags::{LogFlags, at_least_one, exposure, socket_address},
 };
 
 #[derive(Debug, clap::Args)]
@@ -34,19 +32,19 @@ pub(super) struct AgentArguments {
 #[command(next_help_heading = "Network")]
 struct NetworkFlags {
     /// Listen addresses: HOST:PORT or unix:PATH; port 0 takes a free port
-    #[arg(long, env = "DOORMAN_LISTEN", value_name = "HOST:PORT|unix:PATH", default_value = "127.0.0.1:7301", value_delimiter = ',', value_parser = listen_address)]
+    #[arg(long, value_name = "HOST:PORT|unix:PATH", default_value = "127.0.0.1:7301", value_delimiter = ',', value_parser = listen_address)]
     listen: Vec<ListenAddress>,
     /// Permissions of Unix sockets, in octal
-    #[arg(long, env = "DOORMAN_SOCKET_MODE", value_name = "MODE", default_value = "660", value_parser = socket_mode)]
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = socket_mode)]
     socket_mode: SocketMode,
     /// Maximum number of open connections of each address; beyond it, those idle for longest are
     /// closed
-    #[arg(long, env = "DOORMAN_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::MAX_CONNECTIONS, value_parser = at_least_one::<NonZeroUsize>)]
+    #[arg(long, value_name = "N", default_value_t = Settings::MAX_CONNECTIONS, value_parser = at_least_one::<NonZeroUsize>)]
     max_connections: NonZeroUsize,
     /// Listen on other addresses than loopback
     ///
     /// The agent has no authentication: everyone who can reach the address may use the limits.
-    #[arg(long, env = "DOORMAN_INSECURE_NO_AUTH", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    #[arg(long)]
     insecure_no_auth: bool,
 }
 
@@ -54,29 +52,24 @@ struct NetworkFlags {
 #[command(next_help_heading = "Limits")]
 struct LimitFlags {
     /// Name of the service, which selects its rules; default: the host name
-    #[arg(long, env = "DOORMAN_SERVICE", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     service: Option<String>,
     /// Name of this instance of the service, such as its pod, in the views of the control plane
-    #[arg(long, env = "DOORMAN_INSTANCE", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     instance: Option<String>,
     /// File with the `rules` of a document (YAML or JSON), for forwarded requests; default: the
     /// rules of the control plane. Changes are loaded without a restart
-    #[arg(long, env = "DOORMAN_RULES", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
     /// Number of proxies that append to X-Forwarded-For of forwarded requests, including the one
     /// that asks the agent; 0 ignores the header
-    #[arg(
-        long,
-        env = "DOORMAN_TRUSTED_HOPS",
-        value_name = "N",
-        default_value_t = 1
-    )]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     trusted_hops: u8,
     /// Maximum number of resources that callers name; further ones share one limit
-    #[arg(long, env = "DOORMAN_MAX_KEYS", value_name = "N", default_value = "100000", value_parser = at_least_one::<NonZeroUsize>)]
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = at_least_one::<NonZeroUsize>)]
     max_keys: NonZeroUsize,
     /// Maximum number of permits of gauges in use
-    #[arg(long, env = "DOORMAN_MAX_PERMITS", value_name = "N", default_value = "100000", value_parser = at_least_one::<NonZeroUsize>)]
+    #[arg(long, value_name = "N", default_value = "100000", value_parser = at_least_one::<NonZeroUsize>)]
     max_permits: NonZeroUsize,
 }
 
@@ -126,11 +119,7 @@ async fn serve(arguments: AgentArguments) -> Result<(), Failure> {
     let settings = AgentSettings {
         listen: network.listen,
         socket_mode: network.socket_mode.0,
-        exposure: if network.insecure_no_auth {
-            Exposure::Anybody
-        } else {
-            Exposure::Loopback
-        },
+        exposure: exposure(network.insecure_no_auth),
         max_connections: network.max_connections,
         max_permits: limits.max_permits.get(),
         rules: limits.rules.map(FileSource::new),
@@ -144,7 +133,7 @@ async fn serve(arguments: AgentArguments) -> Result<(), Failure> {
     })?;
     tokio::spawn(worker.run());
     for address in agent.addresses() {
-        match log.format() {
+        match log.log_format {
             Format::Text => output::print(&format!("Listening on {address}\n"))?,
             Format::Json => tracing::info!(%address, "listening"),
         }

@@ -1,8 +1,7 @@
 //! HTTP client for commands that call a running server.
 
 use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeSet,
+    cell::Cell,
     error::Error,
     io,
     path::{Path, PathBuf},
@@ -26,7 +25,6 @@ use tower_doorman::{Builder, Credentials, Doorman};
 use super::{
     certificate::{self, ShownCertificate},
     failure::Failure,
-    lenient, output,
 };
 
 /// The environment variable with a token. A flag would show it to other users of the machine.
@@ -52,34 +50,19 @@ pub(super) struct ServerArguments {
     /// URLs of the node's servers, separated by commas, with the path prefix of a proxy if there is
     /// one. The first to answer is asked, beginning at random. A redirect to the master is followed
     /// if it is named here; default: http://127.0.0.1:7300
-    #[arg(
-        long,
-        env = "DOORMAN_SERVER",
-        value_name = "URL[,URL…]",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "URL[,URL…]", value_delimiter = ',')]
     server: Vec<ServerUrl>,
     /// File with a token; default: the token in DOORMAN_TOKEN
-    #[arg(long, env = "DOORMAN_TOKEN_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Trust the certificate authorities in this file (PEM) instead of those of the system
-    #[arg(long, env = "DOORMAN_CA_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// Client certificate (PEM)
-    #[arg(
-        long,
-        env = "DOORMAN_CLIENT_CERT",
-        value_name = "FILE",
-        requires = "client_key"
-    )]
+    #[arg(long, value_name = "FILE", requires = "client_key")]
     client_cert: Option<PathBuf>,
     /// Private key of the client certificate (PEM)
-    #[arg(
-        long,
-        env = "DOORMAN_CLIENT_KEY",
-        value_name = "FILE",
-        requires = "client_cert"
-    )]
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
 }
 
@@ -177,8 +160,6 @@ pub(super) struct Client {
     /// The server to ask next.
     current: Cell<usize>,
     authorization: Option<HeaderValue>,
-    /// The absent fields that the user knows of.
-    known_absent: RefCell<BTreeSet<&'static str>>,
 }
 
 impl Client {
@@ -207,7 +188,6 @@ impl Client {
             current: Cell::new(fastrand::usize(..servers.len())),
             servers,
             authorization,
-            known_absent: RefCell::default(),
         })
     }
 
@@ -225,7 +205,6 @@ impl Client {
             current: Cell::new(0),
             servers: vec![server],
             authorization: None,
-            known_absent: RefCell::default(),
         })
     }
 
@@ -508,29 +487,11 @@ impl Client {
     }
 
     pub(super) fn decode<T: DeserializeOwned>(&self, json: &Value) -> Result<T, Failure> {
-        self.accept(lenient::from_value(json))
+        T::deserialize(json).map_err(|error| self.unexpected().with_cause(&error))
     }
 
     fn parse<T: DeserializeOwned>(&self, response: &Response) -> Result<T, Failure> {
-        self.accept(lenient::from_slice(&response.body))
-    }
-
-    /// Warns of each absent field once.
-    fn accept<T>(&self, response: serde_json::Result<lenient::Response<T>>) -> Result<T, Failure> {
-        let lenient::Response { value, absent } =
-            response.map_err(|error| self.unexpected().with_cause(&error))?;
-        let mut known = self.known_absent.borrow_mut();
-        let new: Vec<_> = absent.difference(&known).copied().collect();
-        if !new.is_empty() {
-            let warning = format!(
-                "{} is of another release: its response lacks {}, printed as 0 or nothing",
-                self.server(),
-                new.join(", ")
-            );
-            output::warn(&mut io::stderr(), &warning);
-            known.extend(new);
-        }
-        Ok(value)
+        serde_json::from_slice(&response.body).map_err(|error| self.unexpected().with_cause(&error))
     }
 
     fn unexpected(&self) -> Failure {

@@ -7,7 +7,6 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use clap::{ArgAction, builder::FalseyValueParser};
 use doorman_config::{Document, DocumentDiff, FileSource, NewChange, OpenedStore, Store};
 use doorman_openapi::{DryRun, HistoryPage, PastChange, paths};
 use reqwest::header::HeaderValue;
@@ -36,7 +35,7 @@ pub(super) struct ImportArguments {
     /// The document, in YAML or JSON
     file: PathBuf,
     /// Print the changes without applying them
-    #[arg(long, env = "DOORMAN_DRY_RUN", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     location: LocationArguments,
@@ -49,7 +48,7 @@ pub(super) struct ImportArguments {
 )]
 pub(super) struct ExportArguments {
     /// Print this revision; `doorman history` lists them
-    #[arg(long, env = "DOORMAN_REVISION", value_name = "N")]
+    #[arg(long, value_name = "N")]
     revision: Option<u64>,
     #[command(flatten)]
     output: JsonFlag,
@@ -63,7 +62,7 @@ pub(super) struct ExportArguments {
 )]
 pub(super) struct HistoryArguments {
     /// Maximum number of changes, newest first
-    #[arg(long, env = "DOORMAN_LIMIT", value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
     output: JsonFlag,
@@ -75,7 +74,7 @@ pub(super) struct HistoryArguments {
 pub(super) struct LocationArguments {
     /// Use the store of a stopped server, such as ./doorman-data/doorman.db, instead of a running
     /// server
-    #[arg(long, env = "DOORMAN_STORE", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArguments,
@@ -224,10 +223,7 @@ pub(super) async fn history(arguments: HistoryArguments) -> Result<String, Failu
             change.change,
         ]
     });
-    Ok(output::table(
-        ["REVISION", "CHANGED", "BY", "CHANGE"],
-        &rows.collect::<Vec<_>>(),
-    ))
+    Ok(output::table(["REVISION", "CHANGED", "BY", "CHANGE"], rows))
 }
 
 pub(super) async fn import(arguments: ImportArguments) -> Result<String, Failure> {

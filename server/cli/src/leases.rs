@@ -21,10 +21,10 @@ pub(super) struct GetArguments {
     /// The resource
     resource: ResourceId,
     /// Capacity to request, in the unit of the resource
-    #[arg(long, env = "DOORMAN_WANTS", value_name = "N", value_parser = capacity, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = capacity, allow_negative_numbers = true)]
     wants: Capacity,
     /// Client ID; must be unique for each process
-    #[arg(long, env = "DOORMAN_CLIENT", value_name = "ID", default_value_t = default_client_id())]
+    #[arg(long, value_name = "ID", default_value_t = default_client_id())]
     client: String,
     #[command(flatten)]
     output: JsonFlag,
@@ -39,7 +39,7 @@ pub(super) struct ReleaseArguments {
     #[arg(value_name = "RESOURCE")]
     resources: Vec<ResourceId>,
     /// ID of the client that holds the leases
-    #[arg(long, env = "DOORMAN_CLIENT", value_name = "ID", default_value_t = default_client_id())]
+    #[arg(long, value_name = "ID", default_value_t = default_client_id())]
     client: String,
     #[command(flatten)]
     output: JsonFlag,
@@ -87,20 +87,20 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
             (Some(Unit::Rate), Some(per)) => per.get(),
             _ => 1.0,
         };
-        Ok([
+        [
             resource.resource_id.to_string(),
-            per_period(lease.capacity.to_string(), period),
-            cell(resource.limit.map(|it| per_period(it.to_string(), period))),
+            per_period(lease.capacity, period),
+            cell(resource.limit.map(|it| per_period(it, period))),
             lease.lease_length.to_string(),
             lease.refresh_interval.to_string(),
-            output::variant_name(&resource.reason)?,
-        ])
+            output::variant_name(&resource.reason),
+        ]
     });
     Ok(output::table(
         [
             "RESOURCE", "CAPACITY", "LIMIT", "SECONDS", "REFRESH", "REASON",
         ],
-        &rows.collect::<Result<Vec<_>, Failure>>()?,
+        rows,
     ))
 }
 
@@ -119,9 +119,7 @@ pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failu
     }
     let ReleaseResponse { released } = client.decode(&response)?;
     Ok(match released {
-        // An earlier server does not say.
-        None => String::new(),
-        Some(0) => {
+        0 => {
             let note = format!(
                 "nothing to release: {} holds none of these leases",
                 arguments.client
@@ -129,7 +127,7 @@ pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failu
             output::note(&mut io::stderr(), &note);
             String::new()
         }
-        Some(1) => format!("released 1 lease of {}\n", arguments.client),
-        Some(count) => format!("released {count} leases of {}\n", arguments.client),
+        1 => format!("released 1 lease of {}\n", arguments.client),
+        count => format!("released {count} leases of {}\n", arguments.client),
     })
 }

@@ -2,11 +2,11 @@
 //!
 //! Results go to standard output, errors and logs to standard error.
 //!
-//! **To add a flag**, add a field with `env = "DOORMAN_…"` to the arguments of its command: in
-//! `serve_flags` for the server (`ServeArguments::settings` passes the value on to
-//! `doorman_server::Settings`, in `server/src/settings.rs`), in `client` for all commands that call a
-//! server, otherwise in the file of the command. **To add a command**, add a variant to
-//! [`OneShot`].
+//! **To add a flag**, add a field to the arguments of its command: in `serve_flags` for the server
+//! (`ServeArguments::settings` passes the value on to `doorman_server::Settings`, in
+//! `server/src/settings.rs`), in `client` for all commands that call a server, otherwise in the file
+//! of the command. Its environment variable follows from its name ([`with_variables`]). **To add a
+//! command**, add a variant to [`OneShot`].
 
 mod agent;
 mod banner;
@@ -15,7 +15,6 @@ mod client;
 mod document;
 mod failure;
 mod leases;
-mod lenient;
 mod manual;
 mod output;
 mod revisions;
@@ -27,9 +26,11 @@ mod simulate;
 mod status;
 mod token;
 
-use std::{io, process::ExitCode};
+use std::{ffi::OsString, io, process::ExitCode};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{
+    ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, builder::FalseyValueParser,
+};
 
 use self::{failure::Failure, serve_flags::ServeArguments};
 
@@ -141,7 +142,7 @@ enum OneShot {
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => return Failure::from_usage(&error).report(),
         Err(help) => {
@@ -156,7 +157,34 @@ fn main() -> ExitCode {
     }
 }
 
+/// Gives every flag an environment variable that follows from its name: `DOORMAN_DATA_DIR` for
+/// `--data-dir`. One with another variable has it already.
+fn with_variables(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| {
+        let argument = match argument.get_long() {
+            Some(flag) if argument.get_env().is_none() => {
+                let name = flag.replace('-', "_").to_uppercase();
+                argument.env(format!("DOORMAN_{name}"))
+            }
+            _ => argument,
+        };
+        match argument.get_action() {
+            // A variable that is empty, 0, false, no or off does not set the flag.
+            ArgAction::SetTrue => argument.value_parser(FalseyValueParser::new()),
+            _ => argument,
+        }
+    });
+    command.mut_subcommands(with_variables)
+}
+
 impl Cli {
+    fn read<A: Into<OsString> + Clone>(
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<Self, clap::Error> {
+        let matches = with_variables(Self::command()).try_get_matches_from(arguments)?;
+        Self::from_arg_matches(&matches)
+    }
+
     fn run(self) -> Result<(), Failure> {
         match self.command.unwrap_or(Command::Serve(self.serve)) {
             Command::Serve(arguments) => serve::run(arguments),
@@ -190,8 +218,11 @@ impl OneShot {
             Self::Show(arguments) => show::show(arguments).await,
             Self::Master(arguments) => status::master(arguments).await,
             Self::Simulate(arguments) => simulate::run(&arguments, &mut io::stderr()),
-            Self::Completions(arguments) => Ok(manual::completions(&arguments, Cli::command())),
-            Self::Man(arguments) => manual::man(&arguments, Cli::command()),
+            Self::Completions(arguments) => Ok(manual::completions(
+                &arguments,
+                with_variables(Cli::command()),
+            )),
+            Self::Man(arguments) => manual::man(&arguments, with_variables(Cli::command())),
         }
     }
 }

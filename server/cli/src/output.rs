@@ -12,7 +12,7 @@ use super::failure::Failure;
 #[derive(Debug, clap::Args)]
 pub(super) struct JsonFlag {
     /// Print JSON
-    #[arg(long, env = "DOORMAN_JSON", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    #[arg(long)]
     pub(super) json: bool,
 }
 
@@ -58,13 +58,14 @@ pub(super) fn pretty_json(value: &impl Serialize) -> Result<String, Failure> {
 }
 
 /// Aligned columns with headings on a terminal; otherwise one line per row, separated by tabs.
-pub(super) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
+pub(super) fn table<const N: usize>(
+    headings: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
     // A server may send any text.
-    let printable = |cell: &String| cell.replace(char::is_control, "?");
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| row.each_ref().map(printable))
-        .collect();
+    let printable = |cell: String| cell.replace(char::is_control, "?");
+    let rows = rows.into_iter().map(|row| row.map(printable));
+    let rows: Vec<_> = rows.collect();
     if io::stdout().is_terminal() {
         columns(headings, &rows)
     } else {
@@ -97,19 +98,18 @@ pub(super) fn cell(value: Option<impl ToString>) -> String {
 }
 
 /// An amount with its period in seconds, such as `3600/60s`; the number alone if it is per second.
-pub(super) fn per_period(amount: String, period: f64) -> String {
+pub(super) fn per_period(amount: impl Display, period: f64) -> String {
     if period == 1.0 {
-        amount
+        amount.to_string()
     } else {
         format!("{amount}/{period}s")
     }
 }
 
 /// A cell with the name of an enum variant in JSON.
-pub(super) fn variant_name(variant: &impl Serialize) -> Result<String, Failure> {
-    let value = serde_json::to_value(variant)?;
-    let name = value.as_str().map(str::to_owned);
-    Ok(name.unwrap_or_else(|| value.to_string()))
+pub(super) fn variant_name(variant: &impl Serialize) -> String {
+    let name = serde_json::to_value(variant).unwrap_or_default();
+    name.as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::{io, path::PathBuf, str::FromStr};
 
-use clap::{ArgAction, builder::FalseyValueParser};
 use doorman_config::{Document, DocumentDiff};
 
 use super::{
@@ -37,7 +36,7 @@ pub(super) struct RollbackArguments {
     /// The revision to return to; `doorman history` lists them
     revision: u64,
     /// Print the changes without applying them
-    #[arg(long, env = "DOORMAN_DRY_RUN", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     location: LocationArguments,

@@ -25,7 +25,7 @@ const BLOCKING_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let _guard = arguments.log.start()?;
-    let format = arguments.log.format();
+    let format = arguments.log.log_format;
     restrict_new_files();
     let settings = arguments.settings()?;
     for warning in settings.document.warnings() {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use doorman_config::{Document, InvalidSource, LastGoodFile, Source, Store};
 use doorman_core::ledger::UnmatchedPolicy;
 use doorman_openapi::{NodeId, Seconds, ServerId, ServerUrl};
@@ -57,19 +57,19 @@ pub(super) struct ServeArguments {
 #[command(next_help_heading = "Network")]
 struct NetworkFlags {
     /// Listen address of the API; port 0 takes a free port
-    #[arg(long, env = "DOORMAN_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = socket_address)]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = socket_address)]
     listen: SocketAddr,
     /// Second listen address for /metrics, /livez and /readyz only, without TLS and tokens
-    #[arg(long, env = "DOORMAN_METRICS_LISTEN", value_name = "HOST:PORT", value_parser = socket_address)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = socket_address)]
     metrics_listen: Option<SocketAddr>,
     /// URL at which clients reach this server; default: the listen address
-    #[arg(long, env = "DOORMAN_ADVERTISE", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     advertise: Option<ServerUrl>,
     /// Maximum number of open connections; beyond it, those idle for longest are closed
     ///
     /// A connection takes 1.4 KiB of memory when idle, 10 KiB with TLS, and 17 KiB more during a
     /// request.
-    #[arg(long, env = "DOORMAN_MAX_CONNECTIONS", value_name = "N", default_value_t = Settings::MAX_CONNECTIONS, value_parser = at_least_one::<NonZeroUsize>)]
+    #[arg(long, value_name = "N", default_value_t = Settings::MAX_CONNECTIONS, value_parser = at_least_one::<NonZeroUsize>)]
     max_connections: NonZeroUsize,
 }
 
@@ -83,48 +83,37 @@ struct DocumentFlags {
     /// document. file:PATH is YAML or JSON; changes are loaded without a restart. etcd:PREFIX is
     /// changed over HTTP at any server that shares these keys; new ones start with the document of
     /// DATA_DIR/doorman.db, if there is one.
-    #[arg(long, env = "DOORMAN_CONFIG", value_name = "SOURCE")]
+    #[arg(long, value_name = "SOURCE")]
     config: Option<Source>,
     /// Treatment of resources that no template matches
-    #[arg(
-        long,
-        env = "DOORMAN_UNMATCHED",
-        value_name = "POLICY",
-        default_value = "grant",
-        conflicts_with = "parent"
-    )]
-    unmatched: UnmatchedArgument,
+    #[arg(long, value_name = "POLICY", default_value = "grant", conflicts_with = "parent", value_parser = unmatched())]
+    unmatched: UnmatchedPolicy,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Data and identity")]
 struct IdentityFlags {
     /// Directory of the files that survive a restart; created if missing
-    #[arg(
-        long,
-        env = "DOORMAN_DATA_DIR",
-        value_name = "DIR",
-        default_value = "./doorman-data"
-    )]
+    #[arg(long, value_name = "DIR", default_value = "./doorman-data")]
     data_dir: PathBuf,
     /// Name of this server; default: host name and port
-    #[arg(long, env = "DOORMAN_SERVER_ID", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     server_id: Option<ServerId>,
     /// Name of this server's node; default: the one in the data directory, initially random
-    #[arg(long, env = "DOORMAN_NODE", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     node: Option<NodeId>,
     /// Skip learning mode on an empty data directory, because no server of this node has run before
     ///
     /// Without it, earlier leases may exist, and new clients wait until those have expired. Has no
     /// effect on a directory that a server has used.
-    #[arg(long, env = "DOORMAN_FIRST_START", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    #[arg(long)]
     first_start: bool,
     /// No earlier lease of this node was longer: 600, 10m, 1h
     ///
     /// Needed where neither the data directory nor etcd says how long earlier leases are, because
-    /// both are lost or of an earlier release. Learning mode then lasts at least that long. Without
-    /// it, none is assumed to be longer than those of the document.
-    #[arg(long, env = "DOORMAN_LONGEST_LEASE", value_name = "DURATION", value_parser = longest_lease)]
+    /// both are lost. Learning mode then lasts at least that long. Without it, none is assumed to
+    /// be longer than those of the document.
+    #[arg(long, value_name = "DURATION", value_parser = longest_lease)]
     longest_lease: Option<Seconds>,
 }
 
@@ -149,27 +138,16 @@ struct ParentFlags {
     /// Only the root of a tree has a document: the node whose servers have no parent.
     #[arg(
         long,
-        env = "DOORMAN_PARENT",
         value_name = "URLS",
         value_delimiter = ',',
         conflicts_with = "config"
     )]
     parent: Vec<ServerUrl>,
     /// File of the token for the parent, with the scope `server`; read again for each request
-    #[arg(
-        long,
-        env = "DOORMAN_PARENT_TOKEN_FILE",
-        value_name = "FILE",
-        requires = "parent"
-    )]
+    #[arg(long, value_name = "FILE", requires = "parent")]
     parent_token_file: Option<PathBuf>,
     /// Certificate authorities (PEM) of the parent, instead of those of the system
-    #[arg(
-        long,
-        env = "DOORMAN_PARENT_CA_FILE",
-        value_name = "FILE",
-        requires = "parent"
-    )]
+    #[arg(long, value_name = "FILE", requires = "parent")]
     parent_ca_file: Option<PathBuf>,
 }
 
@@ -196,43 +174,38 @@ struct EtcdFlags {
     /// URLs of etcd, in which the servers of a node elect their master and share the document
     ///
     /// They are of one cluster. Its JSON gateway must be enabled, as it is by default.
-    #[arg(
-        long,
-        env = "DOORMAN_ETCD_ENDPOINTS",
-        value_name = "URLS",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
     etcd_endpoints: Vec<ServerUrl>,
     /// Certificate authorities (PEM) of the other servers of the node, instead of those of the
     /// system
-    #[arg(long, env = "DOORMAN_PEER_CA_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     peer_ca_file: Option<PathBuf>,
     /// User of etcd; requires --etcd-password-file
-    #[arg(long, env = "DOORMAN_ETCD_USER", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     etcd_user: Option<String>,
     /// Password of the user of etcd; the file is read for each authentication
-    #[arg(long, env = "DOORMAN_ETCD_PASSWORD_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     etcd_password_file: Option<PathBuf>,
     /// Certificate authorities (PEM) of etcd, instead of those of the system
-    #[arg(long, env = "DOORMAN_ETCD_CA_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     etcd_ca_file: Option<PathBuf>,
     /// Client certificate chain (PEM) for etcd; requires --etcd-key
     ///
     /// When a connection to etcd fails, changes of the TLS files for etcd are loaded.
-    #[arg(long, env = "DOORMAN_ETCD_CERT", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     etcd_cert: Option<PathBuf>,
     /// Private key (PEM) of the client certificate for etcd
-    #[arg(long, env = "DOORMAN_ETCD_KEY", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     etcd_key: Option<PathBuf>,
     /// Prefix of the keys in etcd: the same for all servers of a node, another for each node
     ///
     /// Without --config, the document has this prefix, too.
     /// [default: doorman]
-    #[arg(long, env = "DOORMAN_ELECTION_PREFIX", value_name = "PREFIX", value_parser = etcd_prefix)]
+    #[arg(long, value_name = "PREFIX", value_parser = etcd_prefix)]
     election_prefix: Option<String>,
     /// Seconds without a renewal after which another server becomes the master, from 2 to 60
     /// [default: 5]
-    #[arg(long, env = "DOORMAN_ELECTION_TTL", value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=60))]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=60))]
     election_ttl: Option<u32>,
 }
 
@@ -242,7 +215,6 @@ struct LimitFlags {
     /// Maximum number of leases of all resources together
     #[arg(
         long,
-        env = "DOORMAN_MAX_LEASES",
         value_name = "N",
         default_value = "1000000",
         value_parser = at_least_one::<NonZeroUsize>
@@ -254,10 +226,10 @@ struct LimitFlags {
     /// eight decisions, and one more for each of its resources. Operator calls have a separate
     /// limit of at least 400000. By default, callers without a token on this machine are not
     /// limited.
-    #[arg(long, env = "DOORMAN_CALLER_RATE", value_name = "N|off", value_parser = caller_rate)]
+    #[arg(long, value_name = "N|off", value_parser = caller_rate)]
     caller_rate: Option<CallerRate>,
     /// Burst per caller, in decisions; default: two seconds of --caller-rate
-    #[arg(long, env = "DOORMAN_CALLER_BURST", value_name = "N", value_parser = at_least_one::<NonZeroU32>)]
+    #[arg(long, value_name = "N", value_parser = at_least_one::<NonZeroU32>)]
     caller_burst: Option<NonZeroU32>,
 }
 
@@ -269,78 +241,52 @@ pub(super) struct AuthFlags {
     ///
     /// Can be repeated, so that one secret can replace another. Changes of the file are loaded
     /// without a restart.
-    #[arg(
-        long,
-        env = "DOORMAN_AUTH_SECRET_FILE",
-        value_name = "FILE",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
     auth_secret_file: Vec<PathBuf>,
     /// Issuer (`iss`) of tokens signed with a secret
-    #[arg(long, env = "DOORMAN_AUTH_SECRET_ISSUER", value_name = "NAME", default_value = AuthSettings::NAME)]
+    #[arg(long, value_name = "NAME", default_value = AuthSettings::NAME)]
     auth_secret_issuer: String,
     /// Accept tokens that the public key in this file (PEM) verifies
     ///
     /// RSA for RS256, P-256 for ES256, Ed25519 for EdDSA. Can be repeated. Changes of the file are
     /// loaded without a restart.
-    #[arg(
-        long,
-        env = "DOORMAN_AUTH_KEY_FILE",
-        value_name = "FILE",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "FILE", value_delimiter = ',')]
     auth_key_file: Vec<PathBuf>,
     /// Accept tokens signed with a key of this JSON Web Key Set: a file or an https:// URL
     ///
     /// Changes of a file are loaded without a restart. A URL is fetched every ten minutes, and when
     /// a token has an unknown key.
-    #[arg(long, env = "DOORMAN_AUTH_JWKS", value_name = "FILE|URL")]
+    #[arg(long, value_name = "FILE|URL")]
     auth_jwks: Option<JwksSource>,
     /// Certificate authorities (PEM) for the URL of --auth-jwks, in addition to those of the system
-    #[arg(
-        long,
-        env = "DOORMAN_AUTH_JWKS_CA",
-        value_name = "FILE",
-        requires = "auth_jwks"
-    )]
+    #[arg(long, value_name = "FILE", requires = "auth_jwks")]
     auth_jwks_ca: Option<PathBuf>,
     /// Bearer token for the URL of --auth-jwks; the file is read before each request
-    #[arg(
-        long,
-        env = "DOORMAN_AUTH_JWKS_TOKEN_FILE",
-        value_name = "FILE",
-        requires = "auth_jwks"
-    )]
+    #[arg(long, value_name = "FILE", requires = "auth_jwks")]
     auth_jwks_token_file: Option<PathBuf>,
     /// Issuer (`iss`) of tokens signed with a key
-    #[arg(long, env = "DOORMAN_AUTH_ISSUER", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     auth_issuer: Option<String>,
     /// Audience (`aud`) of tokens
-    #[arg(long, env = "DOORMAN_AUTH_AUDIENCE", value_name = "NAME", default_value = AuthSettings::NAME)]
+    #[arg(long, value_name = "NAME", default_value = AuthSettings::NAME)]
     auth_audience: String,
     /// Accepted algorithms of public keys
     #[arg(
         long,
-        env = "DOORMAN_AUTH_ALGORITHMS",
         value_name = "NAMES",
         value_delimiter = ',',
         default_value = "RS256,ES256,EdDSA"
     )]
     auth_algorithms: Vec<KeyAlgorithm>,
     /// Accepted clock skew between issuer and server, in seconds
-    #[arg(
-        long,
-        env = "DOORMAN_AUTH_LEEWAY",
-        value_name = "SECONDS",
-        default_value_t = 5
-    )]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     auth_leeway: u64,
     /// Permissions for tokens of other issuers, such as Kubernetes service accounts (YAML or JSON)
     ///
     /// With it, tokens signed with a key have only the permissions of their grants. Tokens signed
     /// with a secret and without a grant keep the permissions that they claim. Changes of the file
     /// are loaded without a restart.
-    #[arg(long, env = "DOORMAN_AUTH_GRANTS", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     auth_grants: Option<PathBuf>,
 }
 
@@ -350,7 +296,7 @@ struct ExposureFlags {
     /// Listen on other addresses than loopback without authentication
     ///
     /// Everyone who can reach the address may do everything.
-    #[arg(long, env = "DOORMAN_INSECURE_NO_AUTH", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), conflicts_with_all = ["auth_secret_file", "auth_key_file", "auth_jwks"])]
+    #[arg(long, conflicts_with_all = ["auth_secret_file", "auth_key_file", "auth_jwks"])]
     insecure_no_auth: bool,
 }
 
@@ -360,15 +306,15 @@ struct TlsFlags {
     /// Serve only TLS (1.2 or newer) with this certificate chain (PEM, the server's own first)
     ///
     /// Changes of the TLS files are loaded without a restart. --metrics-listen remains plain HTTP.
-    #[arg(long, env = "DOORMAN_TLS_CERT", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Private key of the certificate: PEM without a passphrase, in PKCS#8, SEC1 or PKCS#1
-    #[arg(long, env = "DOORMAN_TLS_KEY", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
     /// Require client certificates of the authorities in this file (PEM) on every route
     ///
     /// Probes need one, too. Permissions still come from tokens.
-    #[arg(long, env = "DOORMAN_TLS_CLIENT_CA", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
 }
 
@@ -376,37 +322,36 @@ struct TlsFlags {
 #[command(next_help_heading = "Logging")]
 pub(super) struct LogFlags {
     /// Log level or EnvFilter directives, added to info; such as debug or doorman::access=debug
-    #[arg(
-        long,
-        env = "DOORMAN_LOG",
-        value_name = "DIRECTIVES",
-        default_value = "info"
-    )]
+    #[arg(long, value_name = "DIRECTIVES", default_value = "info")]
     log: String,
     /// Format of log lines on standard error
-    #[arg(
-        long,
-        env = "DOORMAN_LOG_FORMAT",
-        value_name = "FORMAT",
-        default_value = "text"
-    )]
-    log_format: FormatArgument,
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = log_format())]
+    pub(super) log_format: Format,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum UnmatchedArgument {
-    /// Grant what is requested
-    Grant,
-    /// Grant nothing
-    Refuse,
+/// Parses one of these words, each with its help and its value.
+pub(super) fn one_of<const N: usize, T: Copy + Send + Sync + 'static>(
+    words: [(&'static str, &'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let values = words.map(|(word, help, _)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(values).try_map(move |given| {
+        let known = words.iter().find(|(word, ..)| *word == given);
+        known.map(|(.., value)| *value).ok_or("unknown word")
+    })
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum FormatArgument {
-    /// For people
-    Text,
-    /// One JSON object per line
-    Json,
+fn unmatched() -> impl TypedValueParser<Value = UnmatchedPolicy> {
+    one_of([
+        ("grant", "Grant what is requested", UnmatchedPolicy::Grant),
+        ("refuse", "Grant nothing", UnmatchedPolicy::Refuse),
+    ])
+}
+
+fn log_format() -> impl TypedValueParser<Value = Format> {
+    one_of([
+        ("text", "For people", Format::Text),
+        ("json", "One JSON object per line", Format::Json),
+    ])
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -466,40 +411,28 @@ fn caller_rate(text: &str) -> Result<CallerRate, &'static str> {
         .map_err(|_| "must be a whole number of at least 1, or off")
 }
 
-impl ExposureFlags {
-    fn exposure(&self) -> Exposure {
-        if self.insecure_no_auth {
-            Exposure::Anybody
-        } else {
-            Exposure::Loopback
-        }
+pub(super) fn exposure(insecure_no_auth: bool) -> Exposure {
+    if insecure_no_auth {
+        Exposure::Anybody
+    } else {
+        Exposure::Loopback
     }
 }
 
 impl ServeArguments {
     pub(super) fn settings(self) -> Result<Settings, Failure> {
         let Self {
-            network,
-            document,
-            identity,
-            parent,
-            etcd,
-            limits,
-            auth,
-            exposure,
-            tls,
-            log: _,
+            network, identity, ..
         } = self;
-        let tls = tls.settings()?;
-        let peer_ca_file = etcd.peer_ca_file.clone();
-        let (etcd, election) = etcd.settings()?.unzip();
-        let auth = auth.settings();
+        let tls = self.tls.settings()?;
+        let peer_ca_file = self.etcd.peer_ca_file.clone();
+        let (etcd, election) = self.etcd.settings()?.unzip();
         let data_dir = identity.data_dir;
-        let parent = parent.settings();
+        let parent = self.parent.settings();
         let (has_etcd, prefix) = (etcd.is_some(), election.as_ref().map(|it| &*it.prefix));
         let source = match parent {
             Some(_) => None,
-            None => Some(source(document.config, has_etcd, prefix, &data_dir)?),
+            None => Some(source(self.document.config, has_etcd, prefix, &data_dir)?),
         };
         let (active, document_error) = first_document(source.as_ref(), &data_dir)?;
         Ok(Settings {
@@ -514,10 +447,7 @@ impl ServeArguments {
                 .map_or_else(|| parent_source(parent.as_ref()), Source::to_string),
             document_source: source,
             parent,
-            unmatched: match document.unmatched {
-                UnmatchedArgument::Grant => UnmatchedPolicy::Grant,
-                UnmatchedArgument::Refuse => UnmatchedPolicy::Refuse,
-            },
+            unmatched: self.document.unmatched,
             data_dir,
             server_id: identity.server_id,
             node: identity.node,
@@ -527,10 +457,10 @@ impl ServeArguments {
                 EmptyDirectory::MayBeLost
             },
             longest_lease: identity.longest_lease,
-            max_leases: limits.max_leases.get(),
-            callers: limits.callers(),
-            auth,
-            exposure: exposure.exposure(),
+            max_leases: self.limits.max_leases.get(),
+            callers: self.limits.callers(),
+            auth: self.auth.settings(),
+            exposure: exposure(self.exposure.insecure_no_auth),
             tls,
             etcd,
             election,
@@ -696,13 +626,6 @@ impl TlsFlags {
 }
 
 impl LogFlags {
-    pub(super) fn format(&self) -> Format {
-        match self.log_format {
-            FormatArgument::Text => Format::Text,
-            FormatArgument::Json => Format::Json,
-        }
-    }
-
     pub(super) fn start(&self) -> Result<Guard, Failure> {
         let filter = Filter::parse(&self.log).map_err(|error| {
             Failure::wrong_usage(format!(
@@ -710,6 +633,6 @@ impl LogFlags {
                 self.log
             ))
         })?;
-        Ok(log::start(self.format(), filter)?)
+        Ok(log::start(self.log_format, filter)?)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{io, str::FromStr};
 
-use clap::{ArgAction, builder::FalseyValueParser};
 use doorman_config::changed_fields;
 use doorman_openapi::{DryRun, paths};
 use serde_json::{Map, Value};
@@ -31,10 +30,10 @@ pub(super) struct SetArguments {
     #[arg(required = true, value_name = "FIELD=VALUE")]
     fields: Vec<Assignment>,
     /// Change a rule
-    #[arg(long, env = "DOORMAN_SET_RULE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "DOORMAN_SET_RULE")]
     rule: bool,
     /// Print the changes without applying them
-    #[arg(long, env = "DOORMAN_DRY_RUN", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     server: ServerArguments,

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{ArgAction, ValueEnum, builder::FalseyValueParser};
+use clap::builder::TypedValueParser;
 use doorman_core::rounded;
 use doorman_openapi::{
     AlgorithmKind, ClientId, ClientLease, ClientLeasePage, Glob, HolderView, LeasePage,
@@ -22,13 +22,11 @@ use super::{
     client::{Client, MAX_PAGE, ServerArguments},
     failure::Failure,
     output::{self, JsonFlag, cell, per_period, variant_name},
+    serve_flags::one_of,
 };
 
 /// Rows of a table by default.
 const DEFAULT_LIMIT: usize = 50;
-
-/// The error of a server without sorted lists.
-const UNKNOWN_SORT: &str = "unknown query parameter `sort`";
 
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_INTERVAL: Duration = Duration::from_secs(86_400);
@@ -53,8 +51,6 @@ pub(super) struct ShowArguments {
     #[arg(
         long,
         env = "DOORMAN_SHOW_TREE",
-        action = ArgAction::SetTrue,
-        value_parser = FalseyValueParser::new(),
         requires = "resource",
         conflicts_with_all = ["client", "prefix"]
     )]
@@ -74,8 +70,8 @@ pub(super) struct ShowArguments {
     #[arg(long, env = "DOORMAN_SHOW_PREFIX", value_name = "TEXT")]
     prefix: Option<String>,
     /// Show the largest first; default: by wants if not all are shown
-    #[arg(long, env = "DOORMAN_SHOW_SORT", value_name = "ORDER")]
-    sort: Option<SortArgument>,
+    #[arg(long, env = "DOORMAN_SHOW_SORT", value_name = "ORDER", value_parser = sort())]
+    sort: Option<SortBy>,
     /// Maximum number of rows; default: 50, and all with --json
     #[arg(
         long,
@@ -85,7 +81,7 @@ pub(super) struct ShowArguments {
     )]
     limit: Option<NonZeroUsize>,
     /// Show all rows
-    #[arg(long, env = "DOORMAN_SHOW_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "DOORMAN_SHOW_ALL")]
     all: bool,
     /// Show it again every so many seconds, until interrupted; default: 2
     #[arg(
@@ -104,24 +100,16 @@ pub(super) struct ShowArguments {
     server: ServerArguments,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SortArgument {
-    /// By demand
-    Wants,
-    /// By leased capacity
-    Has,
-    /// By number of clients
-    Clients,
-}
-
-impl From<SortArgument> for SortBy {
-    fn from(argument: SortArgument) -> Self {
-        match argument {
-            SortArgument::Wants => Self::Wants,
-            SortArgument::Has => Self::Has,
-            SortArgument::Clients => Self::Clients,
-        }
-    }
+fn sort() -> impl TypedValueParser<Value = SortBy> {
+    one_of([
+        (SortBy::Wants.name(), "By demand", SortBy::Wants),
+        (SortBy::Has.name(), "By leased capacity", SortBy::Has),
+        (
+            SortBy::Clients.name(),
+            "By number of clients",
+            SortBy::Clients,
+        ),
+    ])
 }
 
 fn interval(text: &str) -> Result<Duration, &'static str> {
@@ -147,10 +135,6 @@ impl ShowArguments {
             None if self.all || self.output.json => None,
             None => Some(DEFAULT_LIMIT),
         }
-    }
-
-    fn sort(&self) -> Option<SortBy> {
-        self.sort.map(Into::into)
     }
 }
 
@@ -202,7 +186,7 @@ async fn resources(client: &Client, arguments: &ShowArguments) -> Result<String,
     if arguments.output.json {
         return output::pretty_json(&json!({"resources": listed.entries, "total": listed.total}));
     }
-    let table = resource_table(&listed.entries)?;
+    let table = resource_table(&listed.entries);
     if listed.entries.is_empty() {
         return Ok(with_note(table, "no resources", arguments));
     }
@@ -233,13 +217,13 @@ async fn resource(
     let summary = summary.map_or(String::new(), |summary| format!("{summary}\n"));
     let text = format!(
         "{}\n{}{summary}\n{}",
-        resource_table(std::slice::from_ref(&resource))?,
+        resource_table(std::slice::from_ref(&resource)),
         details(&resource),
         // The details name the period.
         lease_table(
             "HOLDER",
             (holders.entries.iter()).map(|view| (view.client_id.as_str(), 1.0, view))
-        )?
+        )
     );
     let absent = arguments.client.as_ref();
     Ok(match absent.filter(|_| holders.entries.is_empty()) {
@@ -269,7 +253,7 @@ async fn client_leases(
         leases.iter().map(|ClientLease { resource, lease }| {
             (resource.resource_id.as_str(), resource.period(), lease)
         }),
-    )?;
+    );
     Ok(if leases.is_empty() {
         with_note(table, &format!("{holder} holds no lease"), arguments)
     } else {
@@ -328,7 +312,7 @@ impl<T> Listed<T> {
     fn sort(&mut self, arguments: &ShowArguments, amount: impl Fn(&T, SortBy) -> f64) {
         let limit = arguments.limit().unwrap_or(usize::MAX);
         let is_cut = self.entries.len() > limit;
-        if let Some(sort) = arguments.sort().or(is_cut.then_some(SortBy::Wants)) {
+        if let Some(sort) = arguments.sort.or(is_cut.then_some(SortBy::Wants)) {
             self.entries
                 .sort_by(|a, b| amount(b, sort).total_cmp(&amount(a, sort)));
         }
@@ -337,7 +321,7 @@ impl<T> Listed<T> {
 
     /// A line that says what is not shown.
     fn summary(&self, what: &str, arguments: &ShowArguments) -> Option<String> {
-        let sort = arguments.sort().unwrap_or(SortBy::Wants).name();
+        let sort = arguments.sort.unwrap_or(SortBy::Wants).name();
         let (shown, total) = (self.entries.len(), self.total);
         (!self.is_complete())
             .then(|| format!("{shown} of {total} {what}, the largest by {sort}; --all shows all"))
@@ -358,18 +342,11 @@ async fn list<P: DeserializeOwned, T>(
     let path = format!("{path}{prefix}");
     if let Some(limit) = arguments.limit().filter(|limit| *limit <= MAX_PAGE) {
         let separator = if prefix.is_empty() { '?' } else { '&' };
-        let sort = arguments.sort().unwrap_or(SortBy::Wants).name();
+        let sort = arguments.sort.unwrap_or(SortBy::Wants).name();
         let page = format!("{path}{separator}sort={sort}&limit={limit}");
-        match client.get(&page).await {
-            Ok(page) => {
-                let (entries, total, _) = into_parts(page);
-                let total = total.unwrap_or(entries.len() as u64);
-                return Ok(Listed { entries, total });
-            }
-            // An older server sorts nothing.
-            Err(failure) if failure.to_string().contains(UNKNOWN_SORT) => {}
-            Err(failure) => return Err(failure),
-        }
+        let (entries, total, _) = into_parts(client.get(&page).await?);
+        let total = total.unwrap_or(entries.len() as u64);
+        return Ok(Listed { entries, total });
     }
     let entries = client.list(&path, usize::MAX, |page| {
         let (entries, _, cursor) = into_parts(page);
@@ -387,7 +364,7 @@ pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-fn resource_table(resources: &[ResourceView]) -> Result<String, Failure> {
+fn resource_table(resources: &[ResourceView]) -> String {
     let rows = resources.iter().map(|view| {
         let period = view.period();
         // Every lease is the whole capacity, so their sum says nothing.
@@ -396,8 +373,8 @@ fn resource_table(resources: &[ResourceView]) -> Result<String, Failure> {
             AlgorithmKind::Suppression | AlgorithmKind::SharedBucket
         );
         let has = (!is_shared).then(|| per_period(rounded(view.sum_has), period));
-        let algorithm = variant_name(&view.algorithm)?;
-        Ok([
+        let algorithm = variant_name(&view.algorithm);
+        [
             view.resource_id.to_string(),
             cell(view.capacity.map(|it| per_period(it.to_string(), period))),
             cell(has),
@@ -409,9 +386,9 @@ fn resource_table(resources: &[ResourceView]) -> Result<String, Failure> {
                 Some(probability) => format!("{algorithm}, admits {}", rounded(probability.get())),
                 None => algorithm,
             },
-        ])
+        ]
     });
-    Ok(output::table(
+    output::table(
         [
             "RESOURCE",
             "CAPACITY",
@@ -422,8 +399,8 @@ fn resource_table(resources: &[ResourceView]) -> Result<String, Failure> {
             "TEMPLATE",
             "ALGORITHM",
         ],
-        &rows.collect::<Result<Vec<_>, Failure>>()?,
-    ))
+        rows,
+    )
 }
 
 /// Facts that apply to all holders, one line each.
@@ -498,12 +475,12 @@ fn priorities(view: &HolderView) -> String {
 fn lease_table<'v>(
     heading: &str,
     leases: impl Iterator<Item = (&'v str, f64, &'v HolderView)>,
-) -> Result<String, Failure> {
+) -> String {
     let rows = leases.map(|(name, period, view)| {
         let amount = |amount: f64| per_period(rounded(amount), period);
-        Ok([
+        [
             name.to_owned(),
-            variant_name(&view.kind)?,
+            variant_name(&view.kind),
             priorities(view),
             amount(view.wants.get()),
             amount(view.share.get()),
@@ -513,11 +490,11 @@ fn lease_table<'v>(
             cell(view.used.map(|used| rounded(used.get()))),
             cell(view.refreshed_ago.map(|ago| rounded(ago.get()))),
             rounded(view.expires_in.get()),
-            cell(view.held_back_by.as_ref().map(variant_name).transpose()?),
+            cell(view.held_back_by.as_ref().map(variant_name)),
             view.why.clone(),
-        ])
+        ]
     });
-    Ok(output::table(
+    output::table(
         [
             heading,
             "KIND",
@@ -533,8 +510,8 @@ fn lease_table<'v>(
             "HELD BACK BY",
             "WHY",
         ],
-        &rows.collect::<Result<Vec<_>, Failure>>()?,
-    ))
+        rows,
+    )
 }
 
 #[cfg(test)]

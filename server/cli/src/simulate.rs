@@ -4,17 +4,12 @@ use std::{
     fmt::Write as _,
     fs,
     io::{self, Write},
-    num::NonZero,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
 };
 
 use doorman_sim::{
-    Amounts, Run, RunReport, Scenario, Summary, Violation, run_scenario, trace_scenario,
+    Amounts, Run, RunReport, Scenario, Summary, Violation, on_all_cores, run_scenario,
+    trace_scenario,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -44,19 +39,19 @@ pub(super) struct SimulateArguments {
     #[arg(long, env = "DOORMAN_SIMULATE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Number of seeds to run, from 0 on
-    #[arg(long, env = "DOORMAN_SEEDS", value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: u64,
     /// Run only this seed
-    #[arg(long, env = "DOORMAN_SEED", value_name = "N", conflicts_with = "seeds")]
+    #[arg(long, value_name = "N", conflicts_with = "seeds")]
     seed: Option<u64>,
     /// Write every second of one run: the first that failed, or the one that held the least
-    #[arg(long, env = "DOORMAN_CSV", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Draw the same run
-    #[arg(long, env = "DOORMAN_SVG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write the messages and faults of the same run, the last 100,000
-    #[arg(long, env = "DOORMAN_TRACE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
     output: JsonFlag,
@@ -141,38 +136,13 @@ fn run_all(
     // Hidden without a terminal.
     let bar = ProgressBar::new(seeds.end - seeds.start)
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let next = AtomicU64::new(seeds.start);
-    let has_failed = AtomicBool::new(false);
-    let results = Mutex::new(Ok(Vec::new()));
-    let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while !has_failed.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let run = run_scenario(scenario, seed);
-                    has_failed.fetch_or(run.is_err(), Ordering::Relaxed);
-                    let Ok(mut results) = results.lock() else {
-                        return;
-                    };
-                    match (run, &mut *results) {
-                        (Ok(run), Ok(reports)) => reports.push(run.report),
-                        (Err(violation), _) => *results = Err(violation),
-                        (Ok(_), Err(_)) => {}
-                    }
-                    bar.inc(1);
-                }
-            });
-        }
+    let reports = on_all_cores(seeds, |seed| {
+        let run = run_scenario(scenario, seed);
+        bar.inc(1);
+        run.map(|run| run.report)
     });
     bar.finish_and_clear();
-    match results.into_inner() {
-        Ok(results) => results,
-        Err(poisoned) => poisoned.into_inner(),
-    }
+    reports
 }
 
 fn exceeded(arguments: &SimulateArguments, failed: &RunReport) -> Failure {
@@ -235,7 +205,7 @@ fn table(name: &str, seeds: u64, scenario: &Scenario, summary: &Summary) -> Stri
         row("requests of the worst seed", worst.requests.to_string()),
         row("masters of the worst seed", worst.masterships.to_string()),
     ];
-    output::table(["MEASURE", "VALUE"], &rows)
+    output::table(["MEASURE", "VALUE"], rows)
 }
 
 /// A line for each resource and each client at each second.

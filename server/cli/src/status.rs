@@ -34,10 +34,10 @@ pub(super) struct MasterArguments {
 #[command(after_help = "Example:\n  doorman ready --server http://10.0.0.5:7300 || echo not ready")]
 pub(super) struct ReadyArguments {
     /// Listen address of the local server, which is probed without --server
-    #[arg(long, env = "DOORMAN_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = socket_address)]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7300", value_parser = socket_address)]
     listen: SocketAddr,
     /// The local server uses TLS. Its certificate is not verified
-    #[arg(long, env = "DOORMAN_TLS_CERT", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArguments,
@@ -76,11 +76,11 @@ pub(super) async fn master(arguments: MasterArguments) -> Result<String, Failure
     if arguments.output.json {
         return output::pretty_json(&response);
     }
-    let mut text = output::table(["MASTER", "NODE", "EPOCH", "LEVEL", "SOURCE"], &[row]);
+    let mut text = output::table(["MASTER", "NODE", "EPOCH", "LEVEL", "SOURCE"], [row]);
     if shows_servers {
         let rows = server_rows(client.servers(), &answers);
         text.push('\n');
-        text += &output::table(["SERVER", "ANSWERS", "MASTER", "EPOCH"], &rows);
+        text += &output::table(["SERVER", "ANSWERS", "MASTER", "EPOCH"], rows);
     }
     Ok(text)
 }

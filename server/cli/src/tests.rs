@@ -1,6 +1,5 @@
 //! Command lines, executed against a server.
 
-mod earlier_servers;
 mod revisions;
 mod servers;
 mod simulate;
@@ -26,7 +25,7 @@ use tempfile::TempDir;
 use super::*;
 
 fn parse(line: &str) -> Cli {
-    Cli::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}"))
+    Cli::read(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Runs a command that calls the server at this address.
@@ -61,7 +60,7 @@ async fn with_server(test: impl AsyncFnOnce(String)) {
 
 #[test]
 fn arguments_are_consistent() {
-    Cli::command().debug_assert();
+    with_variables(Cli::command()).debug_assert();
 }
 
 #[test]
@@ -153,37 +152,59 @@ async fn all_pages_of_a_list_are_shown() {
     .await;
 }
 
-#[tokio::test]
-async fn lists_of_older_servers_are_sorted_here() {
-    use axum::{Json, Router, http::Uri, response::IntoResponse, routing::get};
-
-    let view = |id: &str, wants: f64| {
-        serde_json::json!({
-            "resource_id": id, "capacity": 10.0, "sum_has": 1.0, "sum_wants": wants, "clients": 1,
-            "in_learning_mode": false, "template": null, "algorithm": "FAIR_SHARE",
-            "lease_length": 60.0, "refresh_interval": 5.0, "safe_capacity": 1.0
-        })
-    };
-    let page = serde_json::json!({"resources": [view("a", 1.0), view("b", 3.0), view("c", 2.0)]});
-    let list = get(async move |uri: Uri| {
-        if uri.query().is_some_and(|query| query.contains("sort")) {
-            let problem = serde_json::json!({
-                "type": "/problems/malformed-request", "title": "Malformed request", "status": 400,
-                "detail": "unknown query parameter `sort`; expected prefix, limit, cursor"
-            });
-            return (StatusCode::BAD_REQUEST, Json(problem)).into_response();
+/// Adds an unknown field to every object, as a later server may.
+fn add_unknown_fields(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.values_mut().for_each(add_unknown_fields);
+            fields.insert("later".to_owned(), serde_json::json!({"of": [1, null]}));
         }
-        Json(page.clone()).into_response()
-    });
-    let routes = Router::new().route("/v1/resources", list);
-    let shown = call_stub(routes, "show --sort wants --limit 2")
-        .await
-        .unwrap();
-    let names: Vec<_> = shown
-        .lines()
-        .filter_map(|row| row.split('\t').next())
-        .collect();
-    assert_eq!(names, ["b", "c"]);
+        serde_json::Value::Array(items) => items.iter_mut().for_each(add_unknown_fields),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn responses_of_later_servers_are_read() {
+    use axum::{Json, Router, extract::Request};
+
+    with_server(async |address| {
+        let http = reqwest::Client::new();
+        let later_server = Router::new().fallback(async move |request: Request| {
+            let (head, body) = request.into_parts();
+            let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+            let response = http.request(head.method.clone(), format!("{address}{}", head.uri));
+            let response = response.headers(head.headers).body(body).send().await;
+            let text = response.unwrap().bytes().await.unwrap();
+            let mut value = serde_json::from_slice(&text).unwrap();
+            // A document with unknown fields would limit something else.
+            if head.uri.path() != "/v1/templates" || head.method != "GET" {
+                add_unknown_fields(&mut value);
+            }
+            Json(value)
+        });
+        let home = TempDir::new().unwrap();
+        let import = format!("import {} --dry-run", limits(&home, 20));
+        for (line, expected) in [
+            ("get db --wants 5 --client c", "db\t5\t1000\t"),
+            ("show", "db\t1000\t5\t5\t1\tno\t*\tFAIR_SHARE\n"),
+            ("show --all", "db\t1000\t5\t5\t"),
+            ("show db", "\nc\tclient\t0\t5\t"),
+            ("show db --tree", "c\tclient\t1\t5\t"),
+            ("show --client c", "db\tclient\t0\t5\t"),
+            ("show --json", "\"clients\": 1,"),
+            ("master", "\tnode-"),
+            ("history", "1\t"),
+            ("set * capacity=7 --dry-run", "would change: "),
+            (&import, "would change: "),
+            ("release db --client c", "released 1 lease of c\n"),
+        ] {
+            let output = call_stub(later_server.clone(), line).await;
+            let output = output.unwrap_or_else(|failure| panic!("{line}: {failure}"));
+            assert!(output.contains(expected), "{line}: {output}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -696,7 +717,7 @@ async fn store_is_accessible_unless_a_server_uses_it() {
 #[test]
 fn certificate_and_key_require_each_other() {
     let settings = |flags: &str| {
-        let cli = Cli::try_parse_from(format!("doorman {flags}").split_whitespace()).unwrap();
+        let cli = Cli::read(format!("doorman {flags}").split_whitespace()).unwrap();
         cli.serve.tls_settings()
     };
     assert!(settings("").unwrap().is_none());
@@ -730,10 +751,7 @@ fn etcd_flags_belong_together() {
     let settings = |flags: &str| {
         let line = format!("doorman {flags}");
         let line = line.replace("FILE", &file.display().to_string());
-        Cli::try_parse_from(line.split_whitespace())
-            .unwrap()
-            .serve
-            .settings()
+        Cli::read(line.split_whitespace()).unwrap().serve.settings()
     };
     let alone = settings("--config file:FILE").unwrap();
     assert_eq!((alone.etcd, alone.election), (None, None));

@@ -26,8 +26,8 @@ pub(crate) struct Identity {
     /// The prefix of the election that the server takes part in; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) election: Option<String>,
-    /// The longest booking of any lease of the node that may last, in nanoseconds; absent if an
-    /// earlier release wrote the file.
+    /// The longest booking of any lease of the node that may last, in nanoseconds; absent before
+    /// the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) longest_booking_nanos: Option<u64>,
 }

@@ -299,8 +299,8 @@ pub(crate) fn log_outstanding(outstanding: Outstanding, now: Moment) {
         ),
         Reason::NoBound => tracing::warn!(
             seconds,
-            "the bound in the data directory is missing, corrupted or of an earlier build; \
-             until the longest lease has expired, only capacity that holders report is granted"
+            "the bound in the data directory is missing or corrupted; until the longest \
+             lease has expired, only capacity that holders report is granted"
         ),
         Reason::HadElection => tracing::info!(
             seconds,

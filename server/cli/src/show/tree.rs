@@ -85,10 +85,10 @@ pub(super) async fn show(
         return Ok(String::new());
     };
     let mut rows = Vec::new();
-    add_rows(&level, resource.period(), 0, &mut rows)?;
+    add_rows(&level, resource.period(), 0, &mut rows);
     Ok(format!(
         "{}\n{}{}\n{}",
-        resource_table(std::slice::from_ref(resource))?,
+        resource_table(std::slice::from_ref(resource)),
         details(resource),
         summary(&level).map_or(String::new(), |text| text + "\n"),
         output::table(
@@ -104,7 +104,7 @@ pub(super) async fn show(
                 "HELD BACK BY",
                 "ADDRESS",
             ],
-            &rows,
+            rows,
         )
     ))
 }
@@ -215,12 +215,7 @@ impl Walk<'_> {
     }
 }
 
-fn add_rows(
-    level: &Level,
-    period: f64,
-    depth: usize,
-    rows: &mut Vec<[String; 10]>,
-) -> Result<(), Failure> {
+fn add_rows(level: &Level, period: f64, depth: usize, rows: &mut Vec<[String; 10]>) {
     for branch in &level.leases {
         let Branch {
             lease,
@@ -228,12 +223,12 @@ fn add_rows(
             not_shown,
         } = branch;
         let amount = |amount: f64| per_period(rounded(amount), period);
-        let mut address = vec![lease.address.clone().unwrap_or_else(|| "-".to_owned())];
+        let mut address = vec![cell(lease.address.as_ref())];
         address.extend(below.as_ref().and_then(summary));
         address.extend(not_shown.clone());
         rows.push([
             format!("{}{}", "  ".repeat(depth), lease.client_id),
-            variant_name(&lease.kind)?,
+            variant_name(&lease.kind),
             match lease.kind {
                 HolderKind::Client => "1".to_owned(),
                 HolderKind::Node => cell(lease.clients),
@@ -243,14 +238,13 @@ fn add_rows(
             amount(lease.has.get()),
             amount(lease.booked),
             rounded(lease.expires_in.get()),
-            cell(lease.held_back_by.as_ref().map(variant_name).transpose()?),
+            cell(lease.held_back_by.as_ref().map(variant_name)),
             address.join("; "),
         ]);
         if let Some(below) = below {
-            add_rows(below, period, depth.saturating_add(1), rows)?;
+            add_rows(below, period, depth.saturating_add(1), rows);
         }
     }
-    Ok(())
 }
 
 /// A note if not all holders of a node are shown.

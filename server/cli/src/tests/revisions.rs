@@ -115,7 +115,7 @@ fn reference_is_a_revision_or_a_file() {
         ("doorman rollback limits.yaml", false),
         ("doorman rollback -1", false),
     ] {
-        let parsed = Cli::try_parse_from(line.split_whitespace());
+        let parsed = Cli::read(line.split_whitespace());
         assert_eq!(parsed.is_ok(), valid, "{line}");
     }
 }

@@ -25,7 +25,7 @@ fn invalid_arguments_are_wrong_usage() {
         "doorman --election-ttl 61",
         "doorman --election-prefix doorman/",
     ] {
-        let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
+        let error = Cli::read(line.split_whitespace()).unwrap_err();
         let failure = Failure::from_usage(&error);
         assert_eq!(failure.exit_code(), 2, "{line}");
         let message = failure.to_string();
@@ -50,7 +50,7 @@ fn usage_errors_are_one_line() {
             "doorman: unexpected argument '--unmached' found; tip: a similar argument exists: '--unmatched'; see --help",
         ),
     ] {
-        let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
+        let error = Cli::read(line.split_whitespace()).unwrap_err();
         assert_eq!(Failure::from_usage(&error).to_string(), message);
     }
 }
@@ -62,7 +62,7 @@ fn usage_errors_redact_passwords() {
         "ftp://hunter2@issuer.example",
         "http://user:hun@ter2/hunter2@issuer.example/",
     ] {
-        let error = Cli::try_parse_from(["doorman", "--auth-jwks", address]).unwrap_err();
+        let error = Cli::read(["doorman", "--auth-jwks", address]).unwrap_err();
         let message = Failure::from_usage(&error).to_string();
         assert!(!message.contains("hunter2"), "{message}");
         assert!(message.contains("://…@issuer.example"), "{message}");
@@ -71,7 +71,7 @@ fn usage_errors_redact_passwords() {
 
 /// The program and all its commands.
 fn commands() -> Vec<clap::Command> {
-    let mut program = Cli::command();
+    let mut program = with_variables(Cli::command());
     program.build();
     let commands = program
         .get_subcommands()

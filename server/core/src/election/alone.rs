@@ -37,7 +37,7 @@ pub struct FoundState {
     /// The bound of its leases.
     pub bound: FoundBound,
     /// The longest booking of any lease of the node that it has heard of, in nanoseconds; `None` if
-    /// an earlier release wrote the directory.
+    /// it has heard of none.
     pub longest: Option<u64>,
     /// Whether the last server took part in an election. Others may have been master since.
     pub had_election: bool,

@@ -651,8 +651,7 @@ impl EtcdElection {
         self.begun_epoch = begun.max().max(self.begun_epoch);
         self.master = record;
         self.read_terms(terms_version, now);
-        // Without a key etcd has lost its data, or only earlier releases were master. This master's
-        // own write may be on its way.
+        // Without a key etcd has lost its data, or this master's own write is on its way.
         let longest = longest_of(longest);
         self.longest = match self.state {
             Phase::Master(_) => longest.max(self.longest),

@@ -20,8 +20,8 @@ pub struct ResourceRecord {
     /// The leases from the parent node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Box<ParentRecord>>,
-    /// The unit of all amounts but `used` and those of `parent`. Absent in records of earlier
-    /// releases: the unit of the document.
+    /// The unit of all amounts but `used` and those of `parent`; absent in a node that was told
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<RecordedUnit>,
     /// The period of a rate, in seconds.
@@ -52,16 +52,11 @@ pub struct ParentRecord {
     pub older: HoldRecord,
     /// The total that holders have used.
     pub used: Capacity,
-    /// Set by earlier servers only: the node had claimed what its holders claimed, so this is no
-    /// lease of its own.
-    #[serde(default)]
-    pub is_claimed: bool,
     /// The holding of the node that the parent stated at first.
     pub stated: Capacity,
     /// When the master stops to learn, in nanoseconds after the stop.
     pub learning_left: u64,
-    /// The unit of all amounts but `used`. Absent in records of earlier releases: that of
-    /// `response`.
+    /// The unit of all amounts but `used`; absent if the node was told none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<RecordedUnit>,
     /// The period of a rate, in seconds.
@@ -97,10 +92,8 @@ pub enum FeedbackRecord {
         /// The balance of the bucket.
         balance: Balance,
         /// Tokens that overflowed and pay for reports to come.
-        #[serde(default)]
         overflowed: Capacity,
         /// Tokens that overflowed, and that nobody is known to have wanted.
-        #[serde(default)]
         unexplained: Capacity,
     },
     /// SUPPRESSION.
@@ -134,10 +127,9 @@ pub struct HolderRecord {
     pub outstanding: Capacity,
     /// The total that it reported as used.
     pub used: Option<Capacity>,
-    /// Whether the lease was granted in learning mode on a claim that was not confirmed; absent for
-    /// a client if not. Earlier servers do not record it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub is_unconfirmed: Option<bool>,
+    /// Whether the lease was granted in learning mode on a claim that was not confirmed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unconfirmed: bool,
     /// Its last decision.
     pub decided: Option<DecisionRecord>,
     /// How long the entry is retained without a lease, in nanoseconds.
@@ -197,7 +189,6 @@ pub struct DecisionRecord {
     /// Why it got this capacity.
     pub reason: Reason,
     /// Nanoseconds from the decision until the refresh was due.
-    #[serde(default)]
     pub due_after: u64,
 }
 

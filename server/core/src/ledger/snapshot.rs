@@ -76,7 +76,7 @@ impl Ledger {
     /// [`InvalidId`] when a holder's identifier is invalid. Holders before it are restored.
     pub fn restore(&mut self, record: &ResourceRecord, stopped: Moment) -> Result<(), InvalidId> {
         let key = self.find_or_add(&record.resource_id, stopped);
-        if let Some(parent) = record.parent.as_ref().filter(|it| !it.is_claimed) {
+        if let Some(parent) = &record.parent {
             self.restore_parent(key, parent, stopped);
         }
         let unit = AmountUnit::of_record(record.unit, record.per);
@@ -87,7 +87,6 @@ impl Ledger {
                 live.resource.restore_feedback(feedback, unit, stopped);
             }
         }
-        let was_learning = self.settings.predecessor != Predecessor::None;
         for holder in &record.holders {
             let id = match holder.kind {
                 HolderKind::Client => HolderId::Client(ClientId::new(&*holder.id)?),
@@ -98,7 +97,7 @@ impl Ledger {
                 continue;
             };
             let resource = &mut live.resource;
-            if resource.restore_holder(holder_key, holder, unit, was_learning, stopped) {
+            if resource.restore_holder(holder_key, holder, unit, stopped) {
                 self.holders.add_lease(holder_key, key);
                 self.stats.leases += 1;
             }
@@ -132,8 +131,7 @@ impl Entry {
             claim: self.booking.claim(now).map(record),
             outstanding: self.outstanding,
             used: self.used.get(),
-            is_unconfirmed: (self.is_unconfirmed || self.kind == HolderKind::Node)
-                .then_some(self.is_unconfirmed),
+            is_unconfirmed: self.is_unconfirmed,
             decided: self.last_decision.map(|last| DecisionRecord {
                 ago: nanos_between(last.at, now),
                 reason: last.reason,
@@ -224,7 +222,6 @@ impl Resource {
         holder: HolderKey,
         record: &HolderRecord,
         unit: Option<AmountUnit>,
-        was_learning: bool,
         stopped: Moment,
     ) -> bool {
         if self.entries.contains(holder) {
@@ -237,10 +234,8 @@ impl Resource {
         if record.kind == HolderKind::Node {
             entry.predecessor_until = entry.booking.last_end();
         }
-        // Safety rule: such a lease is not stated to a new master of a node. Where it is not
-        // recorded, any lease of a node from a server that learned may be one.
-        let may_be_unconfirmed = was_learning && record.kind == HolderKind::Node;
-        entry.is_unconfirmed = record.is_unconfirmed.unwrap_or(may_be_unconfirmed);
+        // Safety rule: such a lease is not stated to a new master of a node.
+        entry.is_unconfirmed = record.is_unconfirmed;
         entry.outstanding = record.outstanding;
         entry.used = OptionalCapacity::new(record.used);
         entry.last_decision = record.decided.map(|last| {

@@ -156,7 +156,7 @@ impl LeaseCalls {
             .charge
             .release(&app.quotas, &app.ledger, &call, &allowed);
         Ok(Json(ReleaseResponse {
-            released: Some(released.await?),
+            released: released.await?,
         }))
     }
 }

@@ -212,7 +212,7 @@ impl CallBody for ServerReleaseRequest {
     }
 }
 
-/// The bands of a client agree with its `wants` and `priority`, which earlier servers read.
+/// The bands of a client agree with its `wants` and `priority`.
 fn valid_bands(
     index: usize,
     resource: &ResourceRequest,

@@ -283,7 +283,6 @@ impl ParentLease {
             newest: record(self.newest),
             older: record(self.older),
             used: Capacity::saturating(self.used),
-            is_claimed: false,
             stated: Capacity::saturating(self.stated),
             learning_left,
             unit,
