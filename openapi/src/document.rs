@@ -48,7 +48,7 @@ pub struct Template {
     pub per: Seconds,
     /// The seconds after a decision within which a holder gets the same decision again; at most
     /// `refresh_interval`.
-    #[serde(default = "no_time")]
+    #[serde(default)]
     #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0, maximum = 31_536_000, default = 0.0))]
     pub minimum_refresh_interval: Seconds,
     /// The algorithm. Default: that of the template for `*`.
@@ -174,10 +174,6 @@ fn five_seconds() -> Seconds {
 
 fn a_minute() -> Seconds {
     Seconds::saturating(60.0)
-}
-
-fn no_time() -> Seconds {
-    Seconds::ZERO
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, fmt, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The most bytes of UTF-8 that an identifier may have.
 pub(crate) const MAX_BYTES: usize = 256;
@@ -32,11 +32,10 @@ macro_rules! identifier {
         ///
         /// 1 to 256 bytes of UTF-8 without control characters, compared byte by byte. Cheap to
         /// clone.
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         #[cfg_attr(feature = "schema", schema(value_type = String, min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", example = $example))]
-        #[serde(transparent)]
-        pub struct $name(#[serde(with = "shared")] Arc<str>);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Validates a text.
@@ -82,6 +81,12 @@ macro_rules! identifier {
             }
         }
 
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Text;
@@ -103,17 +108,6 @@ macro_rules! identifier {
             }
         }
     };
-}
-
-mod shared {
-    use std::sync::Arc;
-
-    pub(super) fn serialize<S: serde::Serializer>(
-        text: &Arc<str>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(text)
-    }
 }
 
 identifier!(

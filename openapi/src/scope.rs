@@ -94,13 +94,8 @@ impl FromIterator<Scope> for Scopes {
 
 impl fmt::Display for Scopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, scope) in self.iter().enumerate() {
-            if index > 0 {
-                f.write_str(" ")?;
-            }
-            f.write_str(scope.name())?;
-        }
-        Ok(())
+        let names: Vec<_> = self.iter().map(Scope::name).collect();
+        f.write_str(&names.join(" "))
     }
 }
 

@@ -30,15 +30,7 @@ pub struct ServerCapacityRequest {
     /// The base URL of the node's master, for operators. The parent shows it with the node's
     /// leases, and never sends anything there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        feature = "schema",
-        schema(
-            value_type = Option<String>,
-            max_length = 1024,
-            pattern = "^https?://([A-Za-z0-9._-]+|\\[[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,7}\\])(:[1-9][0-9]{0,4})?(/[A-Za-z0-9._~%-]+)*/?$",
-            example = "http://127.0.0.1:7301"
-        )
-    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub address: Option<ServerUrl>,
     /// The resources, each at most once; at most 10,000.
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]

@@ -126,24 +126,13 @@ impl Serialize for ServerUrl {
 
 impl<'de> Deserialize<'de> for ServerUrl {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl de::Visitor<'_> for Text {
-            type Value = ServerUrl;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<ServerUrl, E> {
-                if text.len() > MAX_BYTES {
-                    return Err(E::custom(format_args!("must be at most {MAX_BYTES} bytes")));
-                }
-                text.parse().map_err(E::custom)
-            }
+        let text = String::deserialize(deserializer)?;
+        if text.len() > MAX_BYTES {
+            return Err(de::Error::custom(format_args!(
+                "must be at most {MAX_BYTES} bytes"
+            )));
         }
-
-        deserializer.deserialize_str(Text)
+        text.parse().map_err(de::Error::custom)
     }
 }
 

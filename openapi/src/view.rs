@@ -283,11 +283,7 @@ impl HolderView {
         match sort {
             SortBy::Wants => self.wants.get(),
             SortBy::Has => self.has.get(),
-            SortBy::Clients if self.kind == HolderKind::Client => 1.0,
-            SortBy::Clients => {
-                let clients = self.bands.iter().map(|band| band.num_clients.get());
-                clients.fold(0, u64::saturating_add) as f64
-            }
+            SortBy::Clients => self.clients.unwrap_or(1) as f64,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `ApiError`: the error of every handler, and the table from causes to status and problem type.
 
-use std::{convert::Infallible, time::Duration};
+use std::convert::Infallible;
 
 use axum::{
     body::Body,
@@ -37,11 +37,6 @@ struct Inner {
 const ACCEPT_PATCH: &str = "application/merge-patch+json, application/json";
 
 impl ApiError {
-    #[cfg(test)]
-    pub(crate) fn detail(&self) -> &str {
-        &self.0.problem.detail
-    }
-
     pub(crate) fn new(kind: ProblemType, detail: impl Into<String>) -> Self {
         let error = Self(Box::new(Inner {
             kind,
@@ -172,13 +167,6 @@ impl ApiError {
         self
     }
 
-    /// Adds `Retry-After`: whole seconds, rounded up, at least 1.
-    pub(crate) fn retry_after(self, wait: Duration) -> Self {
-        let partial = u64::from(wait.subsec_nanos() > 0);
-        let seconds = wait.as_secs().saturating_add(partial).max(1);
-        self.with_header(header::RETRY_AFTER, seconds)
-    }
-
     pub(crate) fn into_problem(self) -> Problem {
         self.0.problem
     }
@@ -277,7 +265,10 @@ impl From<RateLimited> for ApiError {
             LimitScope::Caller => "caller rate limit exceeded",
             LimitScope::Server => "server overloaded",
         };
-        Self::new(ProblemType::TooManyRequests, detail).retry_after(limited.retry_after)
+        let wait = limited.retry_after;
+        let partial = u64::from(wait.subsec_nanos() > 0);
+        let seconds = wait.as_secs().saturating_add(partial).max(1);
+        Self::new(ProblemType::TooManyRequests, detail).with_header(header::RETRY_AFTER, seconds)
     }
 }
 

@@ -24,7 +24,6 @@ const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=u
 #[utoipa::path(
     get,
     path = paths::METRICS,
-    tag = "probes",
     responses((status = OK, description = "The metrics", body = String, content_type = "application/openmetrics-text"))
 )]
 pub(super) async fn get_metrics(

@@ -42,6 +42,7 @@ use doorman_openapi::{ProblemType, paths};
 use serde_json::Value;
 use tower::util::MapResponseLayer;
 use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::OpenApi as _;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::{
@@ -101,7 +102,7 @@ fn routes() -> OpenApiRouter<AppState> {
         view::{client_leases, leases, resources, status},
     };
 
-    OpenApiRouter::with_openapi(openapi::base())
+    OpenApiRouter::with_openapi(openapi::Base::openapi())
         .routes(routes!(calls::lease_capacity))
         .routes(routes!(calls::release_capacity))
         .routes(routes!(calls::lease_server_capacity))

@@ -22,7 +22,6 @@ pub(super) const OK: Healthy = ([(header::CACHE_CONTROL, "no-store")], Cow::Borr
 #[utoipa::path(
     get,
     path = paths::LIVEZ,
-    tag = "probes",
     responses((status = OK, description = "The server is alive", body = String))
 )]
 pub(super) async fn check_livez(State(app): State<AppState>) -> Result<Healthy, ApiError> {
@@ -42,7 +41,6 @@ pub(super) async fn check_livez(State(app): State<AppState>) -> Result<Healthy, 
 #[utoipa::path(
     get,
     path = paths::READYZ,
-    tag = "probes",
     responses((status = OK, description = "The server accepts requests", body = String))
 )]
 pub(super) async fn check_readyz(State(app): State<AppState>) -> Result<Healthy, ApiError> {

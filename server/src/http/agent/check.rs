@@ -32,7 +32,6 @@ use crate::{
 #[utoipa::path(
     post,
     path = paths::CHECK,
-    tag = "agent",
     request_body = CheckRequest,
     responses(
         (
@@ -101,7 +100,6 @@ async fn decide(agent: &AgentParts, request: Request) -> Result<Response<Body>, 
 #[utoipa::path(
     post,
     path = paths::CHECK_RELEASE,
-    tag = "agent",
     request_body = CheckReleaseRequest,
     responses((status = OK, description = "The permits are given back", body = CheckReleaseResponse))
 )]

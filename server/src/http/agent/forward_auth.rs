@@ -47,7 +47,6 @@ const NOT_IN_URIS: &AsciiSet = &CONTROLS
 #[utoipa::path(
     get,
     path = paths::FORWARD_AUTH,
-    tag = "agent",
     params(
         ("X-Forwarded-Method" = inline(Option<String>), Header, description = "The method of the request", example = "GET"),
         ("X-Forwarded-Uri" = inline(Option<String>), Header, description = "The path and query of the request", example = "/orders/7"),
@@ -139,7 +138,8 @@ fn original(parts: Parts) -> Result<Request<()>, ApiError> {
                 .authority()
                 .filter(|_| !headers.contains_key(header::HOST))
             {
-                headers.insert(header::HOST, value(host.as_str())?);
+                let host = HeaderValue::from_str(host.as_str());
+                headers.insert(header::HOST, host.map_err(|_| invalid(&header::HOST))?);
             }
             (method, parse_uri(behind.as_bytes())?)
         }
@@ -216,10 +216,6 @@ fn ambiguous(part: &str) -> ApiError {
     ApiError::malformed(format!(
         "the path has {part}, which servers read differently"
     ))
-}
-
-fn value(text: &str) -> Result<HeaderValue, ApiError> {
-    HeaderValue::from_str(text).map_err(|_| invalid(&header::HOST))
 }
 
 /// The only value of a header.

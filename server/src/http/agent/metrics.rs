@@ -133,7 +133,6 @@ impl Recorder for LayerMetrics {
 #[utoipa::path(
     get,
     path = paths::METRICS,
-    tag = "probes",
     responses((status = OK, description = "The metrics", body = String, content_type = "application/openmetrics-text"))
 )]
 pub(super) async fn get_agent_metrics(

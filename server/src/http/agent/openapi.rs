@@ -1,11 +1,16 @@
 //! The OpenAPI document of the agent, apart from that of the control plane: each describes the
 //! routes of the process that serves it.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a document is a JSON object: indexing it adds an absent member"
+)]
+
 use std::sync::LazyLock;
 
 use axum::{
     body::Body,
-    http::{HeaderMap, Response},
+    http::{HeaderMap, Method, Response},
 };
 use doorman_openapi::{AGENT_OPENAPI_JSON, Problem, ProblemType, paths};
 use serde_json::{Value, json};
@@ -45,13 +50,11 @@ struct AgentDocument;
 
 /// The OpenAPI document of the agent, as it is committed.
 pub(crate) fn agent_document() -> Value {
-    complete(&AgentDocument::openapi(), |_, path, operation| {
-        describe(path, operation)
-    })
+    complete(&AgentDocument::openapi(), describe)
 }
 
 /// Adds the refusals and problems that an operation may have.
-fn describe(path: &str, operation: &mut Value) {
+fn describe(_: &Method, path: &str, operation: &mut Value) {
     use ProblemType::{Forbidden, InternalError, MalformedRequest, Misdirected, Unavailable};
 
     if [paths::CHECK, paths::FORWARD_AUTH].contains(&path) {
@@ -126,7 +129,6 @@ fn refusal(description: &str) -> Value {
 #[utoipa::path(
     get,
     path = paths::OPENAPI,
-    tag = "views",
     responses((status = OK, description = "The document", body = Value), NotModified)
 )]
 pub(super) async fn get_agent_openapi(headers: HeaderMap) -> Response<Body> {

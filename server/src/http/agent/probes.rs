@@ -18,7 +18,6 @@ use crate::http::{
 #[utoipa::path(
     get,
     path = paths::LIVEZ,
-    tag = "probes",
     responses((status = OK, description = "The agent is alive", body = String))
 )]
 pub(super) async fn check_agent_livez(
@@ -34,7 +33,6 @@ pub(super) async fn check_agent_livez(
 #[utoipa::path(
     get,
     path = paths::READYZ,
-    tag = "probes",
     responses((status = OK, description = "The agent accepts requests", body = String))
 )]
 pub(super) async fn check_agent_readyz(

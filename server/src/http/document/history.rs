@@ -32,7 +32,6 @@ const MAX_REVISION: u64 = (1 << 53) - 1;
 #[utoipa::path(
     get,
     path = paths::HISTORY,
-    tag = "document",
     params(Page),
     responses((status = OK, description = "A page of past changes", body = HistoryPage))
 )]
@@ -43,7 +42,7 @@ pub(in crate::http) async fn list_history(
 ) -> Result<Json<HistoryPage>, ApiError> {
     authorize::whole_document(caller.restrictions())?;
     let [limit, cursor] = query::parse(&uri, ["limit", "cursor"])?;
-    let Page { limit, cursor } = Page::parse(limit, cursor)?;
+    let Page { limit, cursor } = Page::parse(limit.as_deref(), cursor)?;
     let before = last_listed(cursor.as_deref())?;
     // One more than the page holds tells whether there is a next page.
     let mut changes = match app.editor.history(before, limit.saturating_add(1)).await {
@@ -72,7 +71,6 @@ pub(in crate::http) async fn list_history(
 #[utoipa::path(
     get,
     path = paths::REVISION,
-    tag = "document",
     params(
         ("revision" = u64, Path, minimum = 1, maximum = 9007199254740991i64, description = "The `revision` of a past change", example = 1)
     ),

@@ -40,7 +40,6 @@ const MAX_SERVICE_BYTES: usize = 256;
 #[utoipa::path(
     get,
     path = paths::RULES,
-    tag = "rules",
     params(
         ("service" = inline(Option<String>), Query, min_length = 1, max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$", description = "The name of the service: 1 to 256 bytes of UTF-8 without control characters. Default: all services", example = "orders")
     ),
@@ -84,7 +83,6 @@ pub(in crate::http) async fn list_rules(
 #[utoipa::path(
     get,
     path = paths::RULE,
-    tag = "document",
     params(("name" = RuleName, Path, description = "The name, percent-encoded; a slash may stay as it is", example = "per-tenant")),
     responses((status = OK, description = "The rule", body = Rule), NotModified)
 )]
@@ -104,7 +102,6 @@ pub(in crate::http) async fn get_rule(
 #[utoipa::path(
     put,
     path = paths::RULE,
-    tag = "document",
     params(("name" = RuleName, Path, description = "The name, percent-encoded; a slash may stay as it is", example = "per-tenant")),
     request_body = Rule,
     responses(
@@ -128,7 +125,6 @@ pub(in crate::http) async fn put_rule(
 #[utoipa::path(
     patch,
     path = paths::RULE,
-    tag = "document",
     params(("name" = RuleName, Path, description = "The name, percent-encoded; a slash may stay as it is", example = "per-tenant")),
     request_body = Rule,
     responses((status = OK, description = "The changed rule, or the effect of the change"))
@@ -147,7 +143,6 @@ pub(in crate::http) async fn patch_rule(
 #[utoipa::path(
     delete,
     path = paths::RULE,
-    tag = "document",
     params(("name" = RuleName, Path, description = "The name, percent-encoded; a slash may stay as it is", example = "per-tenant")),
     responses(
         (status = OK, description = "The rule is deleted, and the document has warnings; or the effect of the change"),

@@ -20,7 +20,6 @@ use crate::http::{authorize, error::ApiError, extract::PathParam, openapi::compl
 #[utoipa::path(
     get,
     path = paths::TEMPLATES,
-    tag = "document",
     responses((status = OK, description = "The document", body = Document), NotModified)
 )]
 pub(in crate::http) async fn get_templates(
@@ -39,7 +38,6 @@ pub(in crate::http) async fn get_templates(
 #[utoipa::path(
     put,
     path = paths::TEMPLATES,
-    tag = "document",
     request_body = Document,
     responses((status = OK, description = "The new document, or the effect of the change"))
 )]
@@ -73,7 +71,6 @@ pub(in crate::http) async fn replace_templates(
 #[utoipa::path(
     get,
     path = paths::TEMPLATE,
-    tag = "document",
     params(("identifier_glob" = Glob, Path, description = "The glob, percent-encoded: `tenant%2F*`, or `tenant/*`", example = "*")),
     responses((status = OK, description = "The template", body = Template), NotModified)
 )]
@@ -93,7 +90,6 @@ pub(in crate::http) async fn get_template(
 #[utoipa::path(
     put,
     path = paths::TEMPLATE,
-    tag = "document",
     params(("identifier_glob" = Glob, Path, description = "The glob, percent-encoded: `tenant%2F*`, or `tenant/*`", example = "*")),
     request_body = Template,
     responses(
@@ -116,7 +112,6 @@ pub(in crate::http) async fn put_template(
 #[utoipa::path(
     patch,
     path = paths::TEMPLATE,
-    tag = "document",
     params(("identifier_glob" = Glob, Path, description = "The glob, percent-encoded: `tenant%2F*`, or `tenant/*`", example = "*")),
     request_body = Template,
     responses((status = OK, description = "The changed template, or the effect of the change"))
@@ -136,7 +131,6 @@ pub(in crate::http) async fn patch_template(
 #[utoipa::path(
     delete,
     path = paths::TEMPLATE,
-    tag = "document",
     params(("identifier_glob" = Glob, Path, description = "The glob, percent-encoded: `tenant%2F*`, or `tenant/*`", example = "*")),
     responses(
         (status = OK, description = "The template is deleted, and the document has warnings; or the effect of the change"),

@@ -160,7 +160,11 @@ async fn collect(
         let fits = first.len() <= MAX_BODY_BYTES;
         return if fits { Ok(first) } else { Err(too_large()) };
     }
-    let mut partial = PartialBody::new(buffer);
+    let mut partial = PartialBody {
+        bytes: Vec::new(),
+        buffer: &buffer.0,
+        reserved: None,
+    };
     let mut budget = YieldBudget::default();
     let mut data = first;
     loop {
@@ -187,15 +191,7 @@ struct PartialBody<'a> {
     reserved: Option<SemaphorePermit<'a>>,
 }
 
-impl<'a> PartialBody<'a> {
-    fn new(BodyBuffer(buffer): &'a BodyBuffer) -> Self {
-        Self {
-            bytes: Vec::new(),
-            buffer,
-            reserved: None,
-        }
-    }
-
+impl PartialBody<'_> {
     fn push(&mut self, data: &[u8]) -> Result<(), ApiError> {
         let len = self.bytes.len().saturating_add(data.len());
         if len > MAX_BODY_BYTES {

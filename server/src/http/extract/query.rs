@@ -53,8 +53,8 @@ pub(crate) struct Page {
 impl Page {
     /// # Errors
     /// 400 unless the limit is a positive integer.
-    pub(crate) fn parse(limit: Option<String>, cursor: Option<String>) -> Result<Self, ApiError> {
-        let limit = self::limit(limit.as_deref())?;
+    pub(crate) fn parse(limit: Option<&str>, cursor: Option<String>) -> Result<Self, ApiError> {
+        let limit = self::limit(limit)?;
         Ok(Self { limit, cursor })
     }
 }

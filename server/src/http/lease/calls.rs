@@ -33,7 +33,6 @@ use crate::{
 #[utoipa::path(
     post,
     path = paths::CAPACITY,
-    tag = "leases",
     request_body = CapacityRequest,
     responses((status = OK, description = "One lease per resource, in the order of the request", body = CapacityResponse))
 )]
@@ -51,7 +50,6 @@ pub(in crate::http) async fn lease_capacity(
 #[utoipa::path(
     post,
     path = paths::CAPACITY_RELEASE,
-    tag = "leases",
     request_body = ReleaseRequest,
     responses((status = OK, description = "The leases are released", body = ReleaseResponse))
 )]
@@ -69,7 +67,6 @@ pub(in crate::http) async fn release_capacity(
 #[utoipa::path(
     post,
     path = paths::SERVER_CAPACITY,
-    tag = "server tree",
     request_body = ServerCapacityRequest,
     responses((status = OK, description = "One lease per resource, in the order of the request", body = ServerCapacityResponse))
 )]
@@ -87,7 +84,6 @@ pub(in crate::http) async fn lease_server_capacity(
 #[utoipa::path(
     post,
     path = paths::SERVER_CAPACITY_RELEASE,
-    tag = "server tree",
     request_body = ServerReleaseRequest,
     responses((status = OK, description = "The leases are released", body = ReleaseResponse))
 )]
@@ -128,7 +124,11 @@ impl LeaseCalls {
     async fn lease(self, call: LeaseCall) -> Result<JsonText, ApiError> {
         let app = &*self.app;
         if matches!(call.holder(), HolderId::Node(node) if *node == app.server.node) {
-            return Err(own_name());
+            return Err(ApiError::invalid_field(
+                "/node_id",
+                "is the name of the parent: each node of a tree must have a name of its own \
+                 (--node)",
+            ));
         }
         let call = call.of_tenant(self.caller.tenant());
         let _decisions = self.charge.leases(&app.quotas, &app.ledger, &call).await?;
@@ -159,11 +159,4 @@ impl LeaseCalls {
             released: released.await?,
         }))
     }
-}
-
-fn own_name() -> ApiError {
-    ApiError::invalid_field(
-        "/node_id",
-        "is the name of the parent: each node of a tree must have a name of its own (--node)",
-    )
 }

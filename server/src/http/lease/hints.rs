@@ -35,7 +35,6 @@ use crate::{
 #[utoipa::path(
     get,
     path = paths::HINTS,
-    tag = "leases",
     params(
         ("client_id" = inline(Option<ClientId>), Query, description = "The client; either this or `node_id`", example = "shop-1"),
         ("node_id" = inline(Option<NodeId>), Query, description = "The node; needs the scope `doorman:server`"),
@@ -50,11 +49,7 @@ pub(in crate::http) async fn poll_hints(
     version: Version,
     uri: Uri,
 ) -> Result<Response<Body>, ApiError> {
-    let PollQuery {
-        holder,
-        after,
-        wait,
-    } = PollQuery::parse(&uri)?;
+    let (holder, after, wait) = parse(&uri)?;
     authorize_holder(&holder, &caller)?;
     // Requests of others share an HTTP/2 connection.
     let owns_connection = version < Version::HTTP_2;
@@ -102,39 +97,26 @@ pub(in crate::http) async fn poll_hints(
     Ok(response)
 }
 
-#[derive(Debug, PartialEq)]
-struct PollQuery {
-    holder: HolderId,
-    after: u64,
-    wait: Duration,
-}
-
-impl PollQuery {
-    fn parse(uri: &Uri) -> Result<Self, ApiError> {
-        let [client, node, after, wait] =
-            query::parse(uri, ["client_id", "node_id", "after", "wait"])?;
-        let holder = match (client, node) {
-            (Some(client), None) => ClientId::new(client)
-                .map(HolderId::Client)
-                .map_err(|error| invalid("client_id", &error))?,
-            (None, Some(node)) => NodeId::new(node)
-                .map(HolderId::Node)
-                .map_err(|error| invalid("node_id", &error))?,
-            (None, None) | (Some(_), Some(_)) => {
-                return Err(ApiError::malformed(
-                    "exactly one of the query parameters `client_id` and `node_id` is needed",
-                ));
-            }
-        };
-        let after = after.map_or(Ok(0), |text| parse_after(&text))?;
-        let wait = wait.map_or(Ok(DEFAULT_HINT_WAIT), |text| parse_wait(&text))?;
-        let wait = Duration::try_from_secs_f64(wait).unwrap_or_default();
-        Ok(Self {
-            holder,
-            after,
-            wait,
-        })
-    }
+/// The holder, the batch that it confirms, and how long it waits.
+fn parse(uri: &Uri) -> Result<(HolderId, u64, Duration), ApiError> {
+    let [client, node, after, wait] = query::parse(uri, ["client_id", "node_id", "after", "wait"])?;
+    let holder = match (client, node) {
+        (Some(client), None) => ClientId::new(client)
+            .map(HolderId::Client)
+            .map_err(|error| invalid("client_id", &error))?,
+        (None, Some(node)) => NodeId::new(node)
+            .map(HolderId::Node)
+            .map_err(|error| invalid("node_id", &error))?,
+        (None, None) | (Some(_), Some(_)) => {
+            return Err(ApiError::malformed(
+                "exactly one of the query parameters `client_id` and `node_id` is needed",
+            ));
+        }
+    };
+    let after = after.map_or(Ok(0), |text| parse_after(&text))?;
+    let wait = wait.map_or(Ok(DEFAULT_HINT_WAIT), |text| parse_wait(&text))?;
+    let wait = Duration::try_from_secs_f64(wait).unwrap_or_default();
+    Ok((holder, after, wait))
 }
 
 fn parse_after(text: &str) -> Result<u64, ApiError> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::Method;
-use doorman_openapi::ProblemType;
+use doorman_openapi::{ProblemType, paths};
 use serde_json::{Value, json};
 use utoipa::{
     IntoResponses,
@@ -20,7 +20,7 @@ const EXAMPLES: &str = include_str!("examples.json");
 /// By JSON Pointer, schemas that no attribute of a type expresses.
 const SCHEMAS: &str = include_str!("schemas.json");
 
-/// The path to the content of a body.
+/// The JSON Pointer from a body to its JSON.
 const JSON: &str = "/content/application~1json";
 
 /// The response to a request for the version that the client has. It marks an operation whose
@@ -51,6 +51,7 @@ pub(in crate::http) fn complete(
     }
     schemas["ProblemType"] = problems::types();
     for (path, method, operation) in operations(&mut document) {
+        operation["tags"] = json!([tag(path)]);
         if is_change(&method) {
             describe_change(&method, path, operation, &mut schemas);
         }
@@ -61,6 +62,21 @@ pub(in crate::http) fn complete(
     document["components"]["schemas"] = schemas;
     document["components"]["responses"] = problems::components();
     document
+}
+
+/// The group of an operation.
+fn tag(path: &str) -> &'static str {
+    match path {
+        paths::CAPACITY | paths::CAPACITY_RELEASE | paths::HINTS => "leases",
+        paths::SERVER_CAPACITY | paths::SERVER_CAPACITY_RELEASE => "server tree",
+        paths::TEMPLATES | paths::TEMPLATE | paths::RULE | paths::HISTORY | paths::REVISION => {
+            "document"
+        }
+        paths::RULES => "rules",
+        paths::CHECK | paths::CHECK_RELEASE | paths::FORWARD_AUTH => "agent",
+        paths::LIVEZ | paths::READYZ | paths::METRICS => "probes",
+        _ => "views",
+    }
 }
 
 pub(super) fn operations(
@@ -149,8 +165,9 @@ fn describe_change(method: &Method, path: &str, operation: &mut Value, schemas: 
             *content = json!({"application/merge-patch+json": patch, "application/json": patch});
         } else if let Some((_, name)) = path.split_once('{') {
             // The name is in the path, and optional in the body.
-            let required = schema["required"].as_array_mut();
-            required.map(|it| it.retain(|it| it.as_str() != name.strip_suffix('}')));
+            if let Some(required) = schema["required"].as_array_mut() {
+                required.retain(|it| it.as_str() != name.strip_suffix('}'));
+            }
             content["application/json"]["schema"] = schema;
         }
     }

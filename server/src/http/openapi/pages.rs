@@ -54,7 +54,6 @@ pub(in crate::http) fn pages() -> Router<AppState> {
 #[utoipa::path(
     get,
     path = paths::OPENAPI,
-    tag = "views",
     responses((status = OK, description = "The document", body = Value), NotModified)
 )]
 pub(in crate::http) async fn get_openapi(

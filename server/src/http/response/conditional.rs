@@ -203,7 +203,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_MATCH, value.parse().unwrap());
             let failed = Preconditions::of(&headers).check(Some("a")).unwrap_err();
-            let detail = failed.detail();
+            let detail = failed.into_problem().detail;
             assert!(detail.contains(next_step), "{value}: {detail}");
         }
     }

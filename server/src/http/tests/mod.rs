@@ -199,7 +199,7 @@ trait WithParts: Sized {
 
 impl WithParts for AppState {
     fn with(mut self, change: impl FnOnce(&mut AppParts)) -> Self {
-        change(Arc::get_mut(&mut self).expect("it is not shared yet"));
+        change(Self::get_mut(&mut self).expect("it is not shared yet"));
         self
     }
 }

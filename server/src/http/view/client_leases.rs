@@ -29,7 +29,6 @@ use crate::{
 #[utoipa::path(
     get,
     path = paths::LEASES,
-    tag = "views",
     params(("client_id" = ClientId, Query, description = "The client", example = "shop-1"), Page),
     responses((status = OK, description = "A page of leases", body = ClientLeasePage))
 )]
@@ -44,7 +43,7 @@ pub(in crate::http) async fn list_client_leases(
     let client_id = ClientId::new(client_id)
         .map_err(|error| ApiError::malformed(format!("query parameter `client_id` {error}")))?;
     authorize::client(client_id.as_str(), caller.restrictions())?;
-    let Page { limit, cursor } = Page::parse(limit, cursor)?;
+    let Page { limit, cursor } = Page::parse(limit.as_deref(), cursor)?;
     let mut next = app
         .cursor_key
         .decode_client_lease(cursor.as_deref(), &client_id)?;

@@ -42,7 +42,6 @@ use crate::{
 #[utoipa::path(
     get,
     path = paths::RESOURCE_LEASES,
-    tag = "views",
     params(
         ResourcePath,
         ("client_id" = inline(Option<ClientId>), Query, description = "Only the holder of this name; cannot be combined with `cursor` and `sort`"),
@@ -62,7 +61,7 @@ pub(in crate::http) async fn list_leases(
     let [client_id, prefix, limit, cursor, sort] =
         query::parse(&uri, ["client_id", "prefix", "limit", "cursor", "sort"])?;
     let prefix = prefix.unwrap_or_default();
-    let Page { limit, cursor } = Page::parse(limit, cursor)?;
+    let Page { limit, cursor } = Page::parse(limit.as_deref(), cursor)?;
     let sort = query::sort(sort.as_deref(), cursor.as_deref())?;
     let next = app.cursor_key.decode_lease(cursor.as_deref(), &id)?;
     if let Some(name) = client_id {
@@ -164,11 +163,7 @@ async fn largest(
     }
     // Some have changed since.
     leases.sort_by(|a: &HolderView, b| b.amount(sort).total_cmp(&a.amount(sort)));
-    Ok(Json(LeasePage {
-        leases,
-        total: Some(total),
-        next_cursor: None,
-    }))
+    Ok(only_page(leases, Some(total)))
 }
 
 /// The holder of one name; an empty page if it neither holds the resource nor waits for it.
@@ -181,11 +176,15 @@ fn one_holder(
         .map_err(|error| ApiError::malformed(format!("query parameter `client_id` {error}")))?;
     let (leases, _) = read(ledger, |ledger, now| ledger.holders_named(id, &name, now))?
         .map_err(|_| not_live(id))?;
-    Ok(Json(LeasePage {
+    Ok(only_page(leases, None))
+}
+
+fn only_page(leases: Vec<HolderView>, total: Option<u64>) -> Json<LeasePage> {
+    Json(LeasePage {
         leases,
-        total: None,
+        total,
         next_cursor: None,
-    }))
+    })
 }
 
 type Chunk = (Vec<HolderView>, Option<HolderCursor>);

@@ -34,7 +34,6 @@ use crate::{
 #[utoipa::path(
     get,
     path = paths::RESOURCES,
-    tag = "views",
     params(
         ("prefix" = inline(Option<String>), Query, description = "Only resources whose identifier starts with this", example = "d"),
         Page,
@@ -49,7 +48,7 @@ pub(in crate::http) async fn list_resources(
 ) -> Result<Json<ResourcePage>, ApiError> {
     let [prefix, limit, cursor, sort] = query::parse(&uri, ["prefix", "limit", "cursor", "sort"])?;
     let prefix = prefix.unwrap_or_default();
-    let Page { limit, cursor } = Page::parse(limit, cursor)?;
+    let Page { limit, cursor } = Page::parse(limit.as_deref(), cursor)?;
     let allowed = caller.restrictions().resources.as_ref();
     if let Some(sort) = query::sort(sort.as_deref(), cursor.as_deref())? {
         let query = PageQuery {
@@ -137,7 +136,6 @@ async fn largest(
 #[utoipa::path(
     get,
     path = paths::RESOURCE,
-    tag = "views",
     params(ResourcePath),
     responses((status = OK, description = "The resource", body = ResourceView))
 )]

@@ -18,7 +18,6 @@ use crate::{
 #[utoipa::path(
     get,
     path = paths::DISCOVERY,
-    tag = "views",
     responses((status = OK, description = "The master", body = Discovery))
 )]
 pub(in crate::http) async fn get_discovery(
@@ -51,7 +50,6 @@ pub(in crate::http) async fn get_discovery(
 #[utoipa::path(
     get,
     path = paths::STATUS,
-    tag = "views",
     responses((status = OK, description = "The status", body = Status))
 )]
 pub(in crate::http) async fn get_status(
