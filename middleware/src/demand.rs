@@ -40,8 +40,8 @@ const SHOWS_ABSENCE: f64 = 5.0;
 const SHOWS_THIRD: f64 = 12.0;
 /// A stretch for a hint is no longer than this, in seconds, if it shows an absence sooner.
 const USUAL_STRETCH_FOR_HINT: f64 = 0.03;
-/// By how many standard deviations a stretch must exceed the rate to show a rise.
-const RISE_DEVIATIONS: f64 = 3.0;
+/// Stretches up to so many seconds are those of a shortage.
+const SHORT_STRETCH: f64 = 0.4;
 /// The dispersion of the attempts is remembered for so many windows.
 const DISPERSION_MEMORY: f64 = 3.0;
 /// A burst is remembered for one to two times as many seconds.
@@ -473,10 +473,16 @@ impl Slot {
         most < rate * f64::from(self.seconds) / dispersion.get()
     }
 
-    /// Whether it has too many attempts for this rate, beyond noise.
+    /// Whether it has too many attempts for this rate, beyond noise. Short stretches are those of a
+    /// shortage, which is evidence already.
     fn is_above(self, rate: f64, dispersion: Dispersion) -> bool {
         let attempts = f64::from(self.attempts);
-        let least = attempts - RISE_DEVIATIONS * (attempts * dispersion.get()).sqrt();
+        let deviations = if f64::from(self.seconds) < SHORT_STRETCH {
+            tuning().rise_deviations
+        } else {
+            3.0
+        };
+        let least = attempts - deviations * (attempts * dispersion.get()).sqrt();
         least > rate * f64::from(self.seconds)
     }
 

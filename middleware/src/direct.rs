@@ -60,7 +60,9 @@ impl One {
     pub(crate) fn new(registry: Arc<Registry>, settings: DirectSettings) -> Self {
         let resource = to_resource_id(&settings.resource);
         let direct = Direct::new(registry, settings);
-        let limiter = direct.registry.pin_for_code(&resource, &direct.settings);
+        let limiter = direct
+            .registry
+            .pin_for_code(&resource, &direct.settings, clock::now());
         direct.attach(limiter.limiter().get());
         Self {
             direct,

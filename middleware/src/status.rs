@@ -1,13 +1,11 @@
 //! State of the lease worker, shared between the worker and its handles.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use crossbeam_utils::atomic::AtomicCell;
 use doorman_openapi::Moment;
 use serde::Serialize;
 
@@ -34,33 +32,24 @@ pub enum WorkerState {
 
 #[derive(Debug)]
 pub(crate) struct Status {
-    state: AtomicU8,
+    state: AtomicCell<WorkerState>,
     last_failure: Mutex<Option<(Moment, Arc<str>)>>,
 }
-
-const STATES: [WorkerState; 5] = [
-    WorkerState::NotNeeded,
-    WorkerState::NotStarted,
-    WorkerState::Running,
-    WorkerState::Stopped,
-    WorkerState::Died,
-];
 
 impl Status {
     pub(crate) fn new(state: WorkerState) -> Self {
         Self {
-            state: AtomicU8::new(state as u8),
+            state: AtomicCell::new(state),
             last_failure: Mutex::default(),
         }
     }
 
     pub(crate) fn set(&self, state: WorkerState) {
-        self.state.store(state as u8, Ordering::Release);
+        self.state.store(state);
     }
 
     pub(crate) fn get(&self) -> WorkerState {
-        let index = usize::from(self.state.load(Ordering::Acquire));
-        STATES.get(index).copied().unwrap_or(WorkerState::Died)
+        self.state.load()
     }
 
     pub(crate) fn set_last_failure(&self, reason: &str, now: Moment) {
@@ -78,17 +67,5 @@ impl Status {
         self.last_failure
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_state_round_trips() {
-        for state in STATES {
-            assert_eq!(Status::new(state).get(), state);
-        }
     }
 }

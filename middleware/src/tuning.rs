@@ -10,9 +10,11 @@ pub(crate) struct Tuning {
     pub(crate) window: f64,
     /// The longest window in seconds.
     pub(crate) max_window: f64,
+    /// The standard deviations by which a demand rises beyond noise, while requests run short.
+    pub(crate) rise_deviations: f64,
     /// How soon a limiter that begins to run low is sampled again, in seconds. The time doubles
     /// while the shortage lasts, so that a permanent one costs no more samples than usual.
-    pub(crate) first_fast_sample: f64,
+    pub(crate) first_fast_sample: f32,
     /// The least growth of the wants while requests are rejected and capacity is free.
     pub(crate) growth_while_denied: f64,
     /// Those of the state machine.
@@ -23,6 +25,7 @@ impl Tuning {
     pub(crate) const DEFAULT: Self = Self {
         window: 2.0,
         max_window: 10.0,
+        rise_deviations: 2.2,
         first_fast_sample: 0.016,
         growth_while_denied: 2.0,
         holder: doorman_holder::Tuning::DEFAULT,

@@ -13,6 +13,7 @@ use doorman_openapi::{Moment, ResourceId};
 
 use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
+    clock,
     cost::Cost,
     key::{Callers, MissingKey, Placeholder, RequestHead},
     limit::{Limit, OnLimit, SettleRule},
@@ -122,7 +123,7 @@ impl CompiledLimit {
         let mut pinned = None;
         let settings = home.register(&settings);
         let pin = |resource: &_| {
-            let limiter = pinned.insert(home.pin_for_code(resource, &settings));
+            let limiter = pinned.insert(home.pin_for_code(resource, &settings, clock::now()));
             limiter.limiter().clone()
         };
         let compiled = Self::with(registry, limit, &settings, None, pin);

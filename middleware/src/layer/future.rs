@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use super::{LimitBody, response::ResponsePolicy};
 use crate::{
-    admission::{Admitted, PendingDecision, RateLimitHeaders},
+    admission::{Admitted, Decision, PendingDecision, RateLimitHeaders, Refused},
     charge::ResponseHead,
     key::RequestHead,
     refusal::Refusal,
@@ -56,53 +56,41 @@ impl<S, B> ResponseFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) fn forward(response: S::Future) -> Self {
-        Self {
-            state: State::Forwarded { response },
-        }
-    }
-
-    /// Appends headers to the response.
-    pub(super) fn forward_with(response: S::Future, headers: RateLimitHeaders) -> Self {
-        Self {
-            state: State::ForwardedWith {
-                response,
+    /// The response to a request after its decision.
+    #[inline]
+    pub(super) fn new(
+        decision: Decision,
+        service: &mut S,
+        request: Request<B>,
+        responses: &Arc<ResponsePolicy>,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        let state = match decision {
+            Decision::Admitted => State::Forwarded {
+                response: service.call(request),
+            },
+            Decision::AdmittedWith(headers) => State::ForwardedWith {
+                response: service.call(request),
                 headers: Some(headers),
             },
-        }
-    }
-
-    /// Settles charges by the response, appends headers to it, and gives the permit to its body.
-    pub(super) fn hold(response: S::Future, admitted: Box<Admitted>) -> Self {
-        Self {
-            state: State::Holding {
-                response,
-                admitted: Some(admitted),
-            },
-        }
-    }
-
-    pub(super) fn refuse(response: Response<Bytes>) -> Self {
-        Self {
-            state: State::Refused {
-                response: Some(Box::new(response)),
-            },
-        }
-    }
-
-    pub(super) fn wait(
-        decision: PendingDecision,
-        ready: S,
-        request: Request<B>,
-        responses: Arc<ResponsePolicy>,
-    ) -> Self {
-        Self {
-            state: State::Waiting {
-                decision,
-                call: Some(Box::new((ready, request))),
-                responses,
-            },
-        }
+            Decision::Holding(admitted) => State::hold(admitted, service, request, responses),
+            Decision::Refused(refusal, headers) => {
+                State::refuse(refusal, headers, &request, responses)
+            }
+            Decision::Pending(decision) => {
+                // The waiting request keeps the ready service; the next one gets a clone.
+                let clone = service.clone();
+                let ready = mem::replace(service, clone);
+                State::Waiting {
+                    decision,
+                    call: Some(Box::new((ready, request))),
+                    responses: Arc::clone(responses),
+                }
+            }
+        };
+        Self { state }
     }
 }
 
@@ -165,32 +153,44 @@ where
 {
     /// The state after the decision of a request that waited.
     fn decided(
-        decided: Result<Admitted, (Refusal, RateLimitHeaders)>,
-        (mut service, mut request): (S, Request<B>),
+        decided: Result<Admitted, Refused>,
+        (mut service, request): (S, Request<B>),
         responses: &ResponsePolicy,
     ) -> Self {
         match decided {
-            Ok(mut admitted) => {
-                let headers = responses.filter(mem::take(&mut admitted.headers));
-                admitted.add_to(request.extensions_mut());
-                if admitted.is_plain() {
-                    return Self::ForwardedWith {
-                        response: service.call(request),
-                        headers: Some(headers),
-                    };
-                }
-                admitted.headers = headers;
-                Self::Holding {
-                    response: service.call(request),
-                    admitted: Some(Box::new(admitted)),
-                }
-            }
-            Err((refusal, headers)) => {
-                let response = responses.refuse(refusal, headers, &RequestHead::of(&request));
-                Self::Refused {
-                    response: Some(Box::new(response)),
-                }
-            }
+            Ok(admitted) if admitted.is_plain() => Self::ForwardedWith {
+                response: service.call(request),
+                headers: Some(responses.filter(admitted.headers)),
+            },
+            Ok(admitted) => Self::hold(Box::new(admitted), &mut service, request, responses),
+            Err((refusal, headers)) => Self::refuse(refusal, headers, &request, responses),
+        }
+    }
+
+    /// Settles charges by the response, appends headers to it, and gives the permit to its body.
+    fn hold(
+        mut admitted: Box<Admitted>,
+        service: &mut S,
+        mut request: Request<B>,
+        responses: &ResponsePolicy,
+    ) -> Self {
+        admitted.headers = responses.filter(mem::take(&mut admitted.headers));
+        admitted.add_to(request.extensions_mut());
+        Self::Holding {
+            response: service.call(request),
+            admitted: Some(admitted),
+        }
+    }
+
+    fn refuse(
+        refusal: Refusal,
+        headers: RateLimitHeaders,
+        request: &Request<B>,
+        responses: &ResponsePolicy,
+    ) -> Self {
+        let response = responses.refuse(refusal, headers, &RequestHead::of(request));
+        Self::Refused {
+            response: Some(Box::new(response)),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The service that [`LimitLayer`](crate::LimitLayer) puts around another.
 
 use std::{
-    mem,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -11,7 +10,7 @@ use tower_service::Service;
 
 use super::{LimitBody, ResponseFuture, response::ResponsePolicy};
 use crate::{
-    admission::{AdmissionSource, CanWait, Decision},
+    admission::{AdmissionSource, CanWait},
     key::RequestHead,
 };
 
@@ -50,29 +49,10 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let head = RequestHead::of(&request);
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         let mode = CanWait(self.responses.headers());
-        match self.admission.decide(&head, mode) {
-            Decision::Admitted => ResponseFuture::forward(self.inner.call(request)),
-            Decision::AdmittedWith(headers) => {
-                ResponseFuture::forward_with(self.inner.call(request), headers)
-            }
-            Decision::Holding(mut admitted) => {
-                admitted.headers = self.responses.filter(admitted.headers);
-                admitted.add_to(request.extensions_mut());
-                ResponseFuture::hold(self.inner.call(request), admitted)
-            }
-            Decision::Refused(refusal, headers) => {
-                ResponseFuture::refuse(self.responses.refuse(refusal, headers, &head))
-            }
-            Decision::Pending(decision) => {
-                // The waiting request keeps the ready service; the next one gets a clone.
-                let clone = self.inner.clone();
-                let ready = mem::replace(&mut self.inner, clone);
-                ResponseFuture::wait(decision, ready, request, Arc::clone(&self.responses))
-            }
-        }
+        let decision = self.admission.decide(&RequestHead::of(&request), mode);
+        ResponseFuture::new(decision, &mut self.inner, request, &self.responses)
     }
 }
 

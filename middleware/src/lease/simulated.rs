@@ -67,7 +67,7 @@ impl SimulatedLayer {
             priority: priority.into(),
             ..LimiterSettings::default()
         }));
-        let limiter = self.registry.pin_for_code_at(resource, &settings, now);
+        let limiter = self.registry.pin_for_code(resource, &settings, now);
         // The limits differ in their priorities only, which is no conflict.
         limiter.limiter().get().attach(&settings).ok();
         self.limits.push(SimulatedLimit { settings, limiter });

@@ -112,7 +112,7 @@ impl Limiter<'_> {
         cost: Cost,
         recent: Moment,
     ) -> Option<Acquired> {
-        let bucket = settings.settings.burst.get().tokens(lease.rate);
+        let bucket = settings.settings.burst.load().tokens(lease.rate);
         let issued = lease.issued + lease.rate * seconds_between(lease.since, recent);
         // Tokens that overflowed earlier are below *spent*.
         let floor = issued - bucket;

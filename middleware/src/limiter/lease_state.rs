@@ -3,7 +3,7 @@
 use doorman_holder::Sharing;
 use doorman_openapi::{Moment, Unit};
 
-use super::bucket::{Refill, Supply};
+use super::bucket::Refill;
 use crate::{fallback::Fallback, quota::Quota};
 
 /// The lease on a resource, as the worker knows it.
@@ -67,19 +67,9 @@ pub(crate) enum SafeRate {
 /// The probability of a resource without suppression.
 pub(super) const ALWAYS: f64 = 1.0;
 
-/// A [`LeaseState`] translated for one limiter.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct LimiterUpdate {
-    pub(super) supply: Supply,
-    pub(super) refresh_at: Moment,
-    pub(super) policy: Option<Policy>,
-    pub(super) admit_probability: f64,
-    pub(super) may_grow: bool,
-}
-
 /// The tokens that a shared bucket has left, with a balance received at `now`: an older one was
 /// applied before, and the bucket has changed since.
-fn tokens_left(sharing: &Sharing, admitted: f64, now: Moment) -> Option<f64> {
+pub(super) fn tokens_left(sharing: &Sharing, admitted: f64, now: Moment) -> Option<f64> {
     match sharing {
         Sharing::Bucket(balance) if balance.received_at == now => {
             let since = (admitted - balance.used.get()).max(0.0);
@@ -89,86 +79,10 @@ fn tokens_left(sharing: &Sharing, admitted: f64, now: Moment) -> Option<f64> {
     }
 }
 
-fn admit_probability(sharing: &Sharing) -> f64 {
+pub(super) fn admit_probability(sharing: &Sharing) -> f64 {
     match sharing {
         Sharing::Suppressed(probability) => probability.get(),
         Sharing::Bucket(_) | Sharing::Divided => ALWAYS,
-    }
-}
-
-impl LimiterUpdate {
-    /// `admitted` is the total cost that the limiter has admitted.
-    pub(super) fn new(
-        state: LeaseState,
-        unit: Unit,
-        fallback: Fallback,
-        admitted: f64,
-        now: Moment,
-    ) -> Self {
-        match state {
-            LeaseState::NoLease {
-                safe,
-                refresh_at,
-                policy,
-                awaits_answer,
-            } => Self {
-                may_grow: awaits_answer,
-                supply: Supply::NoLease {
-                    lapsed: if awaits_answer {
-                        first_refill(fallback, policy, unit)
-                    } else {
-                        lapsed_refill(fallback, safe, unit)
-                    },
-                },
-                refresh_at,
-                policy,
-                admit_probability: ALWAYS,
-            },
-            LeaseState::Leased {
-                rate,
-                ends,
-                safe,
-                refresh_at,
-                policy,
-                sharing,
-                may_grow,
-            } => Self {
-                supply: Supply::Lease {
-                    refill: Refill::leased(rate, unit),
-                    ends,
-                    lapsed: lapsed_refill(fallback, safe, unit),
-                    left: tokens_left(&sharing, admitted, now),
-                },
-                refresh_at,
-                policy,
-                admit_probability: admit_probability(&sharing),
-                may_grow,
-            },
-            LeaseState::Unlimited => Self::permanent(Refill::Unlimited, None),
-            LeaseState::Fixed { rate } => Self::fixed(rate, (rate, 1.0), unit),
-            LeaseState::Local(quota) => {
-                Self::fixed(quota.rate(), (quota.amount(), quota.per()), unit)
-            }
-        }
-    }
-
-    fn fixed(rate: f64, (limit, per): (f64, f64), unit: Unit) -> Self {
-        Self::permanent(Refill::at(rate, unit), Some(Policy { limit, per }))
-    }
-
-    fn permanent(refill: Refill, policy: Option<Policy>) -> Self {
-        Self {
-            supply: Supply::Lease {
-                refill,
-                ends: Moment::NEVER,
-                lapsed: refill,
-                left: None,
-            },
-            refresh_at: Moment::NEVER,
-            policy,
-            admit_probability: ALWAYS,
-            may_grow: false,
-        }
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) use self::{
 };
 use self::{
     bucket::{BucketView, Refill, RefillSchedule},
-    lease_state::{ALWAYS, LimiterUpdate, first_refill},
+    lease_state::{ALWAYS, first_refill},
     published::Published,
     record::{Record, generation_of, is_banded, is_in_use, settings_of},
     store::{QueueGuard, Store, Writer},
@@ -320,32 +320,20 @@ impl<'s> Limiter<'s> {
         }
         let record = self.record;
         let (old, head) = self.store.read(record, self.number);
-        let settings = |it: &LimiterSettings| (it.unit, it.fallback.get(), it.burst.get());
+        let settings = |it: &LimiterSettings| (it.unit, it.fallback.load(), it.burst.load());
         let (unit, fallback, burst) = self.store.with_settings(settings_of(head), settings);
         // A request takes tokens before it counts as admitted. Read in this order, `admitted`
         // never exceeds `taken`.
         let admitted = record.admitted.load();
         let taken = record.spent.load() - queue.as_ref().map_or(0.0, |queue| queue.cost());
-        let LimiterUpdate {
-            supply,
-            refresh_at,
-            policy,
-            admit_probability,
-            may_grow,
-        } = LimiterUpdate::new(state, unit, fallback, admitted, now);
-        let limit = policy.map(Policy::per_second);
+        let (supply, mut new) = old.apply(state, unit, fallback, admitted, now);
+        let limit = new.policy.map(Policy::per_second);
         let transition = old.schedule.succeed(supply, taken, limit, now, burst);
         let max_spent = match &mut queue {
             Some(queue) => queue.forgive(transition.max_spent),
             None => transition.max_spent,
         };
-        let new = Published {
-            schedule: transition.schedule,
-            refresh_at,
-            policy,
-            admit_probability,
-            may_grow,
-        };
+        new.schedule = transition.schedule;
         let terms = match self.store.has_terms(record, &new) {
             Some(number) => number,
             None => self.store.intern(writer, &new),
@@ -404,7 +392,7 @@ impl<'s> Limiter<'s> {
         let number = settings_of(head);
         let (unit, fallback) = self
             .store
-            .with_settings(number, |it| (it.unit, it.fallback.get()));
+            .with_settings(number, |it| (it.unit, it.fallback.load()));
         let awake = Published {
             schedule: RefillSchedule::new(first_refill(fallback, old.policy, unit), now),
             refresh_at: now,
@@ -527,7 +515,7 @@ impl<'s> Limiter<'s> {
     /// The fallback that decides while there is no lease.
     #[cold]
     pub(crate) fn fallback(self) -> Fallback {
-        self.with_settings(|settings| settings.fallback.get())
+        self.with_settings(|settings| settings.fallback.load())
     }
 
     /// The demand last reported, in the resource's own unit.
@@ -551,7 +539,7 @@ impl<'s> Limiter<'s> {
         let number = settings_of(head);
         let (unit, burst) = self
             .store
-            .with_settings(number, |it| (it.unit, it.burst.get()));
+            .with_settings(number, |it| (it.unit, it.burst.load()));
         View {
             published,
             view: published.schedule.at(now, burst),

@@ -28,10 +28,7 @@ pub(super) struct Name<'n> {
 
 impl<'n> Name<'n> {
     pub(super) fn new(text: &'n [u8]) -> Self {
-        let mut words = Words::default();
-        for (word, bytes) in words.iter_mut().zip(text.rchunks(8)) {
-            *word = to_word(bytes);
-        }
+        let mut words = first_words(text);
         if text.len() > NAME_BYTES {
             let [.., last] = &mut words;
             *last = CONTINUES;
@@ -89,6 +86,15 @@ pub(super) fn to_text(words: Words, rest: Option<Rest>) -> Vec<u8> {
     text
 }
 
+/// As many words of a text as a record holds, the last bytes first.
+fn first_words(text: &[u8]) -> Words {
+    let mut words = Words::default();
+    for (word, bytes) in words.iter_mut().zip(text.rchunks(8)) {
+        *word = to_word(bytes);
+    }
+    words
+}
+
 /// At most eight bytes, at the upper end.
 fn to_word(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
@@ -121,11 +127,7 @@ impl NamePrefix {
         let row = |more: usize| {
             let mut text = text.as_bytes().to_vec();
             text.resize(text.len().saturating_add(more), 0);
-            let mut row = Words::default();
-            for (word, bytes) in row.iter_mut().zip(text.rchunks(8)) {
-                *word = to_word(bytes);
-            }
-            row
+            first_words(&text)
         };
         Self {
             len: text.len(),

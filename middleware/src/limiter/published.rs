@@ -5,8 +5,10 @@ use std::time::Duration;
 use doorman_openapi::{Moment, Unit};
 
 use super::{
-    bucket::{BucketView, Refill, RefillSchedule},
-    lease_state::{ALWAYS, Policy, lapsed_refill},
+    bucket::{BucketView, Refill, RefillSchedule, Supply},
+    lease_state::{
+        ALWAYS, LeaseState, Policy, admit_probability, first_refill, lapsed_refill, tokens_left,
+    },
 };
 use crate::fallback::Fallback;
 
@@ -35,6 +37,77 @@ impl Published {
             policy: None,
             admit_probability: ALWAYS,
             may_grow: false,
+        }
+    }
+
+    /// The supply of a new state, and what is published beside it. `admitted` is the total cost that
+    /// the limiter has admitted.
+    pub(super) fn apply(
+        self,
+        state: LeaseState,
+        unit: Unit,
+        fallback: Fallback,
+        admitted: f64,
+        now: Moment,
+    ) -> (Supply, Self) {
+        let published = |refresh_at, policy, may_grow| Self {
+            refresh_at,
+            policy,
+            admit_probability: ALWAYS,
+            may_grow,
+            ..self
+        };
+        let fixed = |refill, policy| {
+            let supply = Supply::Lease {
+                refill,
+                ends: Moment::NEVER,
+                lapsed: refill,
+                left: None,
+            };
+            (supply, published(Moment::NEVER, policy, false))
+        };
+        match state {
+            LeaseState::NoLease {
+                safe,
+                refresh_at,
+                policy,
+                awaits_answer,
+            } => {
+                let lapsed = if awaits_answer {
+                    first_refill(fallback, policy, unit)
+                } else {
+                    lapsed_refill(fallback, safe, unit)
+                };
+                let supply = Supply::NoLease { lapsed };
+                (supply, published(refresh_at, policy, awaits_answer))
+            }
+            LeaseState::Leased {
+                rate,
+                ends,
+                safe,
+                refresh_at,
+                policy,
+                sharing,
+                may_grow,
+            } => {
+                let supply = Supply::Lease {
+                    refill: Refill::leased(rate, unit),
+                    ends,
+                    lapsed: lapsed_refill(fallback, safe, unit),
+                    left: tokens_left(&sharing, admitted, now),
+                };
+                let mut published = published(refresh_at, policy, may_grow);
+                published.admit_probability = admit_probability(&sharing);
+                (supply, published)
+            }
+            LeaseState::Unlimited => fixed(Refill::Unlimited, None),
+            LeaseState::Fixed { rate: limit } => {
+                fixed(Refill::at(limit, unit), Some(Policy { limit, per: 1.0 }))
+            }
+            LeaseState::Local(quota) => {
+                let (limit, per) = (quota.amount(), quota.per());
+                fixed(Refill::at(quota.rate(), unit), Some(Policy { limit, per }))
+            }
         }
     }
 

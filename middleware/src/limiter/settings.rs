@@ -2,16 +2,15 @@
 
 use std::{
     cmp::Reverse,
-    fmt,
-    marker::PhantomData,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
+use crossbeam_utils::atomic::AtomicCell;
 use doorman_openapi::{Capacity, Unit};
 use smallvec::SmallVec;
 
@@ -19,21 +18,35 @@ use crate::fallback::Fallback;
 
 const MAX_BURST: Duration = Duration::from_secs(86_400);
 
-/// The settings of the limit that first used a resource, shared by all limiters of that limit.
-#[derive(Debug, Clone, Default)]
+/// The settings of the limit that first used a resource, shared by all limiters of that limit. So a
+/// change reaches every key.
+#[derive(Debug, Default)]
 pub(crate) struct LimiterSettings {
     pub(crate) unit: Unit,
-    pub(crate) burst: AtomicSetting<Burst>,
+    pub(crate) burst: AtomicCell<Burst>,
     /// A change applies from the next publication on.
-    pub(crate) fallback: AtomicSetting<Fallback>,
+    pub(crate) fallback: AtomicCell<Fallback>,
     /// The stated demand; `None` when it is measured.
-    pub(crate) wants: AtomicSetting<Option<Capacity>>,
+    pub(crate) wants: AtomicCell<Option<Capacity>>,
     pub(crate) priority: Priority,
 }
 
 /// Two limits on one resource differ in unit, burst, fallback or stated demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SettingsConflict;
+
+/// The clone is independent.
+impl Clone for LimiterSettings {
+    fn clone(&self) -> Self {
+        Self {
+            unit: self.unit,
+            burst: self.burst.load().into(),
+            fallback: self.fallback.load().into(),
+            wants: self.wants.load().into(),
+            priority: self.priority.clone(),
+        }
+    }
+}
 
 impl LimiterSettings {
     /// Lets a later limit share a limiter of these settings. Its priority is one of the limiter's
@@ -46,17 +59,17 @@ impl LimiterSettings {
     /// [`SettingsConflict`] when anything but the priority differs.
     pub(crate) fn compare(&self, other: &Self) -> Result<(), SettingsConflict> {
         let same = self.unit == other.unit
-            && self.burst.get() == other.burst.get()
-            && self.fallback.get() == other.fallback.get()
-            && self.wants.get() == other.wants.get();
+            && self.burst.load() == other.burst.load()
+            && self.fallback.load() == other.fallback.load()
+            && self.wants.load() == other.wants.load();
         same.then_some(()).ok_or(SettingsConflict)
     }
 
     /// Takes over the settings of a newer rule on the same resource. Existing limiters follow;
     /// their bands do with the next measurement.
     pub(crate) fn update(&self, other: &Self) {
-        self.burst.set(other.burst.get());
-        self.fallback.set(other.fallback.get());
+        self.burst.store(other.burst.load());
+        self.fallback.store(other.fallback.load());
         self.priority.update(&other.priority);
     }
 
@@ -107,7 +120,7 @@ pub(crate) struct Priority(Arc<Stated>);
 
 #[derive(Debug, Default)]
 struct Stated {
-    own: AtomicSetting<i32>,
+    own: AtomicCell<i32>,
     withdrawn: AtomicBool,
     /// Limits that use the same resource and came later.
     others: ArcSwap<Vec<Weak<Self>>>,
@@ -130,7 +143,7 @@ impl Priority {
     }
 
     fn update(&self, Self(other): &Self) {
-        self.0.own.set(other.own.get());
+        self.0.own.store(other.own.load());
     }
 
     fn withdraw(&self) {
@@ -140,7 +153,7 @@ impl Priority {
     /// The priority of the limit's own requests.
     #[inline]
     pub(crate) fn own(&self) -> i32 {
-        self.0.own.get()
+        self.0.own.load()
     }
 
     pub(super) fn is_withdrawn(&self) -> bool {
@@ -157,7 +170,7 @@ impl Priority {
         let others = self.0.others.load();
         let others = others.iter().filter_map(Weak::upgrade);
         let others = others.filter(|it| !it.is_withdrawn());
-        let mut all: SmallVec<[i32; 4]> = others.map(|it| it.own.get()).collect();
+        let mut all: SmallVec<[i32; 4]> = others.map(|it| it.own.load()).collect();
         if all.is_empty() || !self.is_withdrawn() {
             all.push(self.own());
         }
@@ -185,115 +198,6 @@ impl From<i32> for Priority {
 /// The clone belongs to another limit.
 impl Clone for Priority {
     fn clone(&self) -> Self {
-        self.0.own.get().into()
-    }
-}
-
-/// A value of one word that is read per request and seldom changed. All limiters of a limit share
-/// it, so a change reaches every key.
-pub(crate) struct AtomicSetting<T>(AtomicU64, PhantomData<T>);
-
-pub(crate) trait Word: Copy {
-    fn into_word(self) -> u64;
-    fn from_word(word: u64) -> Self;
-}
-
-impl<T: Word> AtomicSetting<T> {
-    pub(crate) fn get(&self) -> T {
-        T::from_word(self.0.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn set(&self, value: T) {
-        self.0.store(value.into_word(), Ordering::Relaxed);
-    }
-}
-
-impl<T: Word> From<T> for AtomicSetting<T> {
-    fn from(value: T) -> Self {
-        Self(AtomicU64::new(value.into_word()), PhantomData)
-    }
-}
-
-impl<T: Word + Default> Default for AtomicSetting<T> {
-    fn default() -> Self {
-        T::default().into()
-    }
-}
-
-/// The clone is independent.
-impl<T: Word> Clone for AtomicSetting<T> {
-    fn clone(&self) -> Self {
-        self.get().into()
-    }
-}
-
-impl<T: Word + fmt::Debug> fmt::Debug for AtomicSetting<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.get().fmt(f)
-    }
-}
-
-impl Word for i32 {
-    fn into_word(self) -> u64 {
-        u64::from(self.cast_unsigned())
-    }
-
-    fn from_word(word: u64) -> Self {
-        u32::try_from(word).unwrap_or_default().cast_signed()
-    }
-}
-
-impl Word for Fallback {
-    fn into_word(self) -> u64 {
-        self as u64
-    }
-
-    fn from_word(word: u64) -> Self {
-        const ALL: [Fallback; 3] = [Fallback::Safe, Fallback::Optimistic, Fallback::Pessimistic];
-        let index = usize::try_from(word).unwrap_or_default();
-        ALL.get(index).copied().unwrap_or_default()
-    }
-}
-
-/// `None` is not a number.
-impl Word for Option<Capacity> {
-    fn into_word(self) -> u64 {
-        self.map_or(f64::NAN, Capacity::get).to_bits()
-    }
-
-    fn from_word(word: u64) -> Self {
-        Capacity::new(f64::from_bits(word)).ok()
-    }
-}
-
-impl Word for Burst {
-    fn into_word(self) -> u64 {
-        self.0.to_bits()
-    }
-
-    fn from_word(word: u64) -> Self {
-        Self(f64::from_bits(word))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_survive_conversion_to_words() {
-        for fallback in [Fallback::Safe, Fallback::Optimistic, Fallback::Pessimistic] {
-            assert_eq!(AtomicSetting::from(fallback).get(), fallback);
-        }
-        for priority in [0, -1, i32::MIN, i32::MAX] {
-            assert_eq!(AtomicSetting::from(priority).get(), priority);
-        }
-        for wants in [None, Some(Capacity::ZERO), Capacity::new(0.3).ok()] {
-            assert_eq!(AtomicSetting::from(wants).get(), wants);
-        }
-        let burst = AtomicSetting::from(Burst::default());
-        let half = Burst::new(Duration::from_millis(500));
-        burst.set(half);
-        assert_eq!(burst.get(), half);
+        self.0.own.load().into()
     }
 }

@@ -143,7 +143,7 @@ impl RegisteredSettings {
 
     /// States the demand, for all limiters of the settings.
     pub(crate) fn set_wants(&self, wants: Capacity) {
-        self.settings.wants.set(Some(wants));
+        self.settings.wants.store(Some(wants));
     }
 }
 
@@ -398,7 +398,7 @@ impl Store {
             words = continued(words, rest);
         }
         self.keep(settings);
-        let published = Published::new(settings.settings.fallback.get(), now);
+        let published = Published::new(settings.settings.fallback.load(), now);
         let terms = self.intern(writer, &published);
         let owner = Owner {
             words,

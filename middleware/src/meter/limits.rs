@@ -8,7 +8,7 @@ use std::{
 use metrics::{Counter, Gauge, SharedString, counter, describe_counter, describe_gauge, gauge};
 
 use super::Outcome;
-use crate::{fallback::Fallback, refusal::RefusalReason};
+use crate::fallback::Fallback;
 
 /// The most names with series of their own, because a program may derive names from data.
 pub(super) const MAX_NAMES: usize = 100;
@@ -71,23 +71,28 @@ struct Series {
     counters: OnceLock<Counters>,
 }
 
+/// The outcomes of requests that a limit did not admit at once, the most frequent first.
+const OUTCOMES: [&str; 12] = [
+    "spent",
+    "delayed",
+    "growing",
+    "no_lease",
+    "blocked",
+    "overflow",
+    "queue_full",
+    "suppressed",
+    "missing_key",
+    "skipped",
+    "shadow",
+    "gone",
+];
+
 /// All counters exist from the first decision on: the rate of a counter that begins above 0 is
 /// wrong.
 #[derive(Debug)]
 struct Counters {
     admitted: Counter,
-    delayed: Counter,
-    spent: Counter,
-    blocked: Counter,
-    no_lease: Counter,
-    growing: Counter,
-    overflow: Counter,
-    queue_full: Counter,
-    suppressed: Counter,
-    missing_key: Counter,
-    skipped: Counter,
-    shadow: Counter,
-    gone: Counter,
+    others: [(&'static str, Counter); OUTCOMES.len()],
     safe: Counter,
     optimistic: Counter,
 }
@@ -104,7 +109,7 @@ impl LimitMeter {
     pub(crate) fn admitted(&self, waited: bool, fallback: impl FnOnce() -> Option<Fallback>) {
         let counters = self.counters();
         if waited {
-            counters.delayed.increment(1);
+            counters.count("delayed");
         } else {
             counters.admitted.increment(1);
         }
@@ -117,25 +122,12 @@ impl LimitMeter {
     }
 
     pub(crate) fn count(&self, outcome: Outcome) {
-        let counters = self.counters();
-        match outcome {
-            Outcome::Refused(RefusalReason::Spent) => &counters.spent,
-            Outcome::Refused(RefusalReason::Blocked) => &counters.blocked,
-            Outcome::Refused(RefusalReason::NoLease) => &counters.no_lease,
-            Outcome::Refused(RefusalReason::Growing) => &counters.growing,
-            Outcome::Refused(RefusalReason::Overflow) => &counters.overflow,
-            Outcome::Refused(RefusalReason::QueueFull) => &counters.queue_full,
-            Outcome::Refused(RefusalReason::Suppressed) => &counters.suppressed,
-            Outcome::Refused(
-                RefusalReason::MissingKey
-                | RefusalReason::MissingToken
-                | RefusalReason::InvalidToken,
-            ) => &counters.missing_key,
-            Outcome::Skipped => &counters.skipped,
-            Outcome::Shadow => &counters.shadow,
-            Outcome::Gone => &counters.gone,
-        }
-        .increment(1);
+        self.counters().count(match outcome {
+            Outcome::Refused(reason) => reason.as_str(),
+            Outcome::Skipped => "skipped",
+            Outcome::Shadow => "shadow",
+            Outcome::Gone => "gone",
+        });
     }
 
     fn counters(&self) -> &Counters {
@@ -157,20 +149,16 @@ impl Counters {
         let unleased = |fallback: &'static str| counter!(WITHOUT_LEASE, "limit" => limit(), "fallback" => fallback);
         Self {
             admitted: decided("admitted"),
-            delayed: decided("delayed"),
-            spent: decided("spent"),
-            blocked: decided("blocked"),
-            no_lease: decided("no_lease"),
-            growing: decided("growing"),
-            overflow: decided("overflow"),
-            queue_full: decided("queue_full"),
-            suppressed: decided("suppressed"),
-            missing_key: decided("missing_key"),
-            skipped: decided("skipped"),
-            shadow: decided("shadow"),
-            gone: decided("gone"),
+            others: OUTCOMES.map(|outcome| (outcome, decided(outcome))),
             safe: unleased("safe"),
             optimistic: unleased("optimistic"),
+        }
+    }
+
+    fn count(&self, outcome: &str) {
+        let mut others = self.others.iter();
+        if let Some((_, counter)) = others.find(|(other, _)| *other == outcome) {
+            counter.increment(1);
         }
     }
 }

@@ -211,7 +211,7 @@ async fn settings_of_a_rate_apply() {
     assert_eq!(admitted.count(), 5, "a bucket of 6, less one on credit");
     assert_eq!(rate.0.limiter().priority(), 7);
     assert_eq!(
-        rate.0.limiter().with_settings(|it| it.wants.get()),
+        rate.0.limiter().with_settings(|it| it.wants.load()),
         Some(Capacity::saturating(5.0))
     );
 }

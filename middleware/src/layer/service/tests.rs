@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use bytes::{Buf, Bytes};
 use http_body_util::{BodyExt as _, Empty, Full};

@@ -86,7 +86,7 @@ impl TrackedBands {
 
     /// Samples all bands, for windows of `length` seconds.
     pub(super) fn record(&mut self, limiter: Limiter<'_>, length: f64, now: Moment) {
-        let burst = limiter.with_settings(|settings| settings.burst.get());
+        let burst = limiter.with_settings(|settings| settings.burst.load());
         let bucket = burst.tokens(limiter.lease_level(now).rate);
         let tallies = limiter.band_tallies(&self.bands);
         let bands = self.bands.iter().zip(&mut self.demands);
@@ -131,8 +131,12 @@ impl TrackedBands {
 
     /// Divides the demand for the whole resource among the priorities. Demand beyond the measured
     /// one counts at the lowest priority that has some: others need it more.
-    /// `None` if no demand was measured.
-    pub(super) fn divide(&self, wants: Capacity, period: f64) -> Option<DividedDemand> {
+    /// Returns the highest priority and, if there are several, all; `None` if no demand was measured.
+    pub(super) fn divide(
+        &self,
+        wants: Capacity,
+        period: f64,
+    ) -> Option<(i32, Option<Arc<DemandBands>>)> {
         let mut left = wants.get();
         let mut parts: Vec<(i32, f64)> = Vec::with_capacity(self.demands.len());
         for demand in &self.demands {
@@ -168,17 +172,7 @@ impl TrackedBands {
             priority,
             wants: Capacity::saturating(part),
         });
-        Some(DividedDemand {
-            priority,
-            bands: (parts.len() > 1).then(|| Arc::new(DemandBands(bands.collect()))),
-        })
+        let bands = (parts.len() > 1).then(|| Arc::new(DemandBands(bands.collect())));
+        Some((priority, bands))
     }
-}
-
-/// The priorities of a demand.
-pub(super) struct DividedDemand {
-    /// The highest.
-    pub(super) priority: i32,
-    /// `None` if there is only one.
-    pub(super) bands: Option<Arc<DemandBands>>,
 }

@@ -7,7 +7,7 @@ enum Pace {
     #[default]
     Usual,
     /// A shortage is being measured. The pauses between samples double.
-    Shortage { samples: i32 },
+    Shortage { samples: u8 },
 }
 
 /// The shortages that a limiter has signaled, and the pace at which they are measured.
@@ -33,7 +33,9 @@ impl Shortages {
     pub(super) fn pause(&self) -> f64 {
         match self.pace {
             Pace::Usual => 0.0,
-            Pace::Shortage { samples } => tuning().first_fast_sample * 2.0_f64.powi(samples),
+            Pace::Shortage { samples } => {
+                f64::from(tuning().first_fast_sample) * 2.0_f64.powi(samples.into())
+            }
         }
     }
 
@@ -62,7 +64,7 @@ impl Shortages {
 
     /// Counts a sample, after which the demand signal is cleared. Returns how many were taken
     /// before to measure a shortage; `None` at the usual pace.
-    pub(super) fn on_sample(&mut self) -> Option<i32> {
+    pub(super) fn on_sample(&mut self) -> Option<u8> {
         let signaled = self.signaled.take();
         match &mut self.pace {
             Pace::Usual => {

@@ -172,7 +172,7 @@ impl TrackedLimiter {
 
     /// The demand with these wants, per second or in units, unless they are stated.
     fn demand(&mut self, limiter: Limiter<'_>, wants: f64) -> Demand {
-        let stated = limiter.with_settings(|settings| settings.wants.get());
+        let stated = limiter.with_settings(|settings| settings.wants.load());
         let wants = stated.unwrap_or_else(|| self.demand.in_own_unit(wants));
         limiter.record_wants(wants.get());
         let units = limiter.units_in_use();
@@ -181,10 +181,7 @@ impl TrackedLimiter {
         leasing.used = leasing.used.max(used);
         let bands = self.demand.bands.as_ref();
         let divided = bands.and_then(|bands| bands.divide(wants, self.demand.period));
-        let (priority, bands) = match divided {
-            Some(divided) => (divided.priority, divided.bands),
-            None => (limiter.priority(), None),
-        };
+        let (priority, bands) = divided.unwrap_or_else(|| (limiter.priority(), None));
         Demand {
             wants,
             outstanding: units.map_or(Capacity::ZERO, |it| Capacity::saturating(it.in_use)),
@@ -418,7 +415,7 @@ impl TrackedLimiter {
     /// Decides by a lease whether others need the capacity that bursts would use.
     fn doubt_bursts(&mut self, limiter: Limiter<'_>, leased: f64, requested: f64) {
         let window = &mut self.demand.window;
-        let burst = limiter.with_settings(|settings| settings.burst.get());
+        let burst = limiter.with_settings(|settings| settings.burst.load());
         let needed = in_unit(burst.rate_for(window.burst()), self.demand.period).get();
         let supply = self.leasing.supply;
         let in_doubt = mem::take(&mut self.leasing.bursts_in_doubt);
@@ -436,5 +433,5 @@ impl TrackedLimiter {
 
 /// Whether the program states the demand, so that it is not measured.
 fn has_stated_wants(limiter: Limiter<'_>) -> bool {
-    limiter.with_settings(|settings| settings.wants.get().is_some())
+    limiter.with_settings(|settings| settings.wants.load().is_some())
 }

@@ -61,11 +61,8 @@ impl<T: Transport> Worker<T> {
             Err(error) => {
                 self.meter.on_response(Some(&error.failure));
                 let reason = self.failure_reason(endpoint, progress, error.reason);
-                let RequestIds {
-                    trace_id,
-                    request_id,
-                } = &ids;
-                tracing::debug!(reason, %trace_id, request_id, "lease request failed");
+                let request_id = ids.request_id.as_deref();
+                tracing::debug!(reason, trace_id = %ids.trace_id, request_id, "lease request failed");
                 self.parts.status.set_last_failure(&reason, now);
                 self.last_failure = Some(RequestFailure {
                     reason,
@@ -285,12 +282,9 @@ impl<T: Transport> Worker<T> {
 
     pub(super) fn log_release(&self, outcome: &Outcome<()>) {
         if let Err(error) = &outcome.result {
-            let RequestIds {
-                trace_id,
-                request_id,
-            } = &outcome.ids;
-            let reason = &error.reason;
-            tracing::debug!(reason, %trace_id, request_id, "lease release failed");
+            let (reason, ids) = (&error.reason, &outcome.ids);
+            let request_id = ids.request_id.as_deref();
+            tracing::debug!(reason, trace_id = %ids.trace_id, request_id, "lease release failed");
         }
     }
 }

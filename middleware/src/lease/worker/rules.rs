@@ -12,7 +12,7 @@ use http::HeaderValue;
 use super::{Worker, WorkerParts};
 use crate::{
     clock,
-    lease::client::{FetchedRules, Outcome, RequestError, RequestIds, Transport},
+    lease::client::{FetchedRules, Outcome, RequestError, Transport},
     rules::RulesChange,
     tuning::tuning,
 };
@@ -199,14 +199,10 @@ impl<T: Transport> Worker<T> {
                 let reason = self.failure_reason(endpoint, progress, reason);
                 self.parts.status.set_last_failure(&reason, now);
                 if self.rules_poller.unreachable.try_log(now).is_some() {
-                    let RequestIds {
-                        trace_id,
-                        request_id,
-                    } = ids;
                     tracing::warn!(
                         reason,
-                        %trace_id,
-                        request_id,
+                        trace_id = %ids.trace_id,
+                        request_id = ids.request_id,
                         "cannot fetch rules; the last valid rules stay in force"
                     );
                 }

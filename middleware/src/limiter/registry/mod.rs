@@ -147,15 +147,6 @@ impl Registry {
         &self,
         resource: &ResourceId,
         settings: &RegisteredSettings,
-    ) -> PinnedLimiter {
-        self.pin_for_code_at(resource, settings, clock::now())
-    }
-
-    /// As [`pin_for_code`](Self::pin_for_code), where the time is simulated.
-    pub(crate) fn pin_for_code_at(
-        &self,
-        resource: &ResourceId,
-        settings: &RegisteredSettings,
         now: Moment,
     ) -> PinnedLimiter {
         PinnedLimiter(self.pin(resource, settings, Purpose::Code, now))

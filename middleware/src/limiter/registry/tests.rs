@@ -27,7 +27,11 @@ fn resource_has_one_limiter_and_one_nudge() {
             .collect()
     });
 
-    let pinned = registry.pin_for_code(&id("tenant/acme"), &registry.register(&settings()));
+    let pinned = registry.pin_for_code(
+        &id("tenant/acme"),
+        &registry.register(&settings()),
+        clock::now(),
+    );
     let permanent = pinned.limiter();
     assert!(limiters.iter().all(|it| *it == permanent.get()));
     assert!(matches!(nudges.try_recv(), Ok(Nudge::New(limiter)) if limiter == *permanent));
@@ -42,19 +46,19 @@ fn full_registry_keeps_known_keys_and_permanent_resources() {
     assert!(registry.key("c", &settings()).is_none());
     assert!(registry.key("a", &settings()).is_some());
     registry.overflow(&id("(overflow)"), &registry.register(&settings()));
-    let _pinned = registry.pin_for_code(&id("db"), &registry.register(&settings()));
+    let _pinned = registry.pin_for_code(&id("db"), &registry.register(&settings()), clock::now());
     assert_eq!(registry.limiters().len(), 4);
 }
 
 #[test]
 fn only_keys_occupy_slots() {
     let (registry, _nudges) = leased_registry(1);
-    let _api = registry.pin_for_code(&id("api"), &registry.register(&settings()));
+    let _api = registry.pin_for_code(&id("api"), &registry.register(&settings()), clock::now());
     registry.overflow(&id("(overflow)"), &registry.register(&settings()));
     assert!(registry.key("a", &settings()).is_some());
     assert!(registry.key("b", &settings()).is_none());
 
-    let _a = registry.pin_for_code(&id("a"), &registry.register(&settings()));
+    let _a = registry.pin_for_code(&id("a"), &registry.register(&settings()), clock::now());
     assert!(
         registry.key("b", &settings()).is_some(),
         "`a` is permanent now"
@@ -82,7 +86,8 @@ fn key_is_not_forgotten_while_code_names_it() {
     let (registry, _nudges) = leased_registry(10);
     let limiter = registry.key("db", &settings()).unwrap();
     assert!(!limiter.is_permanent());
-    let pins = [(); 3].map(|()| registry.pin_for_code(&id("db"), &registry.register(&settings())));
+    let pins = [(); 3]
+        .map(|()| registry.pin_for_code(&id("db"), &registry.register(&settings()), clock::now()));
     for pin in pins {
         assert!(limiter.is_permanent());
         assert!(!registry.forget(limiter));

@@ -2,8 +2,8 @@
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -19,8 +19,8 @@ pub(super) const GRACE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct WorkerWatchdog {
     status: Arc<Status>,
-    /// When it was first missed, in nanoseconds; 0 until then.
-    missed_since: AtomicU64,
+    /// When it was first missed.
+    missed_since: OnceLock<Moment>,
     logged: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ impl WorkerWatchdog {
     pub(crate) fn new(status: Arc<Status>) -> Self {
         Self {
             status,
-            missed_since: AtomicU64::new(0),
+            missed_since: OnceLock::new(),
             logged: AtomicBool::new(false),
         }
     }
@@ -42,16 +42,8 @@ impl WorkerWatchdog {
 
     #[cold]
     fn missed(&self, now: Moment) {
-        let first = self.missed_since.compare_exchange(
-            0,
-            now.as_nanos(),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
-        let Err(since) = first else { return };
-        if Moment::from_nanos(since).after(GRACE) <= now
-            && !self.logged.swap(true, Ordering::Relaxed)
-        {
+        let since = self.missed_since.get_or_init(|| now);
+        if since.after(GRACE) <= now && !self.logged.swap(true, Ordering::Relaxed) {
             tracing::error!("leasing worker is not running; fallbacks apply; spawn `Worker::run`");
         }
     }

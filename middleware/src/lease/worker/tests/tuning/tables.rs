@@ -28,6 +28,7 @@ const STEPS: [f64; 2] = [60.0, 300.0];
 /// Each table: its name, its columns, the unit of its values, and the values.
 const TABLES: &str = "
 window               loads   intervals  0.5 1 2 4
+rise                 loads   deviations 1.5 2.2 3 4
 first-sample         loads   ms         4 8 16 32 64 128
 growth-while-denied  loads   -          1 1.5 2 3
 early-growth         loads   -          1 1.1 1.2 1.5 2
@@ -58,7 +59,8 @@ impl Setting {
         let milliseconds = SECOND.mul_f64(value / 1000.0);
         match name {
             "window" => (layer.window, layer.max_window) = (value, 5.0 * value),
-            "first-sample" => layer.first_fast_sample = value / 1000.0,
+            "rise" => layer.rise_deviations = value,
+            "first-sample" => layer.first_fast_sample = (value / 1000.0) as f32,
             "growth-while-denied" => layer.growth_while_denied = value,
             "early-growth" => layer.holder.early_growth = value,
             "first-early-pause" => layer.holder.min_early_pause = milliseconds,
