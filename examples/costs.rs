@@ -70,7 +70,7 @@ fn app(doorman: &Doorman) -> Result<Router, InvalidLimit> {
             "/report" => Cost::new(REPORT).unwrap_or_default(),
             _ => Cost::ONE,
         })
-        .settle_by(|response| (response.status() == StatusCode::NOT_MODIFIED).then_some(0.0));
+        .settle_by(|response| (response.status == StatusCode::NOT_MODIFIED).then_some(0.0));
     // One message is charged before, and what was delivered afterwards.
     let messages = Limit::rate("messages").settle_in_handler();
     let app = Router::new()

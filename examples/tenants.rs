@@ -19,7 +19,7 @@ use clap::Parser;
 use jsonwebtoken::{EncodingKey, Header};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tower_doorman::{Callers, Doorman, JwtKey, JwtVerifier, Limit, MissingKey};
+use tower_doorman::{Callers, Doorman, JwtKey, JwtVerifier, Limit, OnMissingKey};
 
 const ISSUER: &str = "https://issuer.example";
 const AUDIENCE: &str = "orders";
@@ -59,7 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limits = [
         Limit::rate("tenant/{jwt:sub}")
             .named("tenant")
-            .on_missing_key(MissingKey::Reject),
+            .on_missing_key(OnMissingKey::Reject),
         Limit::rate("tenant-route/{jwt:sub}/{route}").named("route"),
     ];
     let app = Router::new()

@@ -162,31 +162,6 @@ impl Builder {
         transport: T,
     ) -> Result<(Doorman, Worker<T>), BuildError> {
         let servers = self.addresses()?;
-        self.assemble(servers, transport)
-    }
-
-    fn addresses(&self) -> Result<Arc<[ServerUrl]>, BuildError> {
-        let parse = |address: &String| {
-            address
-                .parse::<ServerUrl>()
-                .map_err(|reason| BuildError::Server {
-                    // Before an @ there may be a password.
-                    address: if address.contains('@') {
-                        "***".to_owned()
-                    } else {
-                        address.clone()
-                    },
-                    reason,
-                })
-        };
-        self.servers.iter().map(parse).collect()
-    }
-
-    fn assemble<T: Transport>(
-        self,
-        servers: Arc<[ServerUrl]>,
-        transport: T,
-    ) -> Result<(Doorman, Worker<T>), BuildError> {
         if let Some(credentials) = &self.credentials {
             credentials.validate().map_err(BuildError::Credentials)?;
         }
@@ -232,6 +207,23 @@ impl Builder {
         };
         Ok((doorman, worker))
     }
+
+    fn addresses(&self) -> Result<Arc<[ServerUrl]>, BuildError> {
+        let parse = |address: &String| {
+            address
+                .parse::<ServerUrl>()
+                .map_err(|reason| BuildError::Server {
+                    // Before an @ there may be a password.
+                    address: if address.contains('@') {
+                        "***".to_owned()
+                    } else {
+                        address.clone()
+                    },
+                    reason,
+                })
+        };
+        self.servers.iter().map(parse).collect()
+    }
 }
 
 #[cfg(feature = "reqwest")]
@@ -274,12 +266,11 @@ impl Builder {
     /// # Errors
     /// [`BuildError`] if a setting is invalid or a certificate file cannot be read.
     pub fn build(mut self) -> Result<(Doorman, Worker), BuildError> {
-        let servers = self.addresses()?;
-        let encrypted = servers.iter().any(ServerUrl::is_encrypted);
+        let encrypted = self.addresses()?.iter().any(ServerUrl::is_encrypted);
         let certificates = std::mem::take(&mut self.certificates);
         let transport =
             HttpTransport::new(certificates, encrypted).map_err(BuildError::Transport)?;
-        self.assemble(servers, transport)
+        self.build_with(transport)
     }
 
     /// Builds the handle and spawns its worker on the current tokio runtime.

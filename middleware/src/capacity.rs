@@ -2,77 +2,17 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use doorman_openapi::{Capacity, Moment, Unit};
+use doorman_openapi::{Capacity, Moment};
 use tokio::time::sleep;
 
 use crate::{
     clock,
     direct::{DirectSettings, One},
-    fallback::Fallback,
     limiter::Registry,
 };
 
 /// The longest sleep: timers stand still while the machine is suspended, but leases end.
 const MAX_SLEEP: Duration = Duration::from_secs(5);
-
-/// Settings of a [`Lease`]. A text is a resource with the default settings.
-///
-/// ```
-/// use tower_doorman::{Capacity, Doorman, LeaseSettings};
-///
-/// # fn run(doorman: &Doorman) -> Option<()> {
-/// let lease = doorman.lease(LeaseSettings::new("db").wants(Capacity::new(50.0).ok()?));
-/// # Some(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-#[must_use = "settings do nothing without a lease"]
-pub struct LeaseSettings(DirectSettings);
-
-impl LeaseSettings {
-    /// The resource, as of [`Key::constant`](crate::Key::constant), with the default settings: a
-    /// rate, of which nothing is wanted yet.
-    pub fn new(resource: impl Into<String>) -> Self {
-        Self(DirectSettings::new(resource))
-    }
-
-    /// The unit of the resource, by default [`Unit::Rate`]. If it has the other one, the fallback
-    /// applies.
-    pub fn unit(mut self, unit: Unit) -> Self {
-        self.0.limiter.unit = unit;
-        self
-    }
-
-    /// The demand, as [`Lease::set_wants`].
-    pub fn wants(mut self, wants: Capacity) -> Self {
-        self.0.limiter.wants = Some(wants).into();
-        self
-    }
-
-    /// The capacity without a lease, by default [`Fallback::Pessimistic`]: none.
-    pub fn fallback(mut self, fallback: Fallback) -> Self {
-        self.0.limiter.fallback = fallback.into();
-        self
-    }
-
-    /// The priority of the demand, as [`Limit::priority`](crate::Limit::priority).
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.0.limiter.priority = priority.into();
-        self
-    }
-}
-
-impl<T: AsRef<str> + ?Sized> From<&T> for LeaseSettings {
-    fn from(resource: &T) -> Self {
-        Self::new(resource.as_ref())
-    }
-}
-
-impl From<String> for LeaseSettings {
-    fn from(resource: String) -> Self {
-        Self::new(resource)
-    }
-}
 
 /// A part of a resource for code without requests, such as a pool of workers or a batch job, that
 /// keeps to the leased capacity by itself. Made by [`Doorman::lease`](crate::Doorman::lease). Cheap
@@ -107,7 +47,8 @@ pub struct LeasedCapacity {
     pub amount: f64,
     /// The seconds that the amount refers to; 1 for a gauge, and before the resource is known.
     pub per: f64,
-    /// Whether there is a lease. Otherwise the amount is that of the [`Fallback`].
+    /// Whether there is a lease. Otherwise the amount is that of the
+    /// [fallback](DirectSettings::fallback).
     pub is_leased: bool,
 }
 
@@ -127,8 +68,8 @@ pub struct LeaseWatch {
 }
 
 impl Lease {
-    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<LeaseSettings>) -> Self {
-        Self(One::new(registry, settings.into().0))
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<DirectSettings>) -> Self {
+        Self(One::new(registry, settings.into()))
     }
 
     /// Changes the demand, in the resource's own unit, and reports it to the control plane soon. 0

@@ -6,7 +6,7 @@ use std::{
 };
 
 use doorman_holder::LogThrottle;
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::response::Parts;
 use smallvec::SmallVec;
 
 use crate::{
@@ -114,51 +114,7 @@ impl fmt::Debug for Charge {
     }
 }
 
-/// The head of a response, for [`Limit::settle_by`](crate::Limit::settle_by).
-#[derive(Debug, Clone, Copy)]
-pub struct ResponseHead<'a> {
-    status: StatusCode,
-    headers: &'a HeaderMap,
-    extensions: &'a Extensions,
-}
-
-impl<'a> ResponseHead<'a> {
-    /// The head of a response.
-    #[must_use]
-    pub fn of<B>(response: &'a Response<B>) -> Self {
-        Self {
-            status: response.status(),
-            headers: response.headers(),
-            extensions: response.extensions(),
-        }
-    }
-
-    /// The status.
-    #[must_use]
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
-    /// All headers.
-    #[must_use]
-    pub fn headers(&self) -> &'a HeaderMap {
-        self.headers
-    }
-
-    /// The first value of a header.
-    #[must_use]
-    pub fn header(&self, name: &HeaderName) -> Option<&'a HeaderValue> {
-        self.headers.get(name)
-    }
-
-    /// The extensions, in which a handler may put what a request cost.
-    #[must_use]
-    pub fn extensions(&self) -> &'a Extensions {
-        self.extensions
-    }
-}
-
-pub(crate) type SettleFn = dyn for<'a> Fn(&ResponseHead<'a>) -> Option<f64> + Send + Sync;
+pub(crate) type SettleFn = dyn Fn(&Parts) -> Option<f64> + Send + Sync;
 
 /// The charges of a request that its response settles.
 #[derive(Default)]
@@ -173,7 +129,7 @@ impl ResponseCharges {
         self.0.is_empty()
     }
 
-    pub(crate) fn settle(&self, response: &ResponseHead<'_>) {
+    pub(crate) fn settle(&self, response: &Parts) {
         for (settle, charge) in &self.0 {
             if let Some(cost) = settle(response) {
                 charge.settle(cost);

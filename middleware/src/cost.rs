@@ -63,14 +63,6 @@ impl fmt::Display for Cost {
     }
 }
 
-impl TryFrom<f64> for Cost {
-    type Error = InvalidCost;
-
-    fn try_from(cost: f64) -> Result<Self, InvalidCost> {
-        Self::new(cost)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,4 @@
-//! Direct use of a limit, without a layer: what rates and gauges have in common.
+//! Direct use of a limit, without a layer: the settings and decisions of rates, gauges and leases.
 
 use std::{
     sync::{
@@ -8,17 +8,16 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{Capacity, ResourceId};
+use doorman_openapi::{Capacity, Fallback, ResourceId, Unit};
 use tokio::time::{sleep, timeout};
 
 use crate::{
     charge::Charge,
     clock,
     cost::Cost,
-    fallback::Fallback,
     key::{KeyPrefix, to_resource_id},
     limiter::{
-        Acquisition, Committed, Limiter, LimiterHandle, LimiterSettings, PinnedLimiter,
+        Acquisition, Burst, Committed, Limiter, LimiterHandle, LimiterSettings, PinnedLimiter,
         RegisteredSettings, Registry, Rejected, SpentTokens, WaitLimit,
     },
     meter::{LimitMeter, UseGuard},
@@ -29,15 +28,33 @@ use crate::{
 /// The shortest pause between two tries under suppression: the resolution of timers.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 
+/// Settings of a [`Rate`](crate::Rate), [`Gauge`](crate::Gauge) or [`Lease`](crate::Lease), or of
+/// the rates or gauges of many keys. A text is a resource with the default settings.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_doorman::{Cost, DirectSettings, Doorman, Fallback};
+///
+/// let doorman = Doorman::fixed([("db", 10.0), ("tx", 10.0)]);
+/// let settings = DirectSettings::new("db")
+///     .fallback(Fallback::Safe)
+///     .burst(Duration::from_secs(2))
+///     .max_wait(Duration::from_secs(5));
+/// assert!(doorman.rate(settings).try_acquire(Cost::ONE).is_ok());
+/// let transactions = doorman.gauge(DirectSettings::new("tx").priority(1));
+/// assert!(transactions.try_acquire().is_ok());
+/// ```
 #[derive(Debug, Clone)]
-pub(crate) struct DirectSettings {
-    pub(crate) resource: String,
-    pub(crate) limiter: LimiterSettings,
-    pub(crate) max_wait: Option<Duration>,
+#[must_use = "settings do nothing without a rate, gauge or lease"]
+pub struct DirectSettings {
+    resource: String,
+    limiter: LimiterSettings,
+    max_wait: Option<Duration>,
 }
 
 impl DirectSettings {
-    pub(crate) fn new(resource: impl Into<String>) -> Self {
+    /// The resource, as of [`Key::constant`](crate::Key::constant), with the default settings.
+    pub fn new(resource: impl Into<String>) -> Self {
         Self {
             resource: resource.into(),
             limiter: LimiterSettings {
@@ -46,6 +63,51 @@ impl DirectSettings {
             },
             max_wait: None,
         }
+    }
+
+    /// The unit of the resource of a [`Lease`](crate::Lease), by default [`Unit::Rate`]. If it has
+    /// the other one, the fallback applies.
+    pub fn unit(mut self, unit: Unit) -> Self {
+        self.limiter.unit = unit;
+        self
+    }
+
+    /// The size of the token bucket of a rate, as [`Limit::burst`](crate::Limit::burst).
+    pub fn burst(mut self, burst: Duration) -> Self {
+        self.limiter.burst = Burst::new(burst).into();
+        self
+    }
+
+    /// The decision, or the capacity, without a lease: by default [`Fallback::Pessimistic`], nothing.
+    pub fn fallback(mut self, fallback: Fallback) -> Self {
+        self.limiter.fallback = fallback.into();
+        self
+    }
+
+    /// The priority of the demand, as [`Limit::priority`](crate::Limit::priority).
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.limiter.priority = priority.into();
+        self
+    }
+
+    /// A fixed demand instead of the measured one, as [`Limit::wants`](crate::Limit::wants), or
+    /// that of a lease, as [`Lease::set_wants`](crate::Lease::set_wants).
+    pub fn wants(mut self, wants: Capacity) -> Self {
+        self.limiter.wants = Some(wants).into();
+        self
+    }
+
+    /// How long a rate waits for its tokens, or a gauge for its units, or either for a lease, before
+    /// it fails: by default without end.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = Some(max_wait);
+        self
+    }
+}
+
+impl<T: AsRef<str>> From<T> for DirectSettings {
+    fn from(resource: T) -> Self {
+        Self::new(resource.as_ref())
     }
 }
 

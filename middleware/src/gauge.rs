@@ -1,77 +1,16 @@
 //! Gauges for direct use, without a layer: of one resource, or of one for each key.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use doorman_openapi::{Capacity, Unit};
+use doorman_openapi::Unit;
 
 use crate::{
     cost::Cost,
     direct::{DirectSettings, Keyed, One},
-    fallback::Fallback,
     limiter::Registry,
     permit::Permit,
     refusal::Refusal,
 };
-
-/// Settings of a [`Gauge`] or [`KeyedGauge`]. A text is a resource with the default settings.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_doorman::{Doorman, GaugeSettings};
-///
-/// let doorman = Doorman::fixed([("tx", 10.0)]);
-/// let transactions = doorman.gauge(GaugeSettings::new("tx").max_wait(Duration::from_secs(5)));
-/// let permit = transactions.try_acquire();
-/// assert!(permit.is_ok());
-/// ```
-#[derive(Debug, Clone)]
-#[must_use = "settings do nothing without a gauge"]
-pub struct GaugeSettings(DirectSettings);
-
-impl GaugeSettings {
-    /// The resource, as of [`Key::constant`](crate::Key::constant), with the default settings.
-    pub fn new(resource: impl Into<String>) -> Self {
-        let mut settings = DirectSettings::new(resource);
-        settings.limiter.unit = Unit::Gauge;
-        Self(settings)
-    }
-
-    /// The decision without a lease, by default [`Fallback::Pessimistic`]: nothing is admitted.
-    pub fn fallback(mut self, fallback: Fallback) -> Self {
-        self.0.limiter.fallback = fallback.into();
-        self
-    }
-
-    /// The priority of the demand, as [`Limit::priority`](crate::Limit::priority).
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.0.limiter.priority = priority.into();
-        self
-    }
-
-    /// A fixed demand instead of the measured one, as [`Limit::wants`](crate::Limit::wants).
-    pub fn wants(mut self, wants: Capacity) -> Self {
-        self.0.limiter.wants = Some(wants).into();
-        self
-    }
-
-    /// How long `acquire` waits for its units or a lease before it fails, by default without end.
-    pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.0.max_wait = Some(max_wait);
-        self
-    }
-}
-
-impl<T: AsRef<str> + ?Sized> From<&T> for GaugeSettings {
-    fn from(resource: &T) -> Self {
-        Self::new(resource.as_ref())
-    }
-}
-
-impl From<String> for GaugeSettings {
-    fn from(resource: String) -> Self {
-        Self::new(resource)
-    }
-}
 
 /// A limit on what is in flight at once, for code that asks before it acts: made by
 /// [`Doorman::gauge`](crate::Doorman::gauge). Cheap to clone. Limits and gauges on one resource
@@ -99,12 +38,12 @@ pub struct Gauge(One);
 pub struct KeyedGauge(Keyed);
 
 impl Gauge {
-    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<GaugeSettings>) -> Self {
-        Self(One::new(registry, settings.into().0))
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<DirectSettings>) -> Self {
+        Self(One::new(registry, settings.into().unit(Unit::Gauge)))
     }
 
     /// Waits for one unit, which is given back when the permit is dropped. It waits at most for
-    /// [`max_wait`](GaugeSettings::max_wait); without a lease, until one comes or the fallback
+    /// [`max_wait`](DirectSettings::max_wait); without a lease, until one comes or the fallback
     /// admits. Waiting callers are served in order.
     ///
     /// # Errors
@@ -125,13 +64,7 @@ impl Gauge {
     /// than the lease waits for a larger one, and for ever if the limit is smaller.
     ///
     /// # Errors
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Panics
-    /// As for [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    /// As for [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire). Panics and cancel safety are the same.
     pub async fn acquire_many(&self, units: u32) -> Result<Permit, Refusal> {
         Ok(self.0.wait(cost(units)).await?.permit)
     }
@@ -153,51 +86,33 @@ impl Gauge {
     }
 }
 
+/// Errors, panics and cancel safety are those of the methods of [`Gauge`]. An empty key is
+/// `(missing)`.
+#[expect(
+    clippy::missing_errors_doc,
+    reason = "the methods of `Gauge` state them"
+)]
 impl KeyedGauge {
-    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<GaugeSettings>) -> Self {
-        Self(Keyed::new(registry, settings.into().0))
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<DirectSettings>) -> Self {
+        Self(Keyed::new(registry, settings.into().unit(Unit::Gauge)))
     }
 
-    /// Waits for a unit of a key, as [`Gauge::acquire`]. An empty key is `(missing)`.
-    ///
-    /// # Errors
-    /// As for [`Gauge::acquire`].
-    ///
-    /// # Panics
-    /// As for [`Gauge::acquire`].
-    ///
-    /// # Cancel safety
-    /// As for [`Gauge::acquire`].
+    /// Waits for a unit of a key, as [`Gauge::acquire`].
     pub async fn acquire(&self, key: &str) -> Result<Permit, Refusal> {
-        Ok(self.0.wait(key, Cost::ONE).await?.permit)
+        self.acquire_many(key, 1).await
     }
 
     /// Waits for so many units of a key, as [`Gauge::acquire_many`].
-    ///
-    /// # Errors
-    /// As for [`Gauge::acquire`].
-    ///
-    /// # Panics
-    /// As for [`Gauge::acquire`].
-    ///
-    /// # Cancel safety
-    /// As for [`Gauge::acquire`].
     pub async fn acquire_many(&self, key: &str, units: u32) -> Result<Permit, Refusal> {
         Ok(self.0.wait(key, cost(units)).await?.permit)
     }
 
-    /// Takes a unit of a key if it is available now.
-    ///
-    /// # Errors
-    /// [`Refusal`] when it is not. Nothing is in use then.
+    /// Takes a unit of a key if it is available now, as [`Gauge::try_acquire`].
     pub fn try_acquire(&self, key: &str) -> Result<Permit, Refusal> {
-        Ok(self.0.try_acquire(key, Cost::ONE)?.permit)
+        self.try_acquire_many(key, 1)
     }
 
-    /// Takes so many units of a key if they are available now; 0 is 1.
-    ///
-    /// # Errors
-    /// [`Refusal`] when they are not. Nothing is in use then.
+    /// Takes so many units of a key if they are available now, as [`Gauge::try_acquire_many`].
     pub fn try_acquire_many(&self, key: &str, units: u32) -> Result<Permit, Refusal> {
         Ok(self.0.try_acquire(key, cost(units))?.permit)
     }

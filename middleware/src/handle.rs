@@ -9,17 +9,18 @@ use tokio::{
 };
 
 use crate::{
-    capacity::{Lease, LeaseSettings},
+    capacity::Lease,
     check::Checks,
     clock,
-    gauge::{Gauge, GaugeSettings, KeyedGauge},
+    direct::DirectSettings,
+    gauge::{Gauge, KeyedGauge},
     key::{Callers, to_resource_id},
     layer::LimitLayer,
     lease::Command,
     limit::{IntoLimits, InvalidLimit, Limit},
     limiter::{LeaseState, Registry, Source},
     own_rules::OwnRules,
-    rate::{KeyedRate, Rate, RateSettings},
+    rate::{KeyedRate, Rate},
     rules::Rules,
     snapshot::{LimitSnapshot, Snapshot},
     status::{Status, WorkerState},
@@ -173,10 +174,10 @@ impl Doorman {
         Checks::new(Arc::clone(&self.registry))
     }
 
-    /// The rate of one resource, for direct use: of a name, or of [settings](RateSettings). It is
+    /// The rate of one resource, for direct use: of a name, or of [settings](DirectSettings). It is
     /// leased from now on.
     #[must_use]
-    pub fn rate(&self, settings: impl Into<RateSettings>) -> Rate {
+    pub fn rate(&self, settings: impl Into<DirectSettings>) -> Rate {
         Rate::new(Arc::clone(&self.registry), settings)
     }
 
@@ -190,27 +191,27 @@ impl Doorman {
     /// assert!(tenants.try_acquire("acme", Cost::ONE).is_ok());
     /// ```
     #[must_use]
-    pub fn keyed_rate(&self, settings: impl Into<RateSettings>) -> KeyedRate {
+    pub fn keyed_rate(&self, settings: impl Into<DirectSettings>) -> KeyedRate {
         KeyedRate::new(Arc::clone(&self.registry), settings)
     }
 
     /// A limit on what is in flight at once, for direct use: of a name, or of
-    /// [settings](GaugeSettings). It is leased from now on.
+    /// [settings](DirectSettings). It is leased from now on.
     #[must_use]
-    pub fn gauge(&self, settings: impl Into<GaugeSettings>) -> Gauge {
+    pub fn gauge(&self, settings: impl Into<DirectSettings>) -> Gauge {
         Gauge::new(Arc::clone(&self.registry), settings)
     }
 
     /// The gauges of many keys, for direct use: `<resource>/<key>`, each leased from its first use
     /// on.
     #[must_use]
-    pub fn keyed_gauge(&self, settings: impl Into<GaugeSettings>) -> KeyedGauge {
+    pub fn keyed_gauge(&self, settings: impl Into<DirectSettings>) -> KeyedGauge {
         KeyedGauge::new(Arc::clone(&self.registry), settings)
     }
 
     /// A part of a resource for code without requests: of a name, or of
-    /// [settings](LeaseSettings). It is leased from now on.
-    pub fn lease(&self, settings: impl Into<LeaseSettings>) -> Lease {
+    /// [settings](DirectSettings). It is leased from now on.
+    pub fn lease(&self, settings: impl Into<DirectSettings>) -> Lease {
         Lease::new(Arc::clone(&self.registry), settings)
     }
 

@@ -71,34 +71,9 @@
 //! |---|---|
 //! | `axum` (default) | keys by axum's route template (`MatchedPath`) and peer address (`ConnectInfo`) |
 //! | `jwt` | verification of bearer tokens (`JwtVerifier`), with keys of a JWKS file, or of a URL with `reqwest`; [`VerifiedClaims`] need no feature |
-//! | `metrics` | metrics for the program's recorder, by the [`metrics`](https://docs.rs/metrics) facade |
+//! | `metrics` | metrics for the program's recorder, by the [`metrics`](https://docs.rs/metrics) facade: `docs/LAYER.md` lists them |
 //! | `reqwest` (default) | the HTTP transport to the control plane, with TLS by rustls; without it use [`Builder::build_with`]. And limits around a reqwest client (`LimitedClient`) |
 //! | `retry` | a retry policy for clients (`RetryPolicy`), with `Retry-After`, backoff, jitter and a budget |
-//!
-//! # Metrics
-//!
-//! | with the feature `metrics` | labels | |
-//! |---|---|---|
-//! | `doorman_layer_decisions_total` | `limit`, `outcome` | Decisions by outcome |
-//! | `doorman_layer_admissions_without_lease_total` | `limit`, `fallback` | Admissions by a [`Fallback`]: `safe` or `optimistic` |
-//! | `doorman_layer_keys` | | Gauge: keys made of requests |
-//! | `doorman_layer_lease_requests_total` | `outcome` | Requests to the control plane: `answered`, `unavailable`, `redirected`, `refused`, `too_large` or `limited` |
-//! | `doorman_layer_hints_total` | | Hints from the control plane to refresh leases or rules |
-//! | `doorman_layer_lease_changes_total` | `to` | Resources that got a lease (`leased`), a lease of zero (`blocked`), or lost theirs (`lost`); idle keys are not counted |
-//! | `doorman_layer_in_flight` | `resource` | Gauge: units in use of a gauge with a constant key, as last sampled |
-//! | `doorman_layer_leased_capacity` | `resource` | Gauge: leased capacity of a resource with a constant key, in its own unit; 0 without a lease |
-//!
-//! The outcome of a decision is `admitted` (immediately), `delayed` (admitted after a wait), or the
-//! [`RefusalReason`] of a rejection: `spent`, `blocked`, `no_lease`, `growing`, `overflow`,
-//! `queue_full`, `suppressed` or `missing_key` (including missing and invalid tokens). A rejection
-//! counts only for the limit that rejected. `shadow` is what a limit in shadow mode would reject,
-//! `skipped` a request that a limit does not [apply](Limit::skip) to, `gone` a caller that
-//! disconnected while queued.
-//!
-//! `limit` is the limit's name, or the resource of a [`Rate`] or [`KeyedRate`]; no label comes from
-//! a request. At most 100 limits have series of their own; further ones count as `(others)`. At
-//! most 100 resources have a gauge. Install the recorder first: counters are registered at the
-//! first decision of a limit and at the first event of the worker.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -113,7 +88,6 @@ mod credentials;
 mod demand;
 mod direct;
 mod error;
-mod fallback;
 mod gauge;
 mod handle;
 mod key;
@@ -137,19 +111,20 @@ mod testing;
 mod tuning;
 
 pub use builder::{BuildError, Builder};
-pub use capacity::{Lease, LeaseSettings, LeaseWatch, LeasedCapacity};
-pub use charge::{Charge, ResponseHead};
+pub use capacity::{Lease, LeaseWatch, LeasedCapacity};
+pub use charge::Charge;
 pub use check::{AdmittedCheck, CheckError, Checks, RefusedCheck};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
+pub use direct::DirectSettings;
 pub use doorman_openapi::{
-    Capacity, InvalidKeyTemplate, InvalidServerUrl, ResourceId, Rule, ServerUrl, Unit,
+    Capacity, Fallback, InvalidKeyTemplate, InvalidServerUrl, OnMissingKey, ResourceId, Rule,
+    ServerUrl, Unit,
 };
-pub use fallback::Fallback;
-pub use gauge::{Gauge, GaugeSettings, KeyedGauge};
+pub use gauge::{Gauge, KeyedGauge};
 pub use handle::{Doorman, NotReady, NotReleased};
 pub use key::{
-    Callers, ForwardedHeader, InvalidClaims, InvalidKey, InvalidNetwork, Key, MissingKey, PeerAddr,
+    Callers, ForwardedHeader, InvalidClaims, InvalidKey, InvalidNetwork, Key, PeerAddr,
     RequestHead, TrustedProxies, VerifiedClaims,
 };
 #[cfg(feature = "jwt")]
@@ -164,7 +139,7 @@ pub use outbound::{LimitedClient, SendError};
 pub use own_rules::OwnRules;
 pub use permit::Permit;
 pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
-pub use rate::{KeyedRate, Rate, RateSettings};
+pub use rate::{KeyedRate, Rate};
 pub use refusal::{Refusal, RefusalReason};
 pub use resource_use::ResourceUse;
 pub use rules::InvalidRules;

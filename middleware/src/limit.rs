@@ -2,13 +2,13 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use doorman_openapi::{Capacity, Unit};
+use doorman_openapi::{Capacity, Fallback, OnMissingKey, Unit};
+use http::response::Parts;
 
 use crate::{
-    charge::{ResponseHead, SettleFn},
+    charge::SettleFn,
     cost::Cost,
-    fallback::Fallback,
-    key::{InvalidKey, Key, MissingKey, RequestHead},
+    key::{InvalidKey, Key, RequestHead},
     limiter::{Burst, LimiterSettings},
     quota::Quota,
 };
@@ -30,7 +30,7 @@ const GAUGE_WAIT: Duration = Duration::from_secs(1);
 ///     .burst(Duration::from_secs(2))
 ///     .on_limit(OnLimit::Delay { max_delay: Duration::from_millis(500) });
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a limit does nothing until a layer enforces it"]
 pub struct Limit {
     pub(crate) key: Key,
@@ -43,9 +43,11 @@ pub struct Limit {
     pub(crate) on_limit: OnLimit,
     pub(crate) queue: u32,
     pub(crate) wait_for_lease: Duration,
-    pub(crate) on_missing_key: MissingKey,
-    pub(crate) skip: Skip,
+    pub(crate) on_missing_key: OnMissingKey,
+    pub(crate) skip: Vec<Arc<Predicate>>,
 }
+
+type Predicate = dyn for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync;
 
 /// How a limit treats a request that exceeds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -146,8 +148,8 @@ impl Limit {
             on_limit: OnLimit::default(),
             queue: QUEUE,
             wait_for_lease: Duration::ZERO,
-            on_missing_key: MissingKey::default(),
-            skip: Skip::default(),
+            on_missing_key: OnMissingKey::default(),
+            skip: Vec::new(),
         }
     }
 
@@ -190,13 +192,13 @@ impl Limit {
     ///
     /// // A response from the cache of the client costs nothing.
     /// let limit = Limit::rate("api")
-    ///     .settle_by(|response| (response.status() == StatusCode::NOT_MODIFIED).then_some(0.0));
+    ///     .settle_by(|response| (response.status == StatusCode::NOT_MODIFIED).then_some(0.0));
     /// ```
     ///
     /// [`Charge::settle`]: crate::Charge::settle
     pub fn settle_by<F>(mut self, settle: F) -> Self
     where
-        F: for<'a> Fn(&ResponseHead<'a>) -> Option<f64> + Send + Sync + 'static,
+        F: Fn(&Parts) -> Option<f64> + Send + Sync + 'static,
     {
         self.settle = SettleRule::ByResponse(Arc::new(settle));
         self
@@ -272,35 +274,26 @@ impl Limit {
     where
         F: for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync + 'static,
     {
-        self.skip.0.push(Arc::new(skips));
+        self.skip.push(Arc::new(skips));
         self
     }
 
-    /// How a request without a key is treated, by default [`MissingKey::Shared`].
-    pub fn on_missing_key(mut self, on_missing_key: MissingKey) -> Self {
+    /// How a request without a key is treated, by default [`OnMissingKey::Shared`].
+    pub fn on_missing_key(mut self, on_missing_key: OnMissingKey) -> Self {
         self.on_missing_key = on_missing_key;
         self
     }
 }
 
-type Predicate = dyn for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync;
-
-#[derive(Clone, Default)]
-pub(crate) struct Skip(Vec<Arc<Predicate>>);
-
-impl Skip {
-    pub(crate) fn is_none(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn skips(&self, head: &RequestHead<'_>) -> bool {
-        self.0.iter().any(|skips| skips(head))
-    }
-}
-
-impl fmt::Debug for Skip {
+impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} predicates", self.0.len())
+        f.debug_struct("Limit")
+            .field("name", &self.name)
+            .field("key", &self.key)
+            .field("quota", &self.quota)
+            .field("settings", &self.settings)
+            .field("on_limit", &self.on_limit)
+            .finish_non_exhaustive()
     }
 }
 
@@ -422,25 +415,6 @@ impl CostRule {
         match self {
             Self::Fixed(cost) => *cost,
             Self::By(rule) => rule(head),
-        }
-    }
-}
-
-impl fmt::Debug for SettleRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Final => "Final",
-            Self::ByResponse(_) => "ByResponse(..)",
-            Self::InHandler => "InHandler",
-        })
-    }
-}
-
-impl fmt::Debug for CostRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fixed(cost) => f.debug_tuple("Fixed").field(cost).finish(),
-            Self::By(_) => f.write_str("By(..)"),
         }
     }
 }

@@ -5,11 +5,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use doorman_openapi::{Moment, ResourceId};
 
 /// A refusal by a limit. Responses of the layer carry it in their extensions.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(Box<Parts>);
 
 /// Boxed, as nearly all decisions only have to say that there is no refusal.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Parts {
     limit: Arc<str>,
     resource: Option<ResourceId>,
@@ -149,25 +149,6 @@ impl Refusal {
         } else {
             whole.max(1)
         }
-    }
-}
-
-impl fmt::Debug for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts {
-            limit,
-            resource,
-            reason,
-            retry_after,
-            missing,
-        } = &*self.0;
-        f.debug_struct("Refusal")
-            .field("limit", limit)
-            .field("resource", resource)
-            .field("reason", reason)
-            .field("retry_after", retry_after)
-            .field("missing", missing)
-            .finish()
     }
 }
 

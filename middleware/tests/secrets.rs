@@ -17,7 +17,7 @@ use axum::{
 use tokio::{net::TcpListener, sync::watch};
 use tower::{ServiceExt as _, service_fn};
 use tower_doorman::{
-    Callers, Cost, Credentials, Doorman, Fallback, Key, Limit, LimitLayer, MissingKey,
+    Callers, Cost, Credentials, Doorman, Fallback, Key, Limit, LimitLayer, OnMissingKey,
 };
 use tower_layer::Layer as _;
 use tracing_subscriber::fmt::MakeWriter;
@@ -142,7 +142,7 @@ async fn no_secret_is_ever_logged() {
         let limits = doorman
             .layer([
                 Limit::rate(Key::api_key()).fallback(Fallback::Pessimistic),
-                Limit::rate(Key::jwt("sub").expect("a claim")).on_missing_key(MissingKey::Reject),
+                Limit::rate(Key::jwt("sub").expect("a claim")).on_missing_key(OnMissingKey::Reject),
             ])
             .unwrap();
         let limits = limits.and_rules();

@@ -102,26 +102,28 @@ pub enum OnLimit {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnMissingKey {
-    /// All such requests share one key.
+    /// All such requests share one key, with `(missing)` in place of the value.
     #[default]
     Shared,
-    /// The rule does not apply to it.
+    /// The limit does not apply to it.
     Skip,
-    /// The request is rejected.
+    /// The request is rejected: with 401 if a valid token is missing, else with 400.
     Reject,
 }
 
-/// The limit while there is no lease.
+// To add a fallback, add a variant: documents read it by its name, and the compiler names each place
+// that decides by it. Describe it in `docs/LAYER.md` and `docs/RULES.md`.
+/// How a limit decides while it has no lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Fallback {
-    /// The last known safe capacity of the resource; while it is unknown, requests pass.
+    /// Apply the safe capacity last sent for the resource or its template; admit all while unknown.
     #[default]
     Safe,
-    /// Requests pass.
+    /// Admit every request.
     Optimistic,
-    /// Requests are rejected, or wait for a lease.
+    /// Reject requests, or let them wait for a lease.
     Pessimistic,
 }
 

@@ -452,11 +452,10 @@ fn folders_import_only_what_the_architecture_allows() {
 }
 
 /// The modules of the layer from the lowest to the highest. Each imports only lower ones.
-const LAYER: [&str; 31] = [
+const LAYER: [&str; 30] = [
     "clock",
     "credentials",
     "error",
-    "fallback",
     "refusal",
     "status",
     "tuning",

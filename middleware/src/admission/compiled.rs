@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{Moment, ResourceId};
+use doorman_openapi::{Moment, OnMissingKey, ResourceId};
 
 use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
     clock,
     cost::Cost,
-    key::{Callers, MissingKey, Placeholder, RequestHead},
+    key::{Callers, Placeholder, RequestHead},
     limit::{Limit, OnLimit, SettleRule},
     limiter::{
         Limiter, LimiterHandle, LimiterSettings, NamePrefix, PinnedLimiter, RegisteredSettings,
@@ -172,7 +172,7 @@ impl CompiledLimit {
                 warned_no_address: AtomicBool::new(false),
             })),
         };
-        let applies_to_all = scope.is_none() && limit.skip.is_none();
+        let applies_to_all = scope.is_none() && limit.skip.is_empty();
         let is_final = matches!(limit.settle, SettleRule::Final);
         Self {
             uniform_cost: limit.cost.fixed().filter(|_| applies_to_all && is_final),
@@ -220,7 +220,7 @@ impl CompiledLimit {
         {
             return Ok(None);
         }
-        if self.limit.skip.skips(head) {
+        if self.limit.skip.iter().any(|skips| skips(head)) {
             self.meter.count(Outcome::Skipped);
             return Ok(None);
         }
@@ -301,21 +301,21 @@ impl CompiledLimit {
             self.warn_no_address();
         }
         let found = match (written, self.limit.on_missing_key) {
-            (Ok(()), _) | (Err(_), MissingKey::Shared) => {
+            (Ok(()), _) | (Err(_), OnMissingKey::Shared) => {
                 Ok(Some(match registry.keyed(&id, &self.settings) {
                     Some(limiter) => limiter,
                     None => registry.overflow(&target.overflow, &self.settings),
                 }))
             }
-            (Err(_), MissingKey::Skip) => {
+            (Err(_), OnMissingKey::Skip) => {
                 self.meter.count(Outcome::Skipped);
                 Ok(None)
             }
-            (Err(_), MissingKey::Reject) if self.is_shadow() => {
+            (Err(_), OnMissingKey::Reject) if self.is_shadow() => {
                 self.meter.count(Outcome::Shadow);
                 Ok(None)
             }
-            (Err(reason), MissingKey::Reject) => {
+            (Err(reason), OnMissingKey::Reject) => {
                 self.meter.count(Outcome::Refused(reason));
                 Err(self.refuse_without_key(reason, head))
             }
@@ -327,9 +327,9 @@ impl CompiledLimit {
     #[cold]
     fn warn_no_address(&self) {
         let outcome = match self.limit.on_missing_key {
-            MissingKey::Shared => "all callers share one key",
-            MissingKey::Reject if !self.is_shadow() => "they are rejected with 400",
-            MissingKey::Skip | MissingKey::Reject => "the limit does not apply",
+            OnMissingKey::Shared => "all callers share one key",
+            OnMissingKey::Reject if !self.is_shadow() => "they are rejected with 400",
+            OnMissingKey::Skip | OnMissingKey::Reject => "the limit does not apply",
         };
         tracing::warn!(
             limit = &*self.limit.name,

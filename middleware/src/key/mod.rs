@@ -51,30 +51,14 @@ pub struct Key {
     like_placeholder: Option<&'static str>,
 }
 
-/// How a limit treats a request whose header, peer address or valid token is missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum MissingKey {
-    /// All such requests share one key, with `(missing)` in place of the value.
-    #[default]
-    Shared,
-    /// The limit does not apply.
-    Skip,
-    /// The request is rejected: with 401 if a valid token is missing, else with 400.
-    Reject,
-}
-
 impl Key {
     /// The same resource for all requests. In the id, control characters are percent-encoded, a
     /// text over 256 bytes is hashed, and an empty one becomes `(empty)`. Braces are literal
     /// here, unlike in a text that is converted to a key.
     #[must_use]
     pub fn constant(resource: &str) -> Self {
-        Self {
-            text: resource.into(),
-            parts: [Part::Text(to_resource_id(resource).as_str().into())].into(),
-            invalid: None,
-            like_placeholder: None,
-        }
+        let id = Part::Text(to_resource_id(resource).as_str().into());
+        Self::new(resource, [id])
     }
 
     /// One resource per value of a header, the first if it is repeated: `x-tenant/acme`. The caller
@@ -226,9 +210,13 @@ impl Key {
 
     fn single(name: &str, value: Placeholder) -> Self {
         let text = Part::Text(format!("{name}/").into());
+        Self::new(name, [text, Part::Value(value)])
+    }
+
+    fn new(text: &str, parts: impl Into<Arc<[Part]>>) -> Self {
         Self {
-            text: name.into(),
-            parts: [text, Part::Value(value)].into(),
+            text: text.into(),
+            parts: parts.into(),
             invalid: None,
             like_placeholder: None,
         }
@@ -265,8 +253,9 @@ impl Key {
     }
 }
 
-impl From<&str> for Key {
-    fn from(text: &str) -> Self {
+impl<T: AsRef<str>> From<T> for Key {
+    fn from(text: T) -> Self {
+        let text = text.as_ref();
         let is_constant = !text.is_empty() && !text.contains(['{', '}']);
         let template = (!is_constant).then(|| Self::template(text));
         let (key, invalid) = match template {
@@ -279,18 +268,6 @@ impl From<&str> for Key {
             like_placeholder: template::forgotten_brace(text),
             ..key
         }
-    }
-}
-
-impl From<String> for Key {
-    fn from(text: String) -> Self {
-        Self::from(text.as_str())
-    }
-}
-
-impl From<&String> for Key {
-    fn from(text: &String) -> Self {
-        Self::from(text.as_str())
     }
 }
 

@@ -82,12 +82,7 @@ pub(super) fn parse(
             }
         });
     }
-    Ok(Key {
-        text: canonical.into(),
-        parts: parts.into(),
-        invalid: None,
-        like_placeholder: None,
-    })
+    Ok(Key::new(&canonical, parts))
 }
 
 /// Finds literal text that looks like a placeholder: its prefix, or `${` as in shells.

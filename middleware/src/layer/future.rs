@@ -17,7 +17,6 @@ use tower_service::Service;
 use super::{LimitBody, response::ResponsePolicy};
 use crate::{
     admission::{Admitted, Decision, PendingDecision, RateLimitHeaders, Refused},
-    charge::ResponseHead,
     key::RequestHead,
     refusal::Refusal,
 };
@@ -197,13 +196,13 @@ where
 
 /// Settles charges by a response, appends the headers to it, and gives the permit to its body.
 fn complete<R>(response: Response<R>, admitted: Admitted) -> Response<LimitBody<R>> {
-    admitted.by_response.settle(&ResponseHead::of(&response));
+    let (mut head, body) = response.into_parts();
+    admitted.by_response.settle(&head);
     let Admitted {
         headers, permit, ..
     } = admitted;
-    let mut response = response.map(|body| LimitBody::holding(body, permit));
-    headers.append_to(response.headers_mut());
-    response
+    headers.append_to(&mut head.headers);
+    Response::from_parts(head, LimitBody::holding(body, permit))
 }
 
 impl<S, B> fmt::Debug for ResponseFuture<S, B>

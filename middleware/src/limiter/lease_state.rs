@@ -1,10 +1,10 @@
 //! State of a resource's lease as the worker publishes it, in tokens and tokens per second.
 
 use doorman_holder::Sharing;
-use doorman_openapi::{Moment, Unit};
+use doorman_openapi::{Fallback, Moment, Unit};
 
 use super::bucket::Refill;
-use crate::{fallback::Fallback, quota::Quota};
+use crate::quota::Quota;
 
 /// The lease on a resource, as the worker knows it.
 #[derive(Debug, Clone, Copy, PartialEq)]

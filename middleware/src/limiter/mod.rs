@@ -29,7 +29,7 @@ mod wait_queue;
 
 use std::{fmt, sync::Arc};
 
-use doorman_openapi::{Moment, ResourceId, Unit};
+use doorman_openapi::{Fallback, Moment, ResourceId, Unit};
 
 pub(crate) use self::{
     acquisition::{Acquisition, WaitLimit},
@@ -55,7 +55,7 @@ use self::{
     sync::Notify,
     wait_queue::unlock_and_wake,
 };
-use crate::{fallback::Fallback, key::to_resource_id};
+use crate::key::to_resource_id;
 
 /// A limiter in its store.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorman_openapi::{Moment, Unit};
+use doorman_openapi::{Fallback, Moment, Unit};
 
 use super::{
     bucket::{BucketView, Refill, RefillSchedule, Supply},
@@ -10,8 +10,6 @@ use super::{
         ALWAYS, LeaseState, Policy, admit_probability, first_refill, lapsed_refill, tokens_left,
     },
 };
-use crate::fallback::Fallback;
-
 /// Everything that a decision, a rejection and the response headers need.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Published {

@@ -11,10 +11,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::atomic::AtomicCell;
-use doorman_openapi::{Capacity, Unit};
+use doorman_openapi::{Capacity, Fallback, Unit};
 use smallvec::SmallVec;
-
-use crate::fallback::Fallback;
 
 const MAX_BURST: Duration = Duration::from_secs(86_400);
 
@@ -201,3 +199,7 @@ impl Clone for Priority {
         self.0.own.load().into()
     }
 }
+
+const _: () = assert!(AtomicCell::<Burst>::is_lock_free());
+const _: () = assert!(AtomicCell::<Fallback>::is_lock_free());
+const _: () = assert!(AtomicCell::<i32>::is_lock_free());

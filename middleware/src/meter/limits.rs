@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
+use doorman_openapi::Fallback;
 use metrics::{Counter, Gauge, SharedString, counter, describe_counter, describe_gauge, gauge};
 
 use super::Outcome;
-use crate::fallback::Fallback;
 
 /// The most names with series of their own, because a program may derive names from data.
 pub(super) const MAX_NAMES: usize = 100;

@@ -1,7 +1,7 @@
 //! Metrics of the layer through the `metrics` facade; without that feature the calls do nothing.
 //!
 //! To add a metric, add its name, its counter and its description to `limits` or `leases`, the same
-//! method to `noop`, and a row to the tables of `lib.rs` and `docs/LAYER.md`.
+//! method to `noop`, and a row to the table of `docs/LAYER.md`.
 
 #[cfg(feature = "metrics")]
 mod leases;
@@ -16,6 +16,8 @@ pub(crate) mod testing;
 #[cfg(feature = "metrics")]
 mod tests;
 
+use doorman_openapi::Fallback;
+
 #[cfg(not(feature = "metrics"))]
 pub(crate) use self::noop::{LeaseMeter, LimitMeter, Meters};
 #[cfg(feature = "metrics")]
@@ -23,10 +25,7 @@ pub(crate) use self::{
     leases::LeaseMeter,
     limits::{LimitMeter, Meters},
 };
-use crate::{
-    fallback::Fallback,
-    refusal::{Refusal, RefusalReason},
-};
+use crate::refusal::{Refusal, RefusalReason};
 
 /// Outcome of a request at a limit that did not admit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

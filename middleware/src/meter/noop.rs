@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use doorman_holder::Failure;
-use doorman_openapi::ResourceId;
+use doorman_openapi::{Fallback, ResourceId};
 
 use super::{LeasePhase, Outcome};
-use crate::fallback::Fallback;
 
 #[derive(Debug, Default)]
 pub(crate) struct Meters {}

@@ -14,7 +14,7 @@ use super::{
     testing::Counts,
 };
 use crate::{
-    Callers, Cost, Doorman, Fallback, Key, Limit, LimitLayer, LimitService, MissingKey, OnLimit,
+    Callers, Cost, Doorman, Fallback, Key, Limit, LimitLayer, LimitService, OnLimit, OnMissingKey,
     Rate, RequestHead,
     lease::Sharing,
     limiter::{
@@ -219,7 +219,7 @@ async fn missing_and_overflowing_keys_are_counted() {
     let service = limited(
         &registry,
         [per_tenant()
-            .on_missing_key(MissingKey::Reject)
+            .on_missing_key(OnMissingKey::Reject)
             .fallback(Fallback::Pessimistic)],
     );
     for request in [tenant("a"), tenant("b"), tenant("c"), Request::new(())] {
@@ -230,7 +230,7 @@ async fn missing_and_overflowing_keys_are_counted() {
 
     let skipping = per_tenant()
         .named("skipping")
-        .on_missing_key(MissingKey::Skip);
+        .on_missing_key(OnMissingKey::Skip);
     admitted(&limited(&registry, [skipping]), 2).await;
     assert_outcomes(&counts, "skipping", &[("skipped", 2)]);
     let named = Limit::rate("named").skip(|_| true);

@@ -1,7 +1,7 @@
 //! A reqwest client behind limits.
 //!
-//! Reqwest's client is a service of its own request type. Two adapters put the layer, which takes
-//! requests of the crate `http`, inside of it.
+//! Reqwest's client is a service of its own request type, and the layer takes requests of the crate
+//! `http`: they are converted on both sides of the layer.
 
 use std::{
     future::Future,
@@ -50,7 +50,7 @@ type Responding<T> = Pin<Box<dyn Future<Output = Result<T, reqwest::Error>> + Se
 /// in the extensions.
 #[derive(Debug, Clone)]
 pub struct LimitedClient {
-    limited: Limited,
+    limited: LimitService<HttpClient>,
     #[cfg(feature = "retry")]
     retry: Option<RetryPolicy<reqwest::Error>>,
 }
@@ -74,7 +74,7 @@ impl LimitedClient {
     #[must_use]
     pub fn new(client: Client, limits: LimitLayer) -> Self {
         Self {
-            limited: Limited(limits.headers(false).layer(HttpClient(client))),
+            limited: limits.headers(false).layer(HttpClient(client)),
             #[cfg(feature = "retry")]
             retry: None,
         }
@@ -123,36 +123,22 @@ impl Service<Request> for LimitedClient {
     type Future = Responding<Response>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.limited.poll_ready(cx)
+        Service::<http::Request<Body>>::poll_ready(&mut self.limited, cx)
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
         #[cfg(feature = "retry")]
         if let Some(policy) = &self.retry {
-            let mut retried = tower::retry::Retry::new(policy.clone(), self.limited.clone());
+            let once = Self {
+                limited: self.limited.clone(),
+                retry: None,
+            };
+            let mut retried = tower::retry::Retry::new(policy.clone(), once);
             return Box::pin(retried.call(request));
         }
-        self.limited.call(request)
-    }
-}
-
-/// The layer as a service of reqwest's requests.
-#[derive(Debug, Clone)]
-struct Limited(LimitService<HttpClient>);
-
-impl Service<Request> for Limited {
-    type Response = Response;
-    type Error = reqwest::Error;
-    type Future = Responding<Response>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Service::<http::Request<Body>>::poll_ready(&mut self.0, cx)
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
         match http::Request::try_from(request) {
             Ok(request) => {
-                let response = self.0.call(request);
+                let response = self.limited.call(request);
                 Box::pin(async { Ok(response.await?.map(Body::wrap).into()) })
             }
             Err(error) => Box::pin(std::future::ready(Err(error))),

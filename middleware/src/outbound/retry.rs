@@ -155,12 +155,10 @@ impl<E> RetryPolicy<E> {
         result: Result<Answer<'_>, &E>,
     ) -> Option<Sleep> {
         let (retry_after, was_sent) = match result {
-            Ok(answer) => match answer.extensions.get::<Refusal>() {
+            Ok((status, headers, extensions)) => match extensions.get::<Refusal>() {
                 Some(refusal) if refusal.reason().is_temporary() => (refusal.retry_after(), false),
                 Some(_) => return None,
-                None if is_overload(answer.status) => {
-                    (retry_after(answer.headers).unwrap_or_default(), true)
-                }
+                None if is_overload(status) => (retry_after(headers).unwrap_or_default(), true),
                 None => {
                     self.budget.deposit();
                     return None;
@@ -186,11 +184,7 @@ impl<E> RetryPolicy<E> {
 }
 
 /// The parts of a response that decide.
-struct Answer<'a> {
-    status: StatusCode,
-    headers: &'a HeaderMap,
-    extensions: &'a Extensions,
-}
+type Answer<'a> = (StatusCode, &'a HeaderMap, &'a Extensions);
 
 fn is_overload(status: StatusCode) -> bool {
     matches!(
@@ -220,12 +214,9 @@ impl<B: Clone, R, E> Policy<Request<B>, Response<R>, E> for RetryPolicy<E> {
         request: &mut Request<B>,
         result: &mut Result<Response<R>, E>,
     ) -> Option<Sleep> {
-        let result = result.as_ref().map(|response| Answer {
-            status: response.status(),
-            headers: response.headers(),
-            extensions: response.extensions(),
-        });
-        self.next_try(request.method(), request.headers(), result)
+        let result = result.as_ref();
+        let answer = result.map(|it| (it.status(), it.headers(), it.extensions()));
+        self.next_try(request.method(), request.headers(), answer)
     }
 
     fn clone_request(&mut self, request: &Request<B>) -> Option<Request<B>> {
@@ -242,12 +233,9 @@ impl<E> Policy<reqwest::Request, reqwest::Response, E> for RetryPolicy<E> {
         request: &mut reqwest::Request,
         result: &mut Result<reqwest::Response, E>,
     ) -> Option<Sleep> {
-        let result = result.as_ref().map(|response| Answer {
-            status: response.status(),
-            headers: response.headers(),
-            extensions: response.extensions(),
-        });
-        self.next_try(request.method(), request.headers(), result)
+        let result = result.as_ref();
+        let answer = result.map(|it| (it.status(), it.headers(), it.extensions()));
+        self.next_try(request.method(), request.headers(), answer)
     }
 
     fn clone_request(&mut self, request: &reqwest::Request) -> Option<reqwest::Request> {

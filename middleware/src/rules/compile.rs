@@ -2,15 +2,12 @@
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
-use doorman_openapi::{
-    Fallback as WireFallback, MAX_RULES, OnLimit as WireOnLimit, OnMissingKey, Rule, Unit,
-};
+use doorman_openapi::{MAX_RULES, OnLimit as WireOnLimit, Rule, Unit};
 
 use crate::{
     admission::{RequestPattern, RequestScope},
     cost::Cost,
-    fallback::Fallback,
-    key::{Key, MissingKey},
+    key::Key,
     limit::{Limit, OnLimit},
 };
 
@@ -89,15 +86,7 @@ fn compile_limit(rule: &Rule, on_limit: OnLimit) -> Result<Limit, InvalidRules> 
         .cost(cost)
         .burst(rule.burst.duration())
         .on_limit(on_limit)
-        .on_missing_key(match rule.on_missing_key {
-            OnMissingKey::Shared => MissingKey::Shared,
-            OnMissingKey::Skip => MissingKey::Skip,
-            OnMissingKey::Reject => MissingKey::Reject,
-        })
-        .fallback(match rule.fallback {
-            WireFallback::Safe => Fallback::Safe,
-            WireFallback::Optimistic => Fallback::Optimistic,
-            WireFallback::Pessimistic => Fallback::Pessimistic,
-        })
+        .on_missing_key(rule.on_missing_key)
+        .fallback(rule.fallback)
         .priority(rule.priority))
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use doorman_openapi::ResourceId;
 use http::{HeaderName, HeaderValue, Method, Request};
-use tower_doorman::{Doorman, Key, Limit, MissingKey, PeerAddr, RefusalReason};
+use tower_doorman::{Doorman, Key, Limit, OnMissingKey, PeerAddr, RefusalReason};
 
 use crate::fuzz::refusal::refusal;
 
@@ -140,7 +140,7 @@ impl Input {
 fn resource(key: Key, inputs: &Input) -> Option<ResourceId> {
     // The limit is zero, so each request is rejected, and its refusal names the resource.
     let closed = Doorman::fixed([("", 0.0); 0]);
-    let limit = Limit::rate(key).on_missing_key(MissingKey::Reject);
+    let limit = Limit::rate(key).on_missing_key(OnMissingKey::Reject);
     let refusal = refusal(&closed, limit, inputs.request());
     let missing = refusal.reason() == RefusalReason::MissingKey;
     assert_eq!(missing, refusal.resource().is_none(), "{refusal:?}");

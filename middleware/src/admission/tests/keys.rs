@@ -23,9 +23,9 @@ async fn unverified_claims_are_warned_about_once() {
 #[tokio::test(start_paused = true)]
 async fn missing_address_warning_states_the_outcome() {
     for (missing, outcome, code) in [
-        (MissingKey::Shared, "; all callers share one key;", 200),
-        (MissingKey::Skip, "; the limit does not apply;", 200),
-        (MissingKey::Reject, "; they are rejected with 400;", 400),
+        (OnMissingKey::Shared, "; all callers share one key;", 200),
+        (OnMissingKey::Skip, "; the limit does not apply;", 200),
+        (OnMissingKey::Reject, "; they are rejected with 400;", 400),
     ] {
         let (warnings, _guard) = Logged::at(tracing::Level::WARN);
         let (registry, _nudges) = leased_registry(10);
@@ -75,12 +75,12 @@ async fn missing_key_is_shared_skipped_or_refused() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let service = |missing| limited(&registry, [per_tenant().on_missing_key(missing)]);
 
-    let shared = service(MissingKey::Shared);
+    let shared = service(OnMissingKey::Shared);
     assert_eq!(admitted(&shared, 3).await, 1);
     assert_eq!(registry.known("tenant/(missing)").tally().refused, 2.0);
-    assert_eq!(admitted(&service(MissingKey::Skip), 3).await, 3);
+    assert_eq!(admitted(&service(OnMissingKey::Skip), 3).await, 3);
 
-    let response = send(&service(MissingKey::Reject), Request::new(())).await;
+    let response = send(&service(OnMissingKey::Reject), Request::new(())).await;
     assert_eq!(
         (response.status().as_u16(), reason(&response)),
         (400, RefusalReason::MissingKey)
@@ -97,7 +97,7 @@ async fn missing_key_is_shared_skipped_or_refused() {
 #[tokio::test(start_paused = true)]
 async fn missing_token_gets_401() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
-    let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(MissingKey::Reject);
+    let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(OnMissingKey::Reject);
     let response = send(&limited(&registry, [limit]), Request::new(())).await;
     assert_eq!(
         (response.status().as_u16(), reason(&response)),
@@ -115,7 +115,7 @@ async fn invalid_token_gets_401() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
     let key = crate::JwtKey::hs256("a secret of at least thirty-two bytes").unwrap();
     let verifier = crate::JwtVerifier::new([key], "issuer", "orders").unwrap();
-    let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(MissingKey::Reject);
+    let limit = Limit::rate(Key::jwt("sub").unwrap()).on_missing_key(OnMissingKey::Reject);
     let layer = crate::LimitLayer::new(registry, Callers::new().jwt(verifier), [limit]);
     let request = Request::builder().header("authorization", "Bearer bad");
     let response = send(&layer.layer(Inner), request.body(()).unwrap()).await;

@@ -161,7 +161,7 @@ async fn new_keys_replace_idle_keys_only() {
 #[tokio::test(start_paused = true)]
 async fn skipped_request_is_not_limited() {
     let limit = local_per_tenant(per_second(1))
-        .on_missing_key(MissingKey::Reject)
+        .on_missing_key(OnMissingKey::Reject)
         .skip(|head| head.uri().path() == "/healthz")
         .skip(|head| head.method() == "OPTIONS");
     let service = inner(&Doorman::unlimited().layer([limit]).unwrap());

@@ -83,7 +83,7 @@ async fn enforced_refusal_spends_nothing_of_a_shadow() {
 async fn shadow_limit_never_waits_or_refuses() {
     let (registry, _nudges) = leased_registry(10);
     let limit = shadow(per_tenant())
-        .on_missing_key(MissingKey::Reject)
+        .on_missing_key(OnMissingKey::Reject)
         .fallback(Fallback::Pessimistic)
         .wait_for_lease(SECOND);
     let service = limited(&registry, [limit]);

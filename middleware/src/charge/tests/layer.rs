@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::Full;
 use tower::{Service, ServiceExt as _, service_fn};
 use tower_layer::Layer as _;
@@ -24,7 +24,7 @@ fn layer(registry: &Arc<Registry>, limits: impl IntoIterator<Item = Limit>) -> L
 fn by_header(resource: &str) -> Limit {
     Limit::rate(resource)
         .cost(cost(5.0))
-        .settle_by(|response| response.header(&ACTUAL)?.to_str().ok()?.parse().ok())
+        .settle_by(|response| response.headers.get(&ACTUAL)?.to_str().ok()?.parse().ok())
 }
 
 /// A service that answers with the header of the request.
@@ -100,7 +100,7 @@ async fn each_limit_is_settled_by_its_own_rule() {
         .named("twice")
         .cost(cost(10.0))
         .settle_by(|response| {
-            let actual: f64 = response.header(&ACTUAL)?.to_str().ok()?.parse().ok()?;
+            let actual: f64 = response.headers.get(&ACTUAL)?.to_str().ok()?.parse().ok()?;
             Some(2.0 * actual)
         });
     let limits = [

@@ -8,7 +8,7 @@ use tokio::time::{advance, sleep};
 
 use super::*;
 use crate::{
-    Doorman, Rate, RateSettings,
+    DirectSettings, Doorman, Rate,
     limiter::{
         LeaseState,
         testing::{leased, leased_registry, static_registry},

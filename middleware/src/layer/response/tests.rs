@@ -5,7 +5,7 @@ use http::{Request, StatusCode};
 use http_body::Body as _;
 
 use crate::{
-    Callers, Doorman, ForwardedHeader, Key, Limit, MissingKey, OnLimit, Refusal, RefusalReason,
+    Callers, Doorman, ForwardedHeader, Key, Limit, OnLimit, OnMissingKey, Refusal, RefusalReason,
     RequestHead, TrustedProxies, per_second,
     testing::{Logged, TestResponse, body, header, inner, send, status},
 };
@@ -178,7 +178,7 @@ async fn get_with_grpc_content_type_is_not_grpc() {
 async fn grpc_status_depends_on_the_reason() {
     let pessimistic = Limit::rate("db").fallback(crate::Fallback::Pessimistic);
     let keyed = Key::template("{header:x-tenant}").unwrap();
-    let strict = Limit::local_per(keyed, per_second(1)).on_missing_key(MissingKey::Reject);
+    let strict = Limit::local_per(keyed, per_second(1)).on_missing_key(OnMissingKey::Reject);
     let (plane, _) = tower_test::mock::pair::<Request<bytes::Bytes>, _>();
     let (doorman, _worker) = Doorman::builder("http://a").build_with(plane).unwrap();
     for (limit, code, comes_back) in [(pessimistic, "14", true), (strict, "3", false)] {

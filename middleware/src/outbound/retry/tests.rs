@@ -15,7 +15,7 @@ use tower::{ServiceExt as _, retry::Retry, service_fn};
 use tower_layer::Layer as _;
 
 use super::*;
-use crate::{Doorman, Key, Limit, MissingKey, clock};
+use crate::{Doorman, Key, Limit, OnMissingKey, clock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -304,7 +304,7 @@ async fn refused_request_is_retried_when_the_limit_admits_it() {
 #[tokio::test(start_paused = true)]
 async fn request_without_a_key_is_not_retried() {
     let key = Key::template("tenant/{header:x-tenant}").unwrap();
-    let limit = Limit::rate(key).on_missing_key(MissingKey::Reject);
+    let limit = Limit::rate(key).on_missing_key(OnMissingKey::Reject);
     let start = clock::now();
     let answer = post_through(limit, RetryPolicy::new(), 0).await;
     assert_eq!(answer, (400, 0));

@@ -122,7 +122,7 @@ async fn gauge_limits_what_is_in_flight() {
     let it = Followed::new(2.0, []);
     let gauge = Rule {
         unit: doorman_openapi::Unit::Gauge,
-        fallback: doorman_openapi::Fallback::Pessimistic,
+        fallback: Fallback::Pessimistic,
         ..rule("in-flight", "db")
     };
     it.apply("1", [gauge]).unwrap();
