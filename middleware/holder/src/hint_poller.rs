@@ -110,9 +110,7 @@ impl HintPoller {
         };
         let moved = polled != source;
         if moved {
-            self.redirected = None;
-            self.after = 0;
-            self.wait_until(self.next_in_row(now));
+            self.begin_anew(self.next_in_row(now));
         }
         moved
     }
@@ -196,10 +194,8 @@ impl HintPoller {
         let least = if self.failures == 0 { 0.0 } else { 0.5 };
         let share = least + (1.0 - least) * self.rng.f64();
         self.failures = self.failures.saturating_add(1);
-        self.redirected = None;
         // The server may have restarted, and its numbers with it.
-        self.after = 0;
-        self.wait_until(now.after(ceiling.mul_f64(share)));
+        self.begin_anew(now.after(ceiling.mul_f64(share)));
     }
 
     /// The holder's server, `source`, has answered a lease request. If the next poll waits because
@@ -209,9 +205,7 @@ impl HintPoller {
         let waits = matches!(self.state, Poll::Waiting { .. });
         if waits && self.polled != Some(source) {
             self.failures = 0;
-            self.redirected = None;
-            self.after = 0;
-            self.wait_until(self.next_in_row(now));
+            self.begin_anew(self.next_in_row(now));
         }
     }
 
@@ -231,9 +225,7 @@ impl HintPoller {
                 false
             }
             Poll::Open { since, .. } if since < self.unavailable_at => {
-                self.redirected = None;
-                self.after = 0;
-                self.wait_until(soon);
+                self.begin_anew(soon);
                 true
             }
             Poll::Waiting { .. } | Poll::Open { .. } => false,
@@ -243,6 +235,13 @@ impl HintPoller {
     /// The `after` of the next poll, which confirms the hints of the last response.
     pub(crate) fn after(&self) -> u64 {
         self.after
+    }
+
+    /// The next poll confirms no hints, and goes to the server of the lease requests.
+    fn begin_anew(&mut self, due: Moment) {
+        self.redirected = None;
+        self.after = 0;
+        self.wait_until(due);
     }
 
     fn wait_until(&mut self, due: Moment) {

@@ -7,8 +7,6 @@ mod response;
 mod terms;
 
 #[cfg(test)]
-mod properties;
-#[cfg(test)]
 mod tests;
 
 use std::{
@@ -22,7 +20,7 @@ use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, Resourc
 pub use self::terms::TemplateTerms;
 use self::{
     resource::Resource,
-    resources::{BatchLimits, NewLeases, Resources},
+    resources::{BatchLimits, Resources},
 };
 use crate::{
     backoff::Backoff,
@@ -104,7 +102,9 @@ pub struct Holder<N = OwnNames> {
     templates: Arc<TemplateTerms>,
     /// Smaller than usual after a request was too large or rejected.
     batch_limits: BatchLimits,
-    new_leases: NewLeases,
+    /// When new leases may be requested, apart from renewals: the server rate limits them, and a
+    /// request with one would fail as a whole. `None`: together with renewals.
+    new_leases_after: Option<Moment>,
     /// When the resources that were rejected last are requested again.
     rejected_until: Moment,
     /// The shortest of the last response.
@@ -160,7 +160,7 @@ impl<N: Names> Holder<N> {
                 normal: MAX_BATCH,
                 rejected: MAX_REJECTED_BATCH,
             },
-            new_leases: NewLeases::WithRenewals,
+            new_leases_after: None,
             rejected_until: Moment::ORIGIN,
             refresh_interval: DEFAULT_REFRESH_INTERVAL,
             tuning: Tuning::DEFAULT,
@@ -298,14 +298,8 @@ impl<N: Names> Holder<N> {
         if self.stopped || now < self.next_send_at() || now < self.backoff_until() {
             return Vec::new();
         }
-        let new_leases = match self.new_leases {
-            NewLeases::WithRenewals => NewLeases::WithRenewals,
-            NewLeases::Separately { .. } => NewLeases::Separately {
-                not_before: self.new_leases_from(),
-            },
-        };
         self.resources
-            .next_batch(self.batch_limits, new_leases, now)
+            .next_batch(self.batch_limits, self.new_leases_from(), now)
     }
 
     /// The status of a resource at `now`; `None` when it is not wanted.
@@ -316,10 +310,10 @@ impl<N: Names> Holder<N> {
 
     fn holding_at(&self, index: ResourceIndex, now: Moment) -> Option<LeaseStatus> {
         let resource = self.resources.get(index)?;
-        let backoff = self.backoff_until();
-        let not_before = match (resource.lease_end(), self.new_leases) {
-            (None, NewLeases::Separately { not_before }) => not_before.max(backoff),
-            (Some(_), _) | (None, NewLeases::WithRenewals) => backoff,
+        let new_leases_after = self.new_leases_after.unwrap_or_default();
+        let not_before = match resource.lease_end() {
+            None => self.backoff_until().max(new_leases_after),
+            Some(_) => self.backoff_until(),
         };
         Some(resource.status(not_before, now))
     }
@@ -342,17 +336,11 @@ impl<N: Names> Holder<N> {
         self.resources.first_lease_end().is_some()
     }
 
-    /// When new leases may be requested. While they are rate limited, one request probes.
-    fn new_leases_from(&self) -> Moment {
-        match self.new_leases {
-            NewLeases::WithRenewals => Moment::ORIGIN,
-            NewLeases::Separately { .. }
-                if self.in_flight.values().any(|it| it.wants_new_lease) =>
-            {
-                Moment::NEVER
-            }
-            NewLeases::Separately { not_before } => not_before,
-        }
+    /// As `new_leases_after`. While new leases are rate limited, one request probes.
+    fn new_leases_from(&self) -> Option<Moment> {
+        let not_before = self.new_leases_after?;
+        let probes = self.in_flight.values().any(|it| it.wants_new_lease);
+        Some(if probes { Moment::NEVER } else { not_before })
     }
 
     /// When one more request may be in flight. After a failure a single request probes, unless a
@@ -383,7 +371,7 @@ impl<N: Names> Holder<N> {
         self.releases.remove(id);
         let terms = self.templates.find(id);
         // During an outage no answer comes in a round trip.
-        let answers = self.backoff.is_idle() && self.new_leases == NewLeases::WithRenewals;
+        let answers = self.backoff.is_idle() && self.new_leases_after.is_none();
         let first_answer = if answers {
             FirstAnswer::Awaited
         } else {
@@ -406,8 +394,7 @@ impl<N: Names> Holder<N> {
     /// As [`Event::Report`]: units of a gauge were given back, of which more are in use than
     /// leased.
     pub fn report_returned(&mut self, index: ResourceIndex, now: Moment) {
-        let tuning = &self.tuning;
-        let report = |resource: &mut Resource| resource.report_returned(tuning, now);
+        let report = |resource: &mut Resource| resource.report_returned(now);
         self.resources.update(index, report);
     }
 
@@ -455,10 +442,10 @@ impl<N: Names> Holder<N> {
         let seq = self.next_seq();
         let endpoint = self.endpoints.current();
         let timeout = self.timeout(&batch, now);
-        let wants_new_lease = batch.iter().any(|index| {
-            let resource = self.resources.get(*index);
-            resource.is_some_and(|it| it.lease_end().is_none())
-        });
+        let wants_new_lease = self
+            .resources
+            .get_all(&batch)
+            .any(|it| it.lease_end().is_none());
         let resources = batch
             .iter()
             .filter_map(|&index| {
@@ -491,7 +478,7 @@ impl<N: Names> Holder<N> {
 
     /// The shortest of the resources; bounded for a probe, because it holds up the others.
     fn timeout(&self, batch: &[ResourceIndex], now: Moment) -> Duration {
-        let resources = batch.iter().filter_map(|it| self.resources.get(*it));
+        let resources = self.resources.get_all(batch);
         let shortest = resources.map(|it| it.timeout(&self.tuning, now)).min();
         let timeout = shortest.unwrap_or_default();
         if self.backoff.is_idle() {

@@ -4,11 +4,13 @@
 //! uses the numbers of the limiters, whose records have the names. `IndexMap`, `priority-queue` and
 //! `BTreeSet` need more memory; tokio's `DelayQueue` needs a runtime.
 
-use std::{cmp::Reverse, collections::BinaryHeap, hash::BuildHasher, iter::repeat_with};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    iter::repeat_with,
+};
 
 use doorman_openapi::{Moment, ResourceId};
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
 use slab::Slab;
 
 /// The number of a resource: stable until the resource is removed, then reused.
@@ -56,15 +58,12 @@ pub trait Names {
 #[derive(Debug, Clone, Default)]
 pub struct OwnNames {
     ids: Slab<ResourceId>,
-    numbers: HashTable<ResourceIndex>,
-    hasher: RandomState,
+    numbers: HashMap<ResourceId, ResourceIndex>,
 }
 
 impl Names for OwnNames {
     fn find(&self, id: &ResourceId) -> Option<ResourceIndex> {
-        let hash = self.hasher.hash_one(id);
-        let is_same = |index: &ResourceIndex| self.ids.get(index.get()) == Some(id);
-        self.numbers.find(hash, is_same).copied()
+        self.numbers.get(id).copied()
     }
 
     fn insert(&mut self, id: &ResourceId) -> Option<ResourceIndex> {
@@ -73,21 +72,13 @@ impl Names for OwnNames {
         }
         let index = ResourceIndex(u32::try_from(self.ids.vacant_key()).ok()?);
         self.ids.insert(id.clone());
-        let (ids, hasher) = (&self.ids, &self.hasher);
-        self.numbers
-            .insert_unique(hasher.hash_one(id), index, |index| {
-                ids.get(index.get()).map_or(0, |id| hasher.hash_one(id))
-            });
+        self.numbers.insert(id.clone(), index);
         Some(index)
     }
 
     fn remove(&mut self, index: ResourceIndex) {
-        if let Some(id) = self.ids.try_remove(index.get())
-            && let Ok(found) = self
-                .numbers
-                .find_entry(self.hasher.hash_one(&id), |known| *known == index)
-        {
-            found.remove();
+        if let Some(id) = self.ids.try_remove(index.get()) {
+            self.numbers.remove(&id);
         }
     }
 

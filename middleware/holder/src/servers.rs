@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use doorman_openapi::{Epoch, Moment, NodeId};
 
+use crate::event::Warning;
+
 /// When to send the next request after one that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
@@ -113,14 +115,6 @@ impl Endpoints {
     }
 }
 
-/// Whether a response comes from the master that the current leases come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum MasterCheck {
-    Accepted,
-    ForeignNode { known: NodeId },
-    StaleEpoch { known: Epoch },
-}
-
 /// The node and epoch that leases come from. Another node or a lower epoch is accepted only when
 /// every lease of the known master has expired: two masters could hand out the same capacity.
 #[derive(Debug, Clone, Default)]
@@ -141,15 +135,27 @@ struct Master {
 }
 
 impl MasterTracker {
-    pub(crate) fn check(&self, node: &NodeId, epoch: Epoch, now: Moment) -> MasterCheck {
+    /// Whether a response of a server comes from the master of the current leases. The error is
+    /// what to log otherwise.
+    pub(crate) fn check(
+        &self,
+        endpoint: usize,
+        node: &NodeId,
+        epoch: Epoch,
+        now: Moment,
+    ) -> Result<(), Warning> {
         match self.master.as_ref().filter(|it| now < it.leases_end) {
-            Some(master) if master.node != *node => MasterCheck::ForeignNode {
+            Some(master) if master.node != *node => Err(Warning::ForeignNode {
+                endpoint,
                 known: master.node.clone(),
-            },
-            Some(master) if epoch < master.epoch => MasterCheck::StaleEpoch {
+                received: node.clone(),
+            }),
+            Some(master) if epoch < master.epoch => Err(Warning::StaleEpoch {
+                endpoint,
                 known: master.epoch,
-            },
-            Some(_) | None => MasterCheck::Accepted,
+                received: epoch,
+            }),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -262,24 +268,31 @@ mod tests {
         let epoch = |number: u64| Epoch::new(number).unwrap();
         let at = |seconds| Moment::ORIGIN.after_seconds(seconds);
         let mut tracker = MasterTracker::default();
-        let first = tracker.check(&node("a"), epoch(7), at(0.0));
-        assert_eq!(first, MasterCheck::Accepted);
+        assert_eq!(tracker.check(1, &node("a"), epoch(7), at(0.0)), Ok(()));
         tracker.record(node("a"), epoch(7));
         tracker.record_leases(at(20.0));
         tracker.record(node("a"), epoch(7));
         tracker.record_leases(at(15.0));
 
-        let stale = MasterCheck::StaleEpoch { known: epoch(7) };
-        let foreign = MasterCheck::ForeignNode { known: node("a") };
+        let stale = Err(Warning::StaleEpoch {
+            endpoint: 1,
+            known: epoch(7),
+            received: epoch(6),
+        });
+        let foreign = Err(Warning::ForeignNode {
+            endpoint: 1,
+            known: node("a"),
+            received: node("b"),
+        });
         for (number, name, now, expected) in [
-            (7, "a", 19.0, MasterCheck::Accepted),
-            (8, "a", 19.0, MasterCheck::Accepted),
+            (7, "a", 19.0, Ok(())),
+            (8, "a", 19.0, Ok(())),
             (6, "a", 19.0, stale),
             (9, "b", 19.0, foreign),
-            (6, "a", 20.0, MasterCheck::Accepted),
-            (6, "b", 20.0, MasterCheck::Accepted),
+            (6, "a", 20.0, Ok(())),
+            (6, "b", 20.0, Ok(())),
         ] {
-            let check = tracker.check(&node(name), epoch(number), at(now));
+            let check = tracker.check(1, &node(name), epoch(number), at(now));
             assert_eq!(check, expected, "{number} {name} {now}");
         }
     }

@@ -8,8 +8,6 @@ use std::time::Duration;
 pub struct Tuning {
     /// Growth of a demand beyond the noise of a measured rate, as a factor.
     pub early_growth: f64,
-    /// The pause between a regular request and an early one.
-    pub min_early_pause: Duration,
     /// When a grown demand is reported again if the lease covers it without a surplus.
     pub confirm_rise_after: Duration,
     /// Less of the whole limit than this, given up for lack of demand, need not be reported before
@@ -17,21 +15,13 @@ pub struct Tuning {
     pub notable: f64,
     /// Refreshes come early by up to this part of the interval, so that a fleet is not in step.
     pub jitter: f64,
-    /// The same for refreshes that a new master asks for sooner.
-    pub new_master_jitter: f64,
     /// The longest first pause after a failure while a lease is missing.
     pub first_pause: Duration,
     /// The longest pause while a lease is missing. A server that rate limits new leases may ask for
     /// more: retrying sooner would only prolong that.
     pub max_pause_without_lease: Duration,
-    /// The longest pause while every lease lasts, in refresh intervals.
-    ///
-    /// After an outage a fleet comes to one new master, which asks each holder to come again soon
-    /// to confirm its claim. While nobody is in a hurry, no second of that should bring twice the
-    /// requests of a calm one. Pauses between 0 and 1.5 intervals alone would bring 1.33 times as
-    /// many; the holders that fail in the first interval of the outage add up to 0.6 at its end.
-    /// The confirmations are spread by `new_master_jitter` for the same reason: `tests/sim/herd`
-    /// counts both.
+    /// The longest pause while every lease lasts, in refresh intervals: no second of a fleet's return
+    /// to a new master should bring twice its usual requests, which `tests/sim/herd` counts.
     pub calm_intervals: f64,
 }
 
@@ -39,11 +29,9 @@ impl Tuning {
     /// The constants of every program.
     pub const DEFAULT: Self = Self {
         early_growth: 1.2,
-        min_early_pause: Duration::from_millis(20),
         confirm_rise_after: Duration::from_secs(1),
         notable: 0.05,
         jitter: 0.05,
-        new_master_jitter: 0.5,
         first_pause: Duration::from_millis(100),
         max_pause_without_lease: Duration::from_secs(4),
         calm_intervals: 1.5,

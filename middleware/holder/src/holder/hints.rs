@@ -9,7 +9,6 @@ use crate::{
     event::{Effect, Failure, Warning},
     hint_poller::MIN_PAUSE,
     index::{Names, ResourceIndex},
-    servers::MasterCheck,
 };
 
 /// A refresh of more resources than hints can name begins at random within this time.
@@ -22,17 +21,7 @@ impl<N: Names> Holder<N> {
         if self.stopped || is_standby || !self.accepts(endpoint, &hints.node, hints.epoch, now) {
             return;
         }
-        for hint in hints.refresh.iter().take(MAX_HINTS) {
-            let Some(index) = self.resources.find(&hint.resource_id) else {
-                continue;
-            };
-            self.resources.update(index, |resource| {
-                // After a later request, the server knows more than when it gave the hint.
-                if hint.seq.is_none_or(|seq| resource.is_newest(seq)) {
-                    resource.refresh_by(now);
-                }
-            });
-        }
+        self.follow(&hints.refresh, |resource| resource.refresh_by(now));
         if hints.leaving {
             // Leases are refreshed when they are due: not everybody at the new master at once.
             self.endpoints.leave(endpoint);
@@ -52,13 +41,18 @@ impl<N: Names> Holder<N> {
     /// Lets refreshes that are due earlier wait until the demands for hints are measured. They
     /// would report older demands, and the hints would be void.
     pub fn await_measurement(&mut self, hints: &[Hint], until: Moment) {
+        self.follow(hints, |resource| resource.await_measurement(until));
+    }
+
+    fn follow(&mut self, hints: &[Hint], change: impl Fn(&mut Resource)) {
         for hint in hints.iter().take(MAX_HINTS) {
             let Some(index) = self.resources.find(&hint.resource_id) else {
                 continue;
             };
             self.resources.update(index, |resource| {
+                // After a later request, the server knows more than when it gave the hint.
                 if hint.seq.is_none_or(|seq| resource.is_newest(seq)) {
-                    resource.await_measurement(until);
+                    change(resource);
                 }
             });
         }
@@ -172,7 +166,8 @@ impl<N: Names> Holder<N> {
     /// Whether a response comes from the master of the current leases.
     #[must_use]
     pub fn is_from_master(&self, node: &NodeId, epoch: Epoch, now: Moment) -> bool {
-        self.master.check(node, epoch, now) == MasterCheck::Accepted
+        let endpoint = self.endpoints.current();
+        self.master.check(endpoint, node, epoch, now).is_ok()
     }
 
     /// Checks as [`is_from_master`](Self::is_from_master) does, and warns if a response does not.
@@ -183,26 +178,17 @@ impl<N: Names> Holder<N> {
         epoch: Epoch,
         now: Moment,
     ) -> bool {
-        let warning = match self.master.check(node, epoch, now) {
-            MasterCheck::Accepted => return true,
-            MasterCheck::ForeignNode { known } => {
-                let log = self.foreign_node.try_log(now);
-                log.map(|_| Warning::ForeignNode {
-                    endpoint,
-                    known,
-                    received: node.clone(),
-                })
-            }
-            MasterCheck::StaleEpoch { known } => {
-                let log = self.stale_epoch.try_log(now);
-                log.map(|_| Warning::StaleEpoch {
-                    endpoint,
-                    known,
-                    received: epoch,
-                })
-            }
+        let Err(warning) = self.master.check(endpoint, node, epoch, now) else {
+            return true;
         };
-        self.effects.extend(warning.map(Effect::Warn));
+        let throttle = if matches!(warning, Warning::ForeignNode { .. }) {
+            &mut self.foreign_node
+        } else {
+            &mut self.stale_epoch
+        };
+        if throttle.try_log(now).is_some() {
+            self.effects.push(Effect::Warn(warning));
+        }
         false
     }
 }

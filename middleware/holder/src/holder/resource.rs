@@ -25,6 +25,8 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A resource that is due within this part of its interval joins a request that is sent now.
 const JOIN_FRACTION: f64 = 0.1;
+/// The pause between a regular request and an early one. Shorter ones make no difference.
+const MIN_EARLY_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause before an early request, unless a quarter of the interval is shorter.
 const MAX_EARLY_PAUSE: Duration = Duration::from_millis(1250);
 /// Early requests leave at common moments this far apart, which bounds their number.
@@ -308,7 +310,7 @@ impl Resource {
         }
         let longest = (self.interval() / 4).clamp(MIN_INTERVAL, MAX_EARLY_PAUSE);
         let pause = match self.pause_step {
-            0 => tuning.min_early_pause,
+            0 => MIN_EARLY_PAUSE,
             step => MIN_INTERVAL.saturating_mul(1 << (step - 1).min(4)),
         };
         let early = next_on_grid(sent.after(pause.min(longest)).max(now));
@@ -322,7 +324,7 @@ impl Resource {
         &mut self,
         response: &ResourceResponse,
         terms: Arc<ResourceTerms>,
-        is_spread: bool,
+        keeps_interval: bool,
         tuning: &Tuning,
         now: Moment,
         rng: &mut fastrand::Rng,
@@ -350,13 +352,8 @@ impl Resource {
         let interval = response.gets.refresh_interval.duration().max(MIN_INTERVAL);
         // The whole fleet confirms its claims at a new master, or waits until others have. Nobody
         // is the worse for it if that takes one interval as before, and no second brings all.
-        let is_awaited = is_spread && interval < self.interval() && self.lease_end().is_some();
-        let jitter = if is_awaited {
-            tuning.new_master_jitter
-        } else {
-            tuning.jitter
-        };
-        if !is_awaited {
+        let is_sooner = interval < self.interval() && self.lease_end().is_some();
+        if !(keeps_interval && is_sooner) {
             self.interval = interval.into();
         }
 
@@ -374,7 +371,7 @@ impl Resource {
                 let is_confirmed_soon = change.was_early
                     && response.reason == Reason::Granted
                     && response.gets.capacity <= self.requested;
-                let due = self.next_refresh(sent, jitter, tuning, now, rng);
+                let due = self.next_refresh(sent, tuning, now, rng);
                 if is_confirmed_soon {
                     due.min(sent.after(tuning.confirm_rise_after))
                 } else {
@@ -434,9 +431,9 @@ impl Resource {
 
     /// Reports that units of a gauge were given back, or that a node's holders have changed: the
     /// first time at once, later changes together.
-    pub(super) fn report_returned(&mut self, tuning: &Tuning, now: Moment) {
+    pub(super) fn report_returned(&mut self, now: Moment) {
         let due = if self.returned {
-            self.sent.after(tuning.min_early_pause).max(now)
+            self.sent.after(MIN_EARLY_PAUSE).max(now)
         } else {
             now
         };
@@ -463,7 +460,6 @@ impl Resource {
     fn next_refresh(
         &self,
         sent: Moment,
-        jitter: f64,
         tuning: &Tuning,
         now: Moment,
         rng: &mut fastrand::Rng,
@@ -473,7 +469,7 @@ impl Resource {
             Some(ends) => refresh.min(now.after(ends.since(now) / 2)),
             None => refresh.min(sent.after(tuning.max_pause_without_lease)),
         };
-        let wait = latest.since(now).mul_f64(1.0 - jitter * rng.f64());
+        let wait = latest.since(now).mul_f64(1.0 - tuning.jitter * rng.f64());
         now.after(wait.max(MIN_INTERVAL))
     }
 

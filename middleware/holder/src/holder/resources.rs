@@ -5,16 +5,6 @@ use doorman_openapi::{Moment, ResourceId};
 use super::resource::Resource;
 use crate::index::{Dense, Names, ResourceIndex, Timer, TimerHeap};
 
-/// Whether new leases are requested together with renewals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NewLeases {
-    WithRenewals,
-    /// The server rate limits new leases, and a request with one would fail as a whole.
-    Separately {
-        not_before: Moment,
-    },
-}
-
 /// The most resources in one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
@@ -66,6 +56,10 @@ impl<N: Names> Resources<N> {
         self.resources.get(index)
     }
 
+    pub(super) fn get_all(&self, indices: &[ResourceIndex]) -> impl Iterator<Item = &Resource> {
+        indices.iter().filter_map(|index| self.get(*index))
+    }
+
     pub(super) fn insert(&mut self, id: &ResourceId, resource: Resource) -> Option<ResourceIndex> {
         let index = self.names.insert(id)?;
         let (due, end) = timers(&resource);
@@ -111,26 +105,24 @@ impl<N: Names> Resources<N> {
 
     /// The resources of a request sent now: those due and nearly due, if any is due. Rejected
     /// resources are requested apart and after the others, so that they cannot cause a request for
-    /// others to be rejected. Apart from new leases, renewals go first.
+    /// others to be rejected. Apart from new leases, which wait until `new_leases_from` then,
+    /// renewals go first.
     pub(super) fn next_batch(
         &self,
         limits: BatchLimits,
-        new_leases: NewLeases,
+        new_leases_from: Option<Moment>,
         now: Moment,
     ) -> Vec<ResourceIndex> {
         let rejected = limits.normal.min(limits.rejected);
         let lane = |lane, limit| take_due(self.lane(lane), limit, now);
-        let (renewals, new_leases_from) = match new_leases {
-            NewLeases::WithRenewals => {
-                let all = merge(self.lane(Lane::Renewal), self.lane(Lane::New));
-                (take_due(all, limits.normal, now), Moment::ORIGIN)
-            }
-            NewLeases::Separately { not_before } => {
-                (lane(Lane::Renewal, limits.normal), not_before)
-            }
+        let renewals = if new_leases_from.is_some() {
+            lane(Lane::Renewal, limits.normal)
+        } else {
+            let all = merge(self.lane(Lane::Renewal), self.lane(Lane::New));
+            take_due(all, limits.normal, now)
         };
         let batch = or_else(renewals, || lane(Lane::RejectedRenewal, rejected));
-        if !batch.is_empty() || now < new_leases_from {
+        if !batch.is_empty() || new_leases_from.is_some_and(|from| now < from) {
             return batch;
         }
         let batch = lane(Lane::New, limits.normal);
@@ -163,11 +155,11 @@ impl<N: Names> Resources<N> {
     }
 
     /// When the first resource is due, given that new leases wait until `new_leases_from`.
-    pub(super) fn first_due(&self, new_leases_from: Moment) -> Option<Moment> {
+    pub(super) fn first_due(&self, new_leases_from: Option<Moment>) -> Option<Moment> {
         let first = |lane: Lane| Some(self.due.first(lane as u8)?.0);
         let renewals = [first(Lane::Renewal), first(Lane::RejectedRenewal)];
         let new = [first(Lane::New), first(Lane::RejectedNew)]
-            .map(|due| due.map(|due| due.max(new_leases_from)));
+            .map(|due| due.map(|due| due.max(new_leases_from.unwrap_or_default())));
         renewals.into_iter().chain(new).flatten().min()
     }
 

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use doorman_openapi::{CapacityResponse, Moment, ResourceResponse, Seconds};
 
-use super::{
-    Holder, MAX_BATCH, MAX_REJECTED_BATCH, Request, resource::Resource, resources::NewLeases,
-};
+use super::{Holder, MAX_BATCH, MAX_REJECTED_BATCH, Request, resource::Resource};
 use crate::{
     backoff::{DEFAULT_RETRY_AFTER, LongestPause, MAX_RETRY_AFTER},
     event::{Effect, Failure, Warning},
@@ -50,7 +48,7 @@ impl<N: Names> Holder<N> {
 
     fn on_success(&mut self, request: &Request) {
         if self.wants_new_lease(request) {
-            self.new_leases = NewLeases::WithRenewals;
+            self.new_leases_after = None;
         }
         if self.is_all_rejected(request) {
             self.batch_limits.rejected = MAX_REJECTED_BATCH;
@@ -75,7 +73,7 @@ impl<N: Names> Holder<N> {
     ) -> Duration {
         let mut longest = Seconds::ZERO;
         let mut shortest = Duration::MAX;
-        let is_spread = self.master.is_new(now) && !self.is_one_of_few;
+        let keeps_interval = self.master.is_new(now) && !self.is_one_of_few;
         for response in responses {
             let Some(index) = self.resources.find(&response.resource_id) else {
                 continue;
@@ -87,7 +85,7 @@ impl<N: Names> Holder<N> {
             let terms = self.templates.record(response);
             let (rng, tuning) = (&mut self.rng, &self.tuning);
             let interval = self.resources.update(index, |it| {
-                it.on_response(response, terms, is_spread, tuning, now, rng);
+                it.on_response(response, terms, keeps_interval, tuning, now, rng);
                 it.interval()
             });
             shortest = shortest.min(interval.unwrap_or(shortest));
@@ -143,26 +141,10 @@ impl<N: Names> Holder<N> {
         if self.wants_new_lease(request) {
             // With jitter, so that a fleet does not come back in step.
             let until = now.after(wait.mul_f64(1.0 + 0.5 * self.rng.f64()));
-            let not_before = match self.new_leases {
-                NewLeases::WithRenewals => until,
-                NewLeases::Separately { not_before } => not_before.max(until),
-            };
-            self.new_leases = NewLeases::Separately { not_before };
+            self.new_leases_after = self.new_leases_after.max(Some(until));
         } else if self.current_resources(request).next().is_some() {
-            let longest = self.longest_pause(request, now);
             let least = self.min_rate_limited_pause(now);
-            let longest = LongestPause {
-                leased: longest.leased.map(|it| it.max(least)),
-                missing: longest.missing.max(least),
-            };
-            self.backoff.record_failure(
-                Some(wait),
-                longest,
-                request.sent,
-                &self.tuning,
-                now,
-                &mut self.rng,
-            );
+            self.pause(request, Some(wait), least, now);
         }
     }
 
@@ -187,14 +169,13 @@ impl<N: Names> Holder<N> {
         } else {
             // Bisecting finds the resource at fault, with pauses, because it may be all of them.
             self.split(request, now);
-            self.pause(request, None, now);
+            self.pause(request, None, Duration::ZERO, now);
         }
     }
 
     /// The resources for which this request is the newest.
     fn current_resources(&self, request: &Request) -> impl Iterator<Item = &Resource> {
-        let resources = request.resources.iter();
-        let resources = resources.filter_map(|index| self.resources.get(*index));
+        let resources = self.resources.get_all(&request.resources);
         resources.filter(|it| it.is_in_flight(request.seq))
     }
 
@@ -249,7 +230,7 @@ impl<N: Names> Holder<N> {
         now: Moment,
     ) {
         if retry == Retry::AfterPause {
-            self.pause(request, retry_after, now);
+            self.pause(request, retry_after, Duration::ZERO, now);
             if self.unreachable.try_log(now).is_some() {
                 self.effects.push(Effect::Warn(Warning::Unreachable));
             }
@@ -257,8 +238,19 @@ impl<N: Names> Holder<N> {
         self.retry_at(request, now, Resource::fail_until, now);
     }
 
-    fn pause(&mut self, request: &Request, retry_after: Option<Duration>, now: Moment) {
+    /// Begins a pause, whose longest time is at least `least`.
+    fn pause(
+        &mut self,
+        request: &Request,
+        retry_after: Option<Duration>,
+        least: Duration,
+        now: Moment,
+    ) {
         let longest = self.longest_pause(request, now);
+        let longest = LongestPause {
+            leased: longest.leased.map(|it| it.max(least)),
+            missing: longest.missing.max(least),
+        };
         self.backoff.record_failure(
             retry_after,
             longest,
@@ -274,8 +266,7 @@ impl<N: Names> Holder<N> {
         let end = self.resources.first_lease_end();
         let half_of_rest = end.map(|end| end.since(now) / 2);
         let leased = half_of_rest.filter(|_| self.without_lease() == 0);
-        let resources = request.resources.iter();
-        let resources = resources.filter_map(|index| self.resources.get(*index));
+        let resources = self.resources.get_all(&request.resources);
         let interval = resources.map(Resource::interval).min().unwrap_or_default();
         let longest = if self.is_one_of_few {
             LONGEST_PAUSE_OF_FEW

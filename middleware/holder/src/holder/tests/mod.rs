@@ -2,6 +2,7 @@
 
 mod failures;
 mod hints;
+mod properties;
 mod rate_limited;
 mod requests;
 mod responses;

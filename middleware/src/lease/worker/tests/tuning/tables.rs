@@ -32,7 +32,6 @@ rise                 loads   deviations 1.5 2.2 3 4
 first-sample         loads   ms         4 8 16 32 64 128
 growth-while-denied  loads   -          1 1.5 2 3
 early-growth         loads   -          1 1.1 1.2 1.5 2
-first-early-pause    loads   ms         5 10 20 50 100 250
 confirmation         loads   ms         250 500 1000 2000 5000
 notable              loads   -          0 0.02 0.05 0.1 0.2
 surplus              loads   -          0 0.25 0.5 0.75 1
@@ -48,7 +47,6 @@ jitter               steps   -          0 0.02 0.05 0.1 0.2
 first-pause          outages ms         50 100 200 500 1000
 longest-pause        outages s          1 2 4 8 16
 calm-pause           outages intervals  0.5 1 1.5 2 3
-new-master           outages -          0.05 0.25 0.5 0.75 0.95
 ";
 
 impl Setting {
@@ -63,7 +61,6 @@ impl Setting {
             "first-sample" => layer.first_fast_sample = (value / 1000.0) as f32,
             "growth-while-denied" => layer.growth_while_denied = value,
             "early-growth" => layer.holder.early_growth = value,
-            "first-early-pause" => layer.holder.min_early_pause = milliseconds,
             "confirmation" => layer.holder.confirm_rise_after = milliseconds,
             "notable" => layer.holder.notable = value,
             "surplus" => setting.surplus = value,
@@ -79,7 +76,6 @@ impl Setting {
             "first-pause" => layer.holder.first_pause = milliseconds,
             "longest-pause" => layer.holder.max_pause_without_lease = SECOND.mul_f64(value),
             "calm-pause" => layer.holder.calm_intervals = value,
-            "new-master" => layer.holder.new_master_jitter = value,
             _ => panic!("nothing is called {name}"),
         }
         setting

@@ -11,9 +11,9 @@ use doorman_openapi::{
 };
 use proptest::prelude::*;
 
-use super::{Holder, HolderSettings};
 use crate::{
     event::{Demand, Effect, Event, Failure},
+    holder::{Holder, HolderSettings},
     testing::{grant, id, response},
 };
 
