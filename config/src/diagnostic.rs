@@ -1,9 +1,6 @@
 //! Errors and warnings with their location in a document.
 
-use std::{
-    cell::{Cell, RefCell},
-    fmt,
-};
+use std::{cell::RefCell, fmt};
 
 /// The most errors that are listed; further ones are counted.
 const MAX_LISTED: usize = 1000;
@@ -240,33 +237,36 @@ impl std::error::Error for ValidationErrors {}
 pub(crate) struct Reported(());
 
 /// The errors found while a document is read.
-#[derive(Debug, Default)]
-pub(crate) struct ErrorCollector {
-    list: RefCell<Vec<Diagnostic>>,
-    omitted: Cell<usize>,
-}
+#[derive(Debug)]
+pub(crate) struct ErrorCollector(RefCell<ValidationErrors>);
 
 impl ErrorCollector {
+    pub(crate) fn new() -> Self {
+        Self(RefCell::new(ValidationErrors {
+            list: Vec::new(),
+            omitted: 0,
+        }))
+    }
+
     pub(crate) fn add(&self, error: Diagnostic) -> Reported {
-        let mut list = self.list.borrow_mut();
+        let ValidationErrors { list, omitted } = &mut *self.0.borrow_mut();
         if list.len() < MAX_LISTED {
             list.push(error);
         } else {
-            self.omitted.set(self.omitted.get().saturating_add(1));
+            *omitted = omitted.saturating_add(1);
         }
         Reported(())
     }
 
     /// The value, if there was no error at all.
     pub(crate) fn finish<T>(self, value: Result<T, Reported>) -> Result<T, ValidationErrors> {
-        let mut list = self.list.into_inner();
+        let mut errors = self.0.into_inner();
         match value {
-            Ok(value) if list.is_empty() => Ok(value),
+            Ok(value) if errors.list.is_empty() => Ok(value),
             Ok(_) | Err(Reported(())) => {
                 // Checks that span entries come last.
-                list.sort_by_key(|error| error.position);
-                let omitted = self.omitted.get();
-                Err(ValidationErrors { list, omitted })
+                errors.list.sort_by_key(|error| error.position);
+                Err(errors)
             }
         }
     }

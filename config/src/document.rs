@@ -12,7 +12,7 @@ use crate::{
     parse::{self, Parsed},
     template::longest_lease,
     tree::Node,
-    version::{Version, VersionHasher},
+    version::{Version, canonical},
 };
 
 #[cfg(test)]
@@ -73,20 +73,15 @@ impl Document {
             .iter()
             .map(|template| (template.identifier_glob().to_owned(), Arc::clone(template)))
             .collect();
+        let rules = parsed.rules.iter().map(canonical);
+        let entries = templates.iter().map(|it| canonical(&**it));
+        let entries = entries.chain(rules.clone());
         Self {
             longest_lease: longest_lease(templates.iter().map(AsRef::as_ref)),
-            version: VersionHasher::default()
-                .with(templates.iter().map(AsRef::as_ref))
-                .with(&parsed.rules)
-                .finish()
-                .text(),
+            version: Version::of(entries).text(),
             templates,
             by_glob,
-            rule_versions: parsed
-                .rules
-                .iter()
-                .map(|rule| Version::of([rule]))
-                .collect(),
+            rule_versions: rules.map(|rule| Version::of([rule])).collect(),
             rules: parsed.rules,
             warnings: parsed.warnings,
         }
@@ -181,38 +176,26 @@ impl Document {
         &self.rules
     }
 
-    /// The rules that apply to a service, in order.
+    /// The rules that apply to a service, in order; all without one.
     #[must_use]
-    pub fn rules_for(&self, service: &str) -> RulesResponse {
-        let rules = self.rules.iter().filter(|rule| rule.applies_to(service));
+    pub fn rules_for(&self, service: Option<&str>) -> RulesResponse {
+        let rules = self.versioned_rules(service);
         RulesResponse {
             version: self.rules_version_for(service),
-            rules: rules.map(|rule| rule.definition().clone()).collect(),
+            rules: rules.map(|(rule, _)| rule.definition().clone()).collect(),
         }
     }
 
     /// The version of [`rules_for`](Self::rules_for), without copying the rules.
     #[must_use]
-    pub fn rules_version_for(&self, service: &str) -> String {
+    pub fn rules_version_for(&self, service: Option<&str>) -> String {
+        let rules = self.versioned_rules(service);
+        Version::of(rules.map(|(_, version)| version)).text()
+    }
+
+    fn versioned_rules(&self, service: Option<&str>) -> impl Iterator<Item = (&Rule, &Version)> {
         let rules = self.rules.iter().zip(&self.rule_versions);
-        let own = rules.filter(|(rule, _)| rule.applies_to(service));
-        Version::of_versions(own.map(|(_, version)| version)).text()
-    }
-
-    /// All rules, in order.
-    #[must_use]
-    pub fn all_rules(&self) -> RulesResponse {
-        let rules = self.rules.iter();
-        RulesResponse {
-            version: self.rules_version(),
-            rules: rules.map(|rule| rule.definition().clone()).collect(),
-        }
-    }
-
-    /// The version of [`all_rules`](Self::all_rules), without copying the rules.
-    #[must_use]
-    pub fn rules_version(&self) -> String {
-        Version::of_versions(&self.rule_versions).text()
+        rules.filter(move |(rule, _)| service.is_none_or(|service| rule.applies_to(service)))
     }
 
     /// The longest lease of any template; zero without templates.

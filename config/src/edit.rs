@@ -58,129 +58,77 @@ impl From<Document> for Edited {
     }
 }
 
-/// The list that an edit changes.
+/// The kind of an entry that an edit changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum List {
-    Templates,
-    Rules,
+pub enum EntryKind {
+    /// A template, whose name is its glob.
+    Template,
+    /// A rule.
+    Rule,
 }
 
-impl List {
-    fn name(self) -> &'static str {
+impl EntryKind {
+    /// The name of their list.
+    fn list(self) -> &'static str {
         match self {
-            Self::Templates => "resources",
-            Self::Rules => "rules",
+            Self::Template => "resources",
+            Self::Rule => "rules",
         }
     }
 
     /// The field with the name of an entry.
     fn key(self) -> &'static str {
         match self {
-            Self::Templates => "identifier_glob",
-            Self::Rules => "name",
+            Self::Template => "identifier_glob",
+            Self::Rule => "name",
         }
     }
 
     /// The fields of an entry, or of one of its sections.
     fn fields(self, section: Option<&str>) -> &'static [&'static str] {
         match (self, section) {
-            (Self::Templates, None) => template::FIELDS,
-            (Self::Templates, Some("algorithm")) => template::ALGORITHM_FIELDS,
-            (Self::Rules, None) => rule::FIELDS,
-            (Self::Rules, Some("on_limit")) => rule::ON_LIMIT_FIELDS,
-            (Self::Templates | Self::Rules, Some(_)) => &[],
+            (Self::Template, None) => template::FIELDS,
+            (Self::Template, Some("algorithm")) => template::ALGORITHM_FIELDS,
+            (Self::Rule, None) => rule::FIELDS,
+            (Self::Rule, Some("on_limit")) => rule::ON_LIMIT_FIELDS,
+            (Self::Template | Self::Rule, Some(_)) => &[],
         }
     }
 }
 
 impl Document {
-    /// The document with a template put under a glob. A new template is placed before the first
-    /// that matches everything that it matches, such as the one for `*`, else last. `text` is JSON,
-    /// in which `identifier_glob` is optional.
+    /// The document with an entry put under a name. A new template is placed before the first that
+    /// matches everything that it matches, such as the one for `*`, else last; a new rule last.
+    /// `text` is JSON, in which the name is optional.
     ///
     /// # Errors
     /// [`EditError`] with all errors.
-    pub fn with_template(&self, identifier_glob: &str, text: &str) -> Result<Edited, EditError> {
-        self.with(List::Templates, identifier_glob, text)
-    }
-
-    /// The document with a JSON merge patch (RFC 7396) applied to a template; `None` if there is
-    /// none with this glob.
-    ///
-    /// # Errors
-    /// [`EditError`] with all errors.
-    #[must_use]
-    pub fn with_patched_template(
-        &self,
-        identifier_glob: &str,
-        patch: &str,
-    ) -> Option<Result<Self, EditError>> {
-        self.with_patched(List::Templates, identifier_glob, patch)
-    }
-
-    /// The document without a template; `None` if there is none with this glob.
-    ///
-    /// # Errors
-    /// [`EditError::Conflict`] if others use its algorithm.
-    #[must_use]
-    pub fn without_template(&self, identifier_glob: &str) -> Option<Result<Self, EditError>> {
-        self.without(List::Templates, identifier_glob)
-    }
-
-    /// The document with a rule put under a name. A new rule is placed last. `text` is JSON, in
-    /// which `name` is optional.
-    ///
-    /// # Errors
-    /// [`EditError`] with all errors.
-    pub fn with_rule(&self, name: &str, text: &str) -> Result<Edited, EditError> {
-        self.with(List::Rules, name, text)
-    }
-
-    /// The document with a JSON merge patch (RFC 7396) applied to a rule; `None` if there is none
-    /// with this name.
-    ///
-    /// # Errors
-    /// [`EditError`] with all errors.
-    #[must_use]
-    pub fn with_patched_rule(&self, name: &str, patch: &str) -> Option<Result<Self, EditError>> {
-        self.with_patched(List::Rules, name, patch)
-    }
-
-    /// The document without a rule; `None` if there is none with this name.
-    ///
-    /// # Errors
-    /// None is known: no rule depends on another.
-    #[must_use]
-    pub fn without_rule(&self, name: &str) -> Option<Result<Self, EditError>> {
-        self.without(List::Rules, name)
-    }
-
-    fn with(&self, list: List, name: &str, text: &str) -> Result<Edited, EditError> {
+    pub fn with(&self, kind: EntryKind, name: &str, text: &str) -> Result<Edited, EditError> {
         let entry = json::parse(text).map_err(EditError::Invalid)?;
-        let mut lists = Lists::of(self)?;
-        let Some(index) = self.index_of(list, name) else {
-            let index = self.index_of_new(list, name);
-            let entries = lists.entries(list);
+        let mut tree = self.tree().map_err(|_| unreadable())?;
+        let Some(index) = self.index_of(kind, name) else {
+            let index = self.index_of_new(kind, name);
+            let entries = entries(&mut tree, kind)?;
             entries.insert(index.min(entries.len()), Value::Null.into());
             let next = self
                 .templates()
                 .get(index)
-                .filter(|_| list == List::Templates);
+                .filter(|_| kind == EntryKind::Template);
             // The template of a name without wildcards applies wherever it is.
             let is_exact = Glob::new(name).is_ok_and(|it| it.is_literal());
             let next = next.filter(|it| !is_exact && !it.identifier_glob.is_catch_all());
             return Ok(Edited {
-                document: Self::with_entry(lists, list, index, name, entry)?,
+                document: Self::with_entry(tree, kind, index, name, entry)?,
                 notes: EditNotes {
                     placed_before: next.map(|it| it.identifier_glob().to_owned()),
                     dropped: Vec::new(),
                 },
             });
         };
-        let mut before = self.fields_of(list, index);
+        let mut before = self.fields_of(kind, index);
         before.retain(|field, _| !mentions(&entry, field));
-        let document = Self::with_entry(lists, list, index, name, entry)?;
-        let after = document.fields_of(list, index);
+        let document = Self::with_entry(tree, kind, index, name, entry)?;
+        let after = document.fields_of(kind, index);
         let dropped = before.iter();
         let dropped = dropped.filter(|(field, was)| after.get(*field) != Some(was));
         let dropped = dropped.map(|(field, was)| format!("{field}: {}", diff::text(was)));
@@ -191,38 +139,49 @@ impl Document {
         Ok(Edited { document, notes })
     }
 
-    fn with_patched(&self, list: List, name: &str, text: &str) -> Option<Result<Self, EditError>> {
-        let index = self.index_of(list, name)?;
+    /// The document with a JSON merge patch (RFC 7396) applied to an entry; `None` if there is none
+    /// with this name.
+    ///
+    /// # Errors
+    /// [`EditError`] with all errors.
+    #[must_use]
+    pub fn with_patched(
+        &self,
+        kind: EntryKind,
+        name: &str,
+        text: &str,
+    ) -> Option<Result<Self, EditError>> {
+        let index = self.index_of(kind, name)?;
         let patched = json::parse(text)
             .map_err(EditError::Invalid)
             .and_then(|patch| {
-                let mut lists = Lists::of(self)?;
-                let old = lists.entries(list).get_mut(index);
+                let mut tree = self.tree().map_err(|_| unreadable())?;
+                let old = entries(&mut tree, kind)?.get_mut(index);
                 let old = old.map(|old| std::mem::replace(old, Value::Null.into()));
-                let entry = merged(old, patch, list, None);
-                Self::with_entry(lists, list, index, name, entry)
+                let entry = merged(old, patch, kind, None);
+                Self::with_entry(tree, kind, index, name, entry)
             });
         Some(patched)
     }
 
     /// Replaces the entry at an index, and validates the result.
     fn with_entry(
-        mut lists: Lists,
-        list: List,
+        mut tree: Node,
+        kind: EntryKind,
         index: usize,
         name: &str,
         mut entry: Node,
     ) -> Result<Self, EditError> {
-        let mismatch = set_name(&mut entry, list, name);
-        if let Some(old) = lists.entries(list).get_mut(index) {
+        let mismatch = set_name(&mut entry, kind, name);
+        if let Some(old) = entries(&mut tree, kind)?.get_mut(index) {
             *old = entry;
         }
-        match (Self::from_tree(&lists.into_tree()), mismatch) {
+        match (Self::from_tree(&tree), mismatch) {
             (Ok(document), None) => Ok(document),
             (Ok(_), Some(mismatch)) => Err(EditError::Invalid(mismatch.into())),
             (Err(errors), mismatch) => {
                 let own = errors.list().iter();
-                let own = own.filter(|error| error.is_in(list.name(), index));
+                let own = own.filter(|error| error.is_in(kind.list(), index));
                 let own = own.map(Diagnostic::relative_to_entry);
                 let own = mismatch.into_iter().chain(own).collect();
                 match ValidationErrors::new(own, errors.omitted()) {
@@ -234,43 +193,49 @@ impl Document {
     }
 
     /// The fields of an entry; those of a section are named `section.field`.
-    fn fields_of(&self, list: List, index: usize) -> BTreeMap<String, Json> {
-        match list {
-            List::Templates => self.templates().get(index).map(|it| diff::flattened(&**it)),
-            List::Rules => self.rules().get(index).map(diff::flattened),
+    fn fields_of(&self, kind: EntryKind, index: usize) -> BTreeMap<String, Json> {
+        match kind {
+            EntryKind::Template => self.templates().get(index).map(|it| diff::flattened(&**it)),
+            EntryKind::Rule => self.rules().get(index).map(diff::flattened),
         }
         .unwrap_or_default()
     }
 
-    fn without(&self, list: List, name: &str) -> Option<Result<Self, EditError>> {
-        let index = self.index_of(list, name)?;
-        let edited = Lists::of(self).and_then(|mut lists| {
-            let entries = lists.entries(list);
+    /// The document without an entry; `None` if there is none with this name.
+    ///
+    /// # Errors
+    /// [`EditError::Conflict`] if other templates use its algorithm.
+    #[must_use]
+    pub fn without(&self, kind: EntryKind, name: &str) -> Option<Result<Self, EditError>> {
+        let index = self.index_of(kind, name)?;
+        let tree = self.tree().map_err(|_| unreadable());
+        let edited = tree.and_then(|mut tree| {
+            let entries = entries(&mut tree, kind)?;
             if index < entries.len() {
                 entries.remove(index);
             }
-            Self::from_tree(&lists.into_tree()).map_err(EditError::Conflict)
+            Self::from_tree(&tree).map_err(EditError::Conflict)
         });
         Some(edited)
     }
 
-    fn index_of(&self, list: List, name: &str) -> Option<usize> {
-        match list {
-            List::Templates => {
+    fn index_of(&self, kind: EntryKind, name: &str) -> Option<usize> {
+        match kind {
+            EntryKind::Template => {
                 let mut templates = self.templates().iter();
                 templates.position(|it| it.identifier_glob() == name)
             }
-            List::Rules => {
+            EntryKind::Rule => {
                 let mut rules = self.rules().iter();
                 rules.position(|it| it.definition().name.as_str() == name)
             }
         }
     }
 
-    fn index_of_new(&self, list: List, name: &str) -> usize {
-        match list {
-            List::Rules => self.rules().len(),
-            List::Templates => {
+    fn index_of_new(&self, kind: EntryKind, name: &str) -> usize {
+        match kind {
+            EntryKind::Rule => self.rules().len(),
+            EntryKind::Template => {
                 let templates = self.templates();
                 let is_catch_all = |glob: &Glob| glob.is_catch_all();
                 let has_catch_all = templates
@@ -306,7 +271,7 @@ fn mentions(entry: &Node, field: &str) -> bool {
 
 /// Applies a JSON merge patch (RFC 7396) to an entry, or to a section of it. Unknown and repeated
 /// fields are kept, so that the parser reports them.
-fn merged(target: Option<Node>, patch: Node, list: List, section: Option<&str>) -> Node {
+fn merged(target: Option<Node>, patch: Node, kind: EntryKind, section: Option<&str>) -> Node {
     let Value::Map(changes) = patch.value else {
         return patch;
     };
@@ -314,13 +279,13 @@ fn merged(target: Option<Node>, patch: Node, list: List, section: Option<&str>) 
         Some(Value::Map(fields)) => fields,
         _ => Vec::new(),
     };
-    let mut unseen = list.fields(section).to_vec();
+    let mut unseen = kind.fields(section).to_vec();
     for (key, change) in changes {
         let unseen_at = unseen
             .iter()
             .position(|name| key.value.as_text() == Some(*name));
         let Some(name) = unseen_at.map(|at| unseen.swap_remove(at)) else {
-            let mut known = list.fields(section).iter();
+            let mut known = kind.fields(section).iter();
             if let Some(name) = known.find(|name| key.value.as_text() == Some(**name)) {
                 // The first one may have removed it.
                 fields.push((Node::text(name), Value::Null.into()));
@@ -333,22 +298,22 @@ fn merged(target: Option<Node>, patch: Node, list: List, section: Option<&str>) 
             .position(|(it, _)| it.value.as_text() == Some(name));
         let old = at.map(|at| fields.remove(at).1);
         if !matches!(change.value, Value::Null) {
-            fields.push((key, merged(old, change, list, Some(name))));
+            fields.push((key, merged(old, change, kind, Some(name))));
         }
     }
     Value::Map(fields).into()
 }
 
 /// Sets the name of an entry to that of the path. Returns an error if the entry has another name.
-fn set_name(entry: &mut Node, list: List, name: &str) -> Option<Diagnostic> {
+fn set_name(entry: &mut Node, kind: EntryKind, name: &str) -> Option<Diagnostic> {
     let Value::Map(fields) = &mut entry.value else {
         // The parser reports it.
         return None;
     };
     let mut written = fields.iter_mut();
-    let written = written.find(|(key, _)| key.value.as_text() == Some(list.key()));
+    let written = written.find(|(key, _)| key.value.as_text() == Some(kind.key()));
     let Some((_, written)) = written else {
-        fields.push((Node::text(list.key()), Node::text(name)));
+        fields.push((Node::text(kind.key()), Node::text(name)));
         return None;
     };
     if matches!(&written.value, Value::Text(text) if text == name) {
@@ -359,57 +324,31 @@ fn set_name(entry: &mut Node, list: List, name: &str) -> Option<Diagnostic> {
         "must be that of the path, {}, or absent, not {other}",
         written.value
     );
-    let location = Location::document().field(list.key());
+    let location = Location::document().field(kind.key());
     Some(Diagnostic::new(None, location, message))
 }
 
-/// The lists of a document as trees.
-#[derive(Default)]
-struct Lists {
-    templates: Vec<Node>,
-    rules: Vec<Node>,
+/// The entries of a kind in the tree of a document.
+fn entries(tree: &mut Node, kind: EntryKind) -> Result<&mut Vec<Node>, EditError> {
+    let Value::Map(fields) = &mut tree.value else {
+        return Err(unreadable());
+    };
+    let is_this = |(key, _): &(Node, Node)| key.value.as_text() == Some(kind.list());
+    if !fields.iter().any(is_this) {
+        let empty = Value::List(Vec::new()).into();
+        fields.push((Node::text(kind.list()), empty));
+    }
+    match fields
+        .iter_mut()
+        .find(|it| is_this(it))
+        .map(|it| &mut it.1.value)
+    {
+        Some(Value::List(entries)) => Ok(entries),
+        _ => Err(unreadable()),
+    }
 }
 
-impl Lists {
-    fn of(document: &Document) -> Result<Self, EditError> {
-        let lists = document.tree().ok().and_then(Self::of_tree);
-        lists.ok_or_else(|| {
-            let message = "cannot be read in its stored form, and is unchanged";
-            EditError::Conflict(Diagnostic::new(None, Location::document(), message).into())
-        })
-    }
-
-    /// `None` if there are other fields, which an edit would drop.
-    fn of_tree(tree: Node) -> Option<Self> {
-        let Value::Map(fields) = tree.value else {
-            return None;
-        };
-        let mut lists = Self::default();
-        for (key, node) in fields {
-            let name = key.value.as_text()?;
-            let mut known = [List::Templates, List::Rules].into_iter();
-            let list = known.find(|list| list.name() == name)?;
-            let Value::List(entries) = node.value else {
-                return None;
-            };
-            *lists.entries(list) = entries;
-        }
-        Some(lists)
-    }
-
-    fn entries(&mut self, list: List) -> &mut Vec<Node> {
-        match list {
-            List::Templates => &mut self.templates,
-            List::Rules => &mut self.rules,
-        }
-    }
-
-    fn into_tree(self) -> Node {
-        let field = |list: List, entries| (Node::text(list.name()), Value::List(entries).into());
-        Value::Map(vec![
-            field(List::Templates, self.templates),
-            field(List::Rules, self.rules),
-        ])
-        .into()
-    }
+fn unreadable() -> EditError {
+    let message = "cannot be read in its stored form, and is unchanged";
+    EditError::Conflict(Diagnostic::new(None, Location::document(), message).into())
 }

@@ -56,7 +56,7 @@ mod yaml;
 pub use diagnostic::{Diagnostic, Position, ValidationErrors};
 pub use diff::{DocumentDiff, EntryChange, EntryDiff, changed_fields};
 pub use document::Document;
-pub use edit::{EditError, EditNotes, Edited};
+pub use edit::{EditError, EditNotes, Edited, EntryKind};
 pub use grants::{Grant, Grants};
 pub use parse::suggestion;
 pub use restrictions::Restrictions;

@@ -3,7 +3,7 @@
 use doorman_openapi::{Glob, GlobSet, KeyTemplatePart, parse_key_template};
 use serde::{Serialize, Serializer};
 
-use crate::version::Version;
+use crate::version::{Version, canonical};
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ impl Rule {
     /// The version of the rule, 32 hexadecimal digits: equal rules have equal versions.
     #[must_use]
     pub fn version(&self) -> String {
-        Version::of([self]).text()
+        Version::of([canonical(self)]).text()
     }
 
     /// The rule as services receive it.

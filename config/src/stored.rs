@@ -24,9 +24,6 @@ pub(crate) enum Unverified {
 /// Another release may have written other fields, and so another version. The version is decisive
 /// only if this release would write the same values. Values are compared, not their text:
 /// corruption may turn `1.01` into `1.00`.
-///
-/// # Errors
-/// [`Unverified`]
 pub(crate) fn verified(version: &str, text: &str) -> Result<Document, Unverified> {
     let document =
         Document::parse_json(text).map_err(|errors| Unverified::Invalid(errors.to_string()))?;

@@ -9,7 +9,7 @@ use doorman_openapi::{
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
-    version::Version,
+    version::{Version, canonical},
     words::{value_of, word_for},
 };
 
@@ -194,7 +194,7 @@ impl Template {
     /// The version of the template, 32 hexadecimal digits: equal templates have equal versions.
     #[must_use]
     pub fn version(&self) -> String {
-        Version::of([self]).text()
+        Version::of([canonical(self)]).text()
     }
 
     /// The capacity of each matching resource; for a rate, per [`per`](Self::per).

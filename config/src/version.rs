@@ -9,18 +9,17 @@ use sha2::{Digest, Sha256};
 pub(crate) struct Version([u8; 16]);
 
 impl Version {
-    /// The version of these values, in order.
-    pub(crate) fn of<T: Serialize>(values: impl IntoIterator<Item = T>) -> Self {
-        VersionHasher::default().with(values).finish()
-    }
-
-    /// The version of values with these versions, in order.
-    pub(crate) fn of_versions<'v>(versions: impl IntoIterator<Item = &'v Self>) -> Self {
+    /// The version of these parts, in order: values in their canonical form, or versions.
+    pub(crate) fn of<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Self {
         let mut hash = Sha256::new();
-        for Self(version) in versions {
-            hash.update(version);
+        for part in parts {
+            hash.update(part);
         }
-        VersionHasher(hash).finish()
+        let mut half = [0; 16];
+        for (to, byte) in half.iter_mut().zip(hash.finalize()) {
+            *to = byte;
+        }
+        Self(half)
     }
 
     /// 32 hexadecimal digits.
@@ -29,28 +28,14 @@ impl Version {
     }
 }
 
-#[derive(Debug, Clone, Default)]
-pub(crate) struct VersionHasher(Sha256);
-
-impl VersionHasher {
-    pub(crate) fn with<T: Serialize>(mut self, values: impl IntoIterator<Item = T>) -> Self {
-        for value in values {
-            self.0.update(canonical(&value));
-        }
-        self
-    }
-
-    pub(crate) fn finish(self) -> Version {
-        let mut half = [0; 16];
-        let hash = self.0.finalize();
-        for (to, byte) in half.iter_mut().zip(hash) {
-            *to = byte;
-        }
-        Version(half)
+impl AsRef<[u8]> for Version {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
-fn canonical(value: &impl Serialize) -> Vec<u8> {
+/// The canonical form of a value.
+pub(crate) fn canonical(value: &impl Serialize) -> Vec<u8> {
     let mut canonical = serde_json::to_vec(value).unwrap_or_default();
     // A separator that no canonical form contains.
     canonical.push(b'\n');

@@ -5,7 +5,10 @@ use std::{
 };
 
 use axum::Router;
-use doorman_core::master::{Master, MasterSettings, ParentLink};
+use doorman_core::{
+    master::{Master, MasterSettings},
+    upstream::ParentLink,
+};
 use doorman_openapi::{Epoch, InvalidId, NodeId, Seconds, ServerId, ServerUrl};
 use futures_util::{FutureExt, future::join};
 use tokio::{

@@ -662,14 +662,17 @@ fn rules_of_another_document_replace_its_own() {
                       {"name": "b", "service": "*", "resource": "api"}]}"#,
     );
     let own = Document::built_in();
-    let document = own.with_rules(&parent.all_rules().rules).unwrap();
+    let document = own.with_rules(&parent.rules_for(None).rules).unwrap();
     assert_eq!(document.templates(), own.templates());
-    assert_eq!(document.all_rules(), parent.all_rules());
-    assert_eq!(document.rules_for("shop"), parent.rules_for("shop"));
+    assert_eq!(document.rules_for(None), parent.rules_for(None));
+    assert_eq!(
+        document.rules_for(Some("shop")),
+        parent.rules_for(Some("shop"))
+    );
     assert!(document.warnings().is_empty());
     assert_eq!(document.with_rules(&[]).unwrap(), own);
 
-    let mut twice = parent.all_rules().rules;
+    let mut twice = parent.rules_for(None).rules;
     twice[1].name = twice[0].name.clone();
     assert!(own.with_rules(&twice).is_err());
 }

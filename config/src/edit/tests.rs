@@ -23,12 +23,14 @@ rules:
 /// The document with a template put.
 fn put(document: &Document, glob: &str, text: &str) -> Result<Document, EditError> {
     document
-        .with_template(glob, text)
+        .with(EntryKind::Template, glob, text)
         .map(|edited| edited.document)
 }
 
 fn put_rule(document: &Document, name: &str, text: &str) -> Result<Document, EditError> {
-    document.with_rule(name, text).map(|edited| edited.document)
+    document
+        .with(EntryKind::Rule, name, text)
+        .map(|edited| edited.document)
 }
 
 fn globs(document: &Document) -> Vec<&str> {
@@ -74,13 +76,15 @@ fn new_template_is_placed_before_the_first_that_covers_it() {
         ("db", 2, None),
         ("*x", 2, None),
     ] {
-        let edited = sample.with_template(glob, r#"{"capacity": 1}"#).unwrap();
+        let edited = sample
+            .with(EntryKind::Template, glob, r#"{"capacity": 1}"#)
+            .unwrap();
         assert_eq!(globs(&edited.document)[position], glob);
         assert_eq!(edited.notes.placed_before.as_deref(), before, "{glob}");
         assert_eq!(edited.notes.dropped, [""; 0], "{glob}");
     }
     let text = r#"{"capacity": 1, "algorithm": {"kind": "STATIC"}}"#;
-    let errors = sample.with_template("**", text).unwrap_err();
+    let errors = sample.with(EntryKind::Template, "**", text).unwrap_err();
     assert!(
         errors.to_string().contains("must be the last template"),
         "{errors}"
@@ -101,7 +105,13 @@ fn replacement_names_the_fields_that_it_drops() {
 rules:
 - {name: r, service: s, resource: db, methods: [GET], cost: 2, on_limit: {action: delay, max_delay: 1}}",
     );
-    let dropped = |text: &str| sample.with_template("db", text).unwrap().notes.dropped;
+    let dropped = |text: &str| {
+        sample
+            .with(EntryKind::Template, "db", text)
+            .unwrap()
+            .notes
+            .dropped
+    };
     assert_eq!(
         dropped(r#"{"capacity": 20}"#),
         [
@@ -120,7 +130,13 @@ rules:
         "algorithm": {"kind": "FAIR_SHARE", "learning_mode_duration": 1}}"#;
     // `refresh_interval` has its default anyway.
     assert_eq!(dropped(other), ["algorithm.lease_length: 30"]);
-    let rule = |text: &str| sample.with_rule("r", text).unwrap().notes.dropped;
+    let rule = |text: &str| {
+        sample
+            .with(EntryKind::Rule, "r", text)
+            .unwrap()
+            .notes
+            .dropped
+    };
     assert_eq!(
         rule(r#"{"service": "s", "resource": "db", "on_limit": {"action": "reject"}}"#),
         ["cost: 2", r#"methods: "[\"GET\"]""#]
@@ -131,7 +147,7 @@ rules:
 fn patch_changes_only_the_fields_that_it_names() {
     let patched = |glob: &str, patch: &str| -> Document {
         sample()
-            .with_patched_template(glob, patch)
+            .with_patched(EntryKind::Template, glob, patch)
             .unwrap()
             .unwrap()
     };
@@ -166,11 +182,22 @@ fn patch_changes_only_the_fields_that_it_names() {
         assert_eq!(patched(glob, patch), expected, "{patch}");
     }
     let patch = r#"{"cost": 3, "on_limit": {"action": "delay", "max_delay": 1}}"#;
-    let document = sample().with_patched_rule("first", patch).unwrap().unwrap();
+    let document = sample()
+        .with_patched(EntryKind::Rule, "first", patch)
+        .unwrap()
+        .unwrap();
     let expected = r#"{"service": "s", "resource": "db", "cost": 3, "on_limit": {"action": "delay", "max_delay": 1}}"#;
     assert_eq!(document, put_rule(&sample(), "first", expected).unwrap());
-    assert!(sample().with_patched_template("absent", "{}").is_none());
-    assert!(sample().with_patched_rule("absent", "{}").is_none());
+    assert!(
+        sample()
+            .with_patched(EntryKind::Template, "absent", "{}")
+            .is_none()
+    );
+    assert!(
+        sample()
+            .with_patched(EntryKind::Rule, "absent", "{}")
+            .is_none()
+    );
 }
 
 #[test]
@@ -211,7 +238,11 @@ fn patch_errors_are_located_in_the_entry() {
         ("[]", " must be a map"),
         ("null", " must be a map"),
     ] {
-        let errors = invalid(sample().with_patched_template("db", patch).unwrap());
+        let errors = invalid(
+            sample()
+                .with_patched(EntryKind::Template, "db", patch)
+                .unwrap(),
+        );
         let errors: Vec<_> = errors
             .into_iter()
             .map(|(pointer, message)| format!("{pointer} {message}"))
@@ -221,7 +252,7 @@ fn patch_errors_are_located_in_the_entry() {
             "{patch}: {errors:?}"
         );
     }
-    let removed = sample().with_patched_template("*", r#"{"algorithm": null}"#);
+    let removed = sample().with_patched(EntryKind::Template, "*", r#"{"algorithm": null}"#);
     assert!(
         matches!(removed, Some(Err(EditError::Invalid(_)))),
         "{removed:?}"
@@ -280,7 +311,7 @@ fn template_that_others_need_cannot_be_removed() {
         };
         errors.to_string()
     };
-    let said = conflict(sample().without_template("*").unwrap());
+    let said = conflict(sample().without(EntryKind::Template, "*").unwrap());
     assert!(
         said.starts_with("resources[0] \"tenant/*\": algorithm: is missing"),
         "{said}"
@@ -304,11 +335,11 @@ fn new_rule_is_placed_last() {
         .map(|it| it.definition().name.as_str())
         .collect();
     assert_eq!(names, ["first", "second"]);
-    let back = edited.without_rule("second").unwrap().unwrap();
+    let back = edited.without(EntryKind::Rule, "second").unwrap().unwrap();
     assert_eq!(back, sample());
     assert_eq!(back.version(), sample().version());
-    assert!(back.without_rule("second").is_none());
-    assert!(back.without_template("nothing").is_none());
+    assert!(back.without(EntryKind::Rule, "second").is_none());
+    assert!(back.without(EntryKind::Template, "nothing").is_none());
 }
 
 /// Documents of a few templates and rules; some templates use the algorithm of the catch-all.
@@ -362,7 +393,7 @@ proptest! {
         };
         prop_assert_eq!(others(&document), others(&edited));
         let undone = match document.template(&glob) {
-            None => edited.without_template(&glob).unwrap().unwrap(),
+            None => edited.without(EntryKind::Template, &glob).unwrap().unwrap(),
             Some(was) => put(&edited, &glob, &serde_json::to_string(&**was).unwrap()).unwrap(),
         };
         prop_assert_eq!(undone.version(), document.version());
@@ -378,14 +409,18 @@ proptest! {
 
 #[test]
 fn tree_with_unknown_fields_is_not_edited() {
-    let lists = |text: &str| Lists::of_tree(json::parse(text).unwrap()).is_some();
-    assert!(lists(r#"{"resources": [], "rules": [{}]}"#));
+    let is_edited = |text: &str| {
+        let mut tree = json::parse(text).unwrap();
+        let mut kinds = [EntryKind::Template, EntryKind::Rule].into_iter();
+        kinds.all(|kind| entries(&mut tree, kind).is_ok()) && Document::from_tree(&tree).is_ok()
+    };
+    assert!(is_edited(r#"{"resources": [], "rules": []}"#));
     for strange in [
         "[]",
         r#"{"resources": {}}"#,
         r#"{"resources": [], "rules": null}"#,
         r#"{"resources": [], "more": []}"#,
     ] {
-        assert!(!lists(strange), "{strange}");
+        assert!(!is_edited(strange), "{strange}");
     }
 }

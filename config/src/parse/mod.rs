@@ -28,25 +28,16 @@ pub(crate) struct Parsed {
 }
 
 /// Parses a document in YAML or JSON.
-///
-/// # Errors
-/// All errors of the document.
 pub(crate) fn document(text: &str) -> Result<Parsed, ValidationErrors> {
     tree(&root(text)?)
 }
 
 /// Parses the rules of a document in YAML or JSON. Its templates are ignored, if it has any.
-///
-/// # Errors
-/// All errors of the rules.
 pub(crate) fn rules(text: &str) -> Result<Vec<Rule>, ValidationErrors> {
     read(&root(text)?, root_rules)
 }
 
 /// Parses the tree of a document.
-///
-/// # Errors
-/// All errors of the document.
 pub(crate) fn tree(root: &Node) -> Result<Parsed, ValidationErrors> {
     read(root, root_map)
 }
@@ -56,7 +47,7 @@ fn read<T>(
     root: &Node,
     read: impl FnOnce(&Item<'_>) -> Result<T, Reported>,
 ) -> Result<T, ValidationErrors> {
-    let errors = ErrorCollector::default();
+    let errors = ErrorCollector::new();
     let parsed = read(&Item::root(root, &errors));
     errors.finish(parsed)
 }

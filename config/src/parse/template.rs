@@ -135,7 +135,7 @@ fn template(
         )));
     }
     let unit = unit?.unwrap_or_default();
-    if is_for_rates_only(kind)
+    if family(kind) == Family::Feedback
         && unit == Unit::Gauge
         && let Some(item) = item.get("unit")
     {
@@ -227,26 +227,23 @@ const KIND: FieldType<AlgorithmKind> = FieldType {
     },
 };
 
-fn takes_parameters(kind: AlgorithmKind) -> bool {
-    match kind {
-        AlgorithmKind::ProportionalShare
-        | AlgorithmKind::FairShare
-        | AlgorithmKind::PriorityShare => true,
-        AlgorithmKind::NoAlgorithm
-        | AlgorithmKind::Static
-        | AlgorithmKind::Suppression
-        | AlgorithmKind::SharedBucket => false,
-    }
+/// Algorithms that are valid with the same fields.
+#[derive(Debug, PartialEq)]
+enum Family {
+    NoDivision,
+    /// With parameters other than decay_factor.
+    Shares,
+    /// For rates only.
+    Feedback,
 }
 
-fn is_for_rates_only(kind: AlgorithmKind) -> bool {
+fn family(kind: AlgorithmKind) -> Family {
     match kind {
-        AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => true,
-        AlgorithmKind::NoAlgorithm
-        | AlgorithmKind::Static
-        | AlgorithmKind::ProportionalShare
+        AlgorithmKind::NoAlgorithm | AlgorithmKind::Static => Family::NoDivision,
+        AlgorithmKind::ProportionalShare
         | AlgorithmKind::FairShare
-        | AlgorithmKind::PriorityShare => false,
+        | AlgorithmKind::PriorityShare => Family::Shares,
+        AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => Family::Feedback,
     }
 }
 
@@ -287,7 +284,7 @@ fn parameter(
     let (name, number) = (name?, number?);
     if let Some(kind) = kind
         && name != ParameterName::DecayFactor
-        && !takes_parameters(kind)
+        && family(kind) != Family::Shares
     {
         let kind = word_for(&kind);
         let message = format!("must be left out: {kind} takes no parameters but decay_factor");

@@ -101,9 +101,6 @@ const SQLITE_HEADER: &[u8; 16] = b"SQLite format 3\0";
 
 /// Rejects a path that is not a store, before anything is touched: a corrupted store would be
 /// renamed. A path with a lock file or a copy beside it is a store.
-///
-/// # Errors
-/// [`OpenError::Foreign`]
 pub(super) fn reject_foreign(path: &Path) -> Result<(), OpenError> {
     if lock_path(path).exists() || copy_path(path).exists() {
         return Ok(());
@@ -115,9 +112,6 @@ pub(super) fn reject_foreign(path: &Path) -> Result<(), OpenError> {
 }
 
 /// Rejects a store of a later release, before anything is touched.
-///
-/// # Errors
-/// [`OpenError::Newer`]
 pub(super) fn reject_newer(path: &Path) -> Result<(), OpenError> {
     match format_of_file(path) {
         Some(format) if format > FORMAT => Err(OpenError::Newer(path.to_owned(), format)),

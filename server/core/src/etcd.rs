@@ -116,6 +116,14 @@ pub enum Op {
     DeletePrefix(String),
 }
 
+impl Op {
+    /// Writes a key, which lives as long as the lease, or for ever.
+    #[must_use]
+    pub fn put(key: String, value: Vec<u8>, lease: Option<LeaseId>) -> Self {
+        Self::Put { key, value, lease }
+    }
+}
+
 /// The result of a transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TxnReply {

@@ -323,12 +323,12 @@ impl Server {
         };
         let name = ClientId::new(node.as_str()).ok()?;
         let named = ledger.holders_named(resource, &name, now).ok();
-        if let Some(named) = named.and_then(|it| it.holders.first().map(|it| it.booked)) {
+        if let Some(named) = named.and_then(|it| it.holders.first().map(|it| it.view.booked)) {
             return Some(named);
         }
         // A node without demand is not listed, but has what the listed holders leave.
         let all = ledger.holders(resource, &PageQuery::unfiltered(100), None, now);
-        let listed = all.map_or(0.0, |it| it.holders.iter().map(|it| it.booked).sum());
+        let listed = all.map_or(0.0, |it| it.holders.iter().map(|it| it.view.booked).sum());
         Some(view.map_or(0.0, |it| it.sum_has) - listed)
     }
 

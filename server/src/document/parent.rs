@@ -56,7 +56,7 @@ impl ParentRules {
     /// A document with the rules that were stored for a source. Blocks on the file system.
     pub(crate) fn stored(source: &str, data_dir: &Path, document: &Document) -> Option<Document> {
         let stored = LastGoodFile::in_dir(data_dir).load(&source)?;
-        document.with_rules(&stored.all_rules().rules).ok()
+        document.with_rules(&stored.rules_for(None).rules).ok()
     }
 
     /// Follows the rules until the ledger is poisoned.

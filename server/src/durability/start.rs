@@ -17,7 +17,7 @@ use super::{
 };
 use doorman_core::{
     election::FoundBound, election::FoundState, election::Outstanding, election::Reason,
-    ledger::Ledger, reign::DueBound, reign::TermsGeneration,
+    ledger::Ledger, reign::Bound, reign::TermsGeneration,
 };
 
 /// A data directory that no other server uses.
@@ -225,11 +225,11 @@ impl DataDir {
     ///
     /// # Errors
     /// The disk's, or the directory is no longer locked.
-    pub(crate) fn write_bound(&self, due: DueBound) -> io::Result<Option<DataDirError>> {
+    pub(crate) fn write_bound(&self, due: Bound) -> io::Result<Option<DataDirError>> {
         // A write may outlive the server: until it ends, no other server starts.
         let lock = self.lock.upgrade();
         let _lock = lock.ok_or_else(|| io::Error::other("the server has stopped"))?;
-        let DueBound { until, longest } = due;
+        let Bound { until, longest } = due;
         let failed = self.raise_longest(longest).err();
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
         bound.write(&StoredBound {
@@ -255,7 +255,7 @@ impl DataDir {
         if self.on_disk == BoundOnDisk::Valid(stored) {
             return Ok(());
         }
-        self.write_bound(DueBound { until, longest })
+        self.write_bound(Bound { until, longest })
             .map(drop)
             .map_err(io_error("write the bound in", &self.path))
     }

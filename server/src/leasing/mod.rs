@@ -18,11 +18,11 @@ use std::{
 
 use doorman_config::Document;
 use doorman_core::{
-    election,
+    election::ReignEffect,
     ledger::{LeaseCall, Ledger, ReleaseCall, ReleaseProgress, RenewalCheck},
-    master::{Applied, Effect, Granted, Master, NotGranted, ParentLink, Progress, RequestId},
-    reign::{BoundWrites, DueBound, DueTerms, DurableTerms, Reign},
-    upstream::{self, Upstream},
+    master::{Applied, Effect, Granted, Master, NotGranted, Progress, RequestId},
+    reign::{Bound, BoundWrites, DueTerms, DurableTerms, Reign},
+    upstream::{self, ParentLink, Upstream},
 };
 use doorman_openapi::{Epoch, Moment, ResourceId, Seconds};
 use tokio::sync::{Notify, oneshot};
@@ -102,15 +102,10 @@ impl SharedLedger {
         self.locked(|master, _| master.lease_from(parent)).ok();
     }
 
-    /// Applies an effect of the election. After a panic reigns end, but none begins. Only effects
-    /// on the reign take the lock.
-    pub(crate) fn apply<C>(&self, effect: election::Effect<C>) -> Applied<C> {
-        let effect = match Applied::without_reign(effect) {
-            Ok(applied) => return applied,
-            Err(effect) => effect,
-        };
+    /// Applies an effect of the election. After a panic reigns end, but none begins.
+    pub(crate) fn apply(&self, effect: ReignEffect) -> Applied {
         let reason = match &effect {
-            election::Effect::End(reason) => Some(*reason),
+            ReignEffect::End(reason) => Some(*reason),
             _ => None,
         };
         let applied = self.locked(|master, now| {
@@ -268,7 +263,7 @@ impl SharedLedger {
     }
 
     /// The bound and the terms that storage is to write now; `None` without a reign.
-    pub(crate) fn due(&self) -> Option<(Option<DueBound>, Option<DueTerms>)> {
+    pub(crate) fn due(&self) -> Option<(Option<Bound>, Option<DueTerms>)> {
         let due = self.locked(|master, now| {
             master.reign()?;
             Some((master.due_bound(), master.due_terms(now)))
@@ -498,7 +493,7 @@ impl Drop for WaitingRequest<'_> {
 
 #[cfg(test)]
 mod tests {
-    use doorman_core::election::{Effect, EndReason};
+    use doorman_core::election::EndReason;
 
     use super::*;
 
@@ -509,11 +504,9 @@ mod tests {
             ledger.locked(|_, _| panic!("on purpose")).ok();
         }));
         assert!(panicked.is_err() && ledger.is_poisoned());
-        let resigned = Effect::<()>::Resigned { offered: None };
-        assert!(matches!(ledger.apply(resigned), Applied::Resigned { .. }));
-        let ended = ledger.apply(Effect::<()>::End(EndReason::Resigned));
+        let ended = ledger.apply(ReignEffect::End(EndReason::Resigned));
         assert!(matches!(ended, Applied::Ended { reign: None, .. }));
-        let extended = ledger.apply(Effect::<()>::Extend(Moment::NEVER));
+        let extended = ledger.apply(ReignEffect::Extend(Moment::NEVER));
         assert!(matches!(extended, Applied::Done));
         assert!(!ledger.is_master());
     }

@@ -9,9 +9,7 @@ use tokio::task::spawn_blocking;
 
 use super::driver::Execute;
 use crate::durability::DataDir;
-use doorman_core::{
-    election::Alone, election::DiskCall, election::DiskReply, reign::DueBound, reign::DueTerms,
-};
+use doorman_core::{election::Alone, election::DiskCall, reign::Bound, reign::DueTerms};
 
 /// The writes that failed last, which was logged.
 #[derive(Debug, Default)]
@@ -28,18 +26,14 @@ pub(super) fn execute(data_dir: Arc<DataDir>) -> Execute<Alone> {
     Box::new(move |call| {
         let (data_dir, failing) = (Arc::clone(&data_dir), Arc::clone(&failing));
         let write = move || match call {
-            DiskCall::Bound(due) => {
-                write_bound(&data_dir, due, &failing).map(|()| DiskReply::Bound)
-            }
-            DiskCall::Terms(due) => {
-                write_terms(&data_dir, &due, &failing.terms).map(|()| DiskReply::Terms)
-            }
+            DiskCall::Bound(due) => write_bound(&data_dir, due, &failing),
+            DiskCall::Terms(due) => write_terms(&data_dir, &due, &failing.terms),
         };
         Box::pin(async { spawn_blocking(write).await.ok()? })
     })
 }
 
-fn write_bound(data_dir: &DataDir, due: DueBound, failing: &Failing) -> Option<()> {
+fn write_bound(data_dir: &DataDir, due: Bound, failing: &Failing) -> Option<()> {
     match data_dir.write_bound(due) {
         Ok(None) => {
             note_success(&failing.bound);

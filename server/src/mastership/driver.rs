@@ -292,21 +292,23 @@ impl<E: Election<Reply: Send + 'static>> Driver<E> {
     }
 
     fn apply(&mut self, effect: Effect<E::Call>) {
-        match self.parts.ledger.apply(effect) {
-            Applied::Done => {}
-            Applied::Call { id, call } => {
+        match effect {
+            Effect::Call { id, call } => {
                 let reply = (self.execute)(call);
                 self.calls.push(Box::pin(async move { (id, reply.await) }));
             }
-            Applied::FetchLedger { source, epoch } => {
+            Effect::FetchLedger { source, epoch } => {
                 let parts = Arc::clone(&self.parts);
                 let fetch = async move { (epoch, fetch_ledger(parts, source, epoch).await) };
                 self.fetching = Some(Box::pin(fetch) as BoxFuture<'_, _>).into();
             }
-            Applied::Began(began) => self.on_begin(began),
-            Applied::TermsHeard(terms) => self.heard_terms = Some(terms),
-            Applied::Ended { reason, reign } => self.on_end(reason, reign),
-            Applied::Resigned { offered } => {
+            Effect::Reign(effect) => match self.parts.ledger.apply(effect) {
+                Applied::Done => {}
+                Applied::Began(began) => self.on_begin(began),
+                Applied::Ended { reason, reign } => self.on_end(reason, reign),
+            },
+            Effect::TermsHeard(terms) => self.heard_terms = Some(terms),
+            Effect::Resigned { offered } => {
                 if let Some(done) = self.resigned.take() {
                     done.send(offered).ok();
                 }

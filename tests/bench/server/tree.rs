@@ -23,7 +23,7 @@ use doorman_core::{
     ledger::{
         Grant, HintBatch, HolderId, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy,
     },
-    upstream::{Effect, Event, Upstream, UpstreamSettings},
+    upstream::{Effect, Event, ParentLink, Upstream},
 };
 use doorman_openapi::{
     Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HeldLease, HintsResponse, Moment,
@@ -239,9 +239,8 @@ struct Node {
 impl Node {
     fn new(index: usize, ledger: Ledger) -> Result<Self> {
         let name = NodeId::new(format!("node-{index}"))?;
-        let settings = UpstreamSettings {
+        let parent = ParentLink {
             node: name.clone(),
-            epoch: Epoch::ZERO,
             endpoints: 1,
             seed: index as u64,
             polls: false,
@@ -249,7 +248,7 @@ impl Node {
         Ok(Self {
             name,
             ledger,
-            upstream: Upstream::new(settings),
+            upstream: Upstream::new(parent, Epoch::ZERO),
             polls: HashMap::new(),
             is_polling: false,
         })

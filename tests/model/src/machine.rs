@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc};
 use doorman_config::Document;
 use doorman_core::{
     ledger::{Grant, LeaseCall, Ledger, Predecessor, ReleaseCall, Settings, UnmatchedPolicy},
-    upstream::{Effect as UpstreamEffect, Event as UpstreamEvent, Upstream, UpstreamSettings},
+    upstream::{Effect as UpstreamEffect, Event as UpstreamEvent, ParentLink, Upstream},
 };
 use doorman_holder::{Demand, Effect, Event, Failure, Holder, HolderSettings};
 use doorman_openapi::{
@@ -1108,11 +1108,11 @@ fn has_order(ledger: &Value) -> [bool; SENDERS] {
 }
 
 fn upstream() -> Upstream {
-    Upstream::new(UpstreamSettings {
+    let parent = ParentLink {
         node: NodeId::new("node").expect("the name is valid"),
-        epoch: epoch(EPOCH),
         endpoints: ENDPOINTS,
         seed: 1,
         polls: false,
-    })
+    };
+    Upstream::new(parent, epoch(EPOCH))
 }

@@ -3,30 +3,21 @@
 use doorman_openapi::{Epoch, Moment, Seconds};
 
 use super::{
-    CallId, Effect, Election, EndReason, Event, Learn, Term, Time, View, longest_booking,
-    nanos_between,
+    CallId, Effect, Election, EndReason, Event, Learn, ReignEffect, Term, Time, View,
+    longest_booking, nanos_between,
 };
-use crate::reign::{DueBound, DueTerms, TermsGeneration, WrittenBound};
+use crate::reign::{Bound, DueTerms, TermsGeneration};
 
 /// Seconds until a failed write is tried again.
 const RETRY_DELAY: f64 = 1.0;
 
-/// A write to the data directory.
+/// A write to the data directory. A reply says that it is durable.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DiskCall {
     /// Of a bound.
-    Bound(DueBound),
+    Bound(Bound),
     /// Of the terms of leases.
     Terms(DueTerms),
-}
-
-/// The reply to a write of the same name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiskReply {
-    /// The bound is durable.
-    Bound,
-    /// The terms are durable.
-    Terms,
 }
 
 /// The data directory as the last server left it.
@@ -146,30 +137,15 @@ pub struct Alone {
     state: Phase,
     address: String,
     calls: u64,
-    bound: Write<DueBound>,
-    terms: Write<DueTerms>,
+    bound: Write,
+    terms: Write,
 }
 
 /// A kind of writes, of which one is executed at a time.
-#[derive(Debug)]
-struct Write<T> {
-    current: Option<(CallId, T)>,
+#[derive(Debug, Default)]
+struct Write {
+    current: Option<(CallId, DiskCall)>,
     retry_at: Moment,
-}
-
-impl<T> Default for Write<T> {
-    fn default() -> Self {
-        Self {
-            current: None,
-            retry_at: Moment::ORIGIN,
-        }
-    }
-}
-
-impl<T> Write<T> {
-    fn is_possible(&self, now: Moment) -> bool {
-        self.current.is_none() && self.retry_at <= now
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,77 +208,64 @@ impl Alone {
         &self.term
     }
 
-    fn next_call(&mut self) -> CallId {
+    fn write(&mut self, call: DiskCall, now: Moment) -> Vec<Effect<DiskCall>> {
+        let write = match call {
+            DiskCall::Bound(_) => &mut self.bound,
+            DiskCall::Terms(_) => &mut self.terms,
+        };
+        if self.state != Phase::Master || write.current.is_some() || now < write.retry_at {
+            return Vec::new();
+        }
         let id = CallId(self.calls);
         self.calls = self.calls.saturating_add(1);
-        id
+        write.current = Some((id, call.clone()));
+        vec![Effect::Call { id, call }]
     }
 
-    fn on_reply(
-        &mut self,
-        call: CallId,
-        result: Option<DiskReply>,
-        now: Moment,
-    ) -> Vec<Effect<DiskCall>> {
-        let retry_at = now.after_seconds(RETRY_DELAY);
-        if let Some((_, due)) = self.bound.current.take_if(|(id, _)| *id == call) {
-            if result != Some(DiskReply::Bound) {
-                self.bound.retry_at = retry_at;
-                return vec![Effect::BoundFailed];
-            }
-            let DueBound { until, longest } = due;
-            return vec![Effect::BoundWritten(WrittenBound { until, longest })];
+    fn on_reply(&mut self, id: CallId, result: Option<()>, now: Moment) -> Option<ReignEffect> {
+        let mut writes = [&mut self.bound, &mut self.terms].into_iter();
+        let (write, call) = writes.find_map(|write| {
+            let (_, call) = write.current.take_if(|(current, _)| *current == id)?;
+            Some((write, call))
+        })?;
+        if result.is_none() {
+            write.retry_at = now.after_seconds(RETRY_DELAY);
         }
-        let Some((_, due)) = self.terms.current.take_if(|(id, _)| *id == call) else {
-            return Vec::new();
-        };
-        if result == Some(DiskReply::Terms) {
-            vec![Effect::TermsWritten(due)]
-        } else {
-            self.terms.retry_at = retry_at;
-            vec![Effect::TermsFailed]
-        }
+        Some(match (call, result) {
+            (DiskCall::Bound(bound), Some(())) => ReignEffect::BoundWritten(bound),
+            (DiskCall::Bound(_), None) => ReignEffect::BoundFailed,
+            (DiskCall::Terms(terms), Some(())) => ReignEffect::TermsWritten(terms),
+            (DiskCall::Terms(_), None) => ReignEffect::TermsFailed,
+        })
     }
 }
 
 impl Election for Alone {
     type Call = DiskCall;
-    type Reply = DiskReply;
+    type Reply = ();
 
-    fn handle(&mut self, event: Event<DiskReply>, time: Time) -> Vec<Effect<DiskCall>> {
+    fn handle(&mut self, event: Event<()>, time: Time) -> Vec<Effect<DiskCall>> {
         match event {
             Event::Wake if self.state == Phase::Starting => {
                 self.state = Phase::Master;
-                vec![Effect::Begin(self.term.clone())]
+                vec![ReignEffect::Begin(self.term.clone()).into()]
             }
-            Event::BoundDue(due)
-                if self.state == Phase::Master && self.bound.is_possible(time.now) =>
-            {
-                let id = self.next_call();
-                self.bound.current = Some((id, due));
-                let call = DiskCall::Bound(due);
-                vec![Effect::Call { id, call }]
+            Event::BoundDue(due) => self.write(DiskCall::Bound(due), time.now),
+            Event::TermsDue(due) => self.write(DiskCall::Terms(due), time.now),
+            Event::Reply { call, result } => {
+                let effect = self.on_reply(call, result, time.now);
+                effect.into_iter().map(Effect::Reign).collect()
             }
-            Event::TermsDue(due)
-                if self.state == Phase::Master && self.terms.is_possible(time.now) =>
-            {
-                let id = self.next_call();
-                self.terms.current = Some((id, due.clone()));
-                let call = DiskCall::Terms(due);
-                vec![Effect::Call { id, call }]
-            }
-            Event::Reply { call, result } => self.on_reply(call, result, time.now),
             Event::Resign { .. } => {
                 // The ledger goes to the data directory, not to a peer.
                 let was_master = std::mem::replace(&mut self.state, Phase::Resigned);
-                let end = (was_master == Phase::Master).then_some(Effect::End(EndReason::Resigned));
+                let end = ReignEffect::End(EndReason::Resigned);
+                let end = (was_master == Phase::Master).then(|| end.into());
                 end.into_iter()
                     .chain([Effect::Resigned { offered: None }])
                     .collect()
             }
-            Event::Wake | Event::BoundDue(_) | Event::TermsDue(_) | Event::LedgerFetched { .. } => {
-                Vec::new()
-            }
+            Event::Wake | Event::LedgerFetched { .. } => Vec::new(),
         }
     }
 

@@ -36,13 +36,26 @@ use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment, NodeId};
 use serde::{Deserialize, Serialize};
 
 use self::terms::{StoredTerms, TermsWrite};
-use super::{CallId, Effect, Election, EndReason, Event, Handover, Learn, Time, View, next_epoch};
+use super::{
+    CallId, Effect, Election, EndReason, Event, Handover, Learn, ReignEffect, Time, View,
+    next_epoch,
+};
 use crate::{
     etcd::{
         Compare, EtcdAnswer, EtcdCall, EtcdReply, KeyValue, LeaseId, Op, ReplyHeader, Txn, TxnReply,
     },
-    reign::{DueBound, TermsGeneration, WrittenBound},
+    reign::{Bound, TermsGeneration},
 };
+
+const MASTER: &str = "master";
+const EPOCH: &str = "epoch";
+const NODE: &str = "node";
+const LEASES: &str = "leases/";
+const UNKNOWN: &str = "leases/unknown";
+const LONGEST: &str = "longest/";
+const TERMS: &str = "terms/";
+const NEWEST_TERMS: &str = "terms/newest";
+const HANDOVER: &str = "handover/";
 
 /// The part of its election lease for which a master uses its ledger: by clocks of which one runs
 /// 1.05 times as fast as the other, etcd's lease lasts longer.
@@ -142,43 +155,38 @@ pub struct EtcdElection {
     effects: Vec<Effect<EtcdCall>>,
 }
 
+/// The keys below the prefix.
 #[derive(Debug)]
-struct Keys {
-    master: String,
-    epoch: String,
-    leases: String,
-    unknown: String,
-    longest: String,
-    terms: String,
-    newest_terms: String,
-    handover: String,
-    node: String,
-}
+struct Keys(String);
 
 impl Keys {
+    fn of(&self, name: &str) -> String {
+        format!("{}/{name}", self.0)
+    }
+
     fn terms_of(&self, epoch: Epoch, version: u64) -> String {
-        format!("{}{epoch}/{version}/", self.terms)
+        self.of(&format!("{TERMS}{epoch}/{version}/"))
     }
 
     /// One key for each length: a late transaction would lower a common one.
     fn longest_of(&self, epoch: Epoch, nanos: u64) -> String {
-        format!("{}{epoch}/{nanos}", self.longest)
+        self.of(&format!("{LONGEST}{epoch}/{nanos}"))
     }
 
     /// One key for each lease: a transaction that etcd executes late, after its timeout, would
     /// attach a common key to an older lease.
     fn leases_of(&self, epoch: Epoch, LeaseId(lease): LeaseId) -> String {
-        format!("{}{epoch}/{lease}", self.leases)
+        self.of(&format!("{LEASES}{epoch}/{lease}"))
     }
 
     /// The reign that wrote a key of [`leases_of`](Self::leases_of).
     fn epoch_of_leases(&self, key: &str) -> Option<Epoch> {
-        let (epoch, _) = key.strip_prefix(&self.leases)?.split_once('/')?;
+        let (epoch, _) = key.strip_prefix(&self.of(LEASES))?.split_once('/')?;
         Epoch::new(epoch.parse().ok()?).ok()
     }
 
     fn handover_of(&self, epoch: Epoch) -> String {
-        format!("{}{epoch}", self.handover)
+        self.of(&format!("{HANDOVER}{epoch}"))
     }
 }
 
@@ -194,29 +202,38 @@ enum Purpose {
     GrantElectionLease {
         last: Stored,
     },
-    Campaign {
-        last: Stored,
-        epoch: Epoch,
-        has_unknown_leases: bool,
-    },
+    Campaign(Campaign),
     Renew,
     ReadBound(LeaseId),
     /// `longest`: the longest booking that the bound is for.
     GrantBoundLease {
         longest: u64,
     },
-    /// `sent`: when its lease was asked for.
-    PutBound {
-        lease: LeaseId,
-        ttl: u32,
-        longest: u64,
-        sent: Moment,
-    },
+    PutBound(BoundLease),
     RenewBound,
     PutTerms,
     ReadTerms,
     Resign,
     Revoke,
+}
+
+/// A lease of the bound.
+#[derive(Debug, Clone, Copy)]
+struct BoundLease {
+    lease: LeaseId,
+    ttl: u32,
+    /// The longest booking that the bound is for.
+    longest: u64,
+    /// When the lease was asked for.
+    sent: Moment,
+}
+
+/// A transaction by which the server may become master.
+#[derive(Debug, Clone, Copy)]
+struct Campaign {
+    last: Stored,
+    epoch: Epoch,
+    has_unknown_leases: bool,
 }
 
 /// The stored epoch, and the revision of its key; 0 if there is none.
@@ -262,13 +279,20 @@ impl ElectionLease {
     }
 }
 
-/// A server that has won the election, and finds out what the last master leaves.
-#[derive(Debug)]
-struct Elected {
+/// An election that the server has won.
+#[derive(Debug, Clone)]
+struct Won {
     lease: ElectionLease,
     epoch: Epoch,
     /// The revision of the master's key.
     created: u64,
+    longest: LongestLease,
+}
+
+/// A server that has won the election, and finds out what the last master leaves.
+#[derive(Debug)]
+struct Elected {
+    won: Won,
     /// Leases of bounds to read, and when the next failed one is read again.
     unread: BTreeSet<LeaseId>,
     read_at: Moment,
@@ -276,7 +300,6 @@ struct Elected {
     /// The part of `learn` that no bound in etcd covers.
     uncovered: Learn,
     ledger: Fetch,
-    longest: LongestLease,
     terms: StoredTerms,
     /// Terms of which etcd has no trace.
     other_terms: Vec<TermsGeneration>,
@@ -304,12 +327,10 @@ enum Fetch {
 
 #[derive(Debug)]
 struct Mastership {
-    lease: ElectionLease,
-    epoch: Epoch,
-    created: u64,
+    won: Won,
+    /// The lease of the bound, and its seconds to live.
     bound: Option<(LeaseId, u32)>,
     bound_at: Moment,
-    longest: LongestLease,
     /// Prefixes of the keys of terms that newer ones replace.
     old_terms: BTreeSet<String>,
     terms: Option<TermsWrite>,
@@ -322,19 +343,8 @@ impl EtcdElection {
     /// Begins as a standby.
     #[must_use]
     pub fn new(options: EtcdOptions) -> Self {
-        let key = |name: &str| format!("{}/{name}", options.prefix);
         Self {
-            keys: Keys {
-                master: key("master"),
-                epoch: key("epoch"),
-                leases: key("leases/"),
-                unknown: key("leases/unknown"),
-                longest: key("longest/"),
-                terms: key("terms/"),
-                newest_terms: key(&format!("terms/{}", terms::NEWEST)),
-                handover: key("handover/"),
-                node: key("node"),
-            },
+            keys: Keys(options.prefix.clone()),
             state: Phase::Standby,
             master: None,
             last_epoch: options.last_epoch,
@@ -362,6 +372,10 @@ impl EtcdElection {
         self.effects.push(Effect::Call { id, call });
     }
 
+    fn affect(&mut self, reign: ReignEffect) {
+        self.effects.push(reign.into());
+    }
+
     fn call_time(&self) -> Duration {
         call_time(self.options.ttl)
     }
@@ -370,19 +384,28 @@ impl EtcdElection {
         self.calls.values().any(|call| purpose(&call.purpose))
     }
 
-    /// The deadline of the election lease, if it has one.
-    fn lease(&self) -> Option<&ElectionLease> {
+    /// The election that it has won, while it is or becomes master.
+    fn won(&self) -> Option<&Won> {
         match &self.state {
-            Phase::Elected(elected) => Some(&elected.lease),
-            Phase::Master(master) => Some(&master.lease),
+            Phase::Elected(Elected { won, .. }) | Phase::Master(Mastership { won, .. }) => {
+                Some(won)
+            }
             Phase::Standby | Phase::Campaigning(_) | Phase::Resigning(..) | Phase::Resigned => None,
         }
     }
 
-    /// The lease of the bound, and its seconds to live.
-    fn bound(&self) -> Option<(LeaseId, u32)> {
-        match &self.state {
-            Phase::Master(master) => master.bound,
+    fn won_mut(&mut self) -> Option<&mut Won> {
+        match &mut self.state {
+            Phase::Elected(Elected { won, .. }) | Phase::Master(Mastership { won, .. }) => {
+                Some(won)
+            }
+            Phase::Standby | Phase::Campaigning(_) | Phase::Resigning(..) | Phase::Resigned => None,
+        }
+    }
+
+    fn master(&mut self) -> Option<&mut Mastership> {
+        match &mut self.state {
+            Phase::Master(master) => Some(master),
             _ => None,
         }
     }
@@ -395,10 +418,10 @@ impl EtcdElection {
         self.poll_at = now.after_seconds(self.pause_after_campaigns());
         let lease = match was {
             Phase::Master(master) => {
-                self.effects.push(Effect::End(reason));
-                Some(master.lease.id)
+                self.affect(ReignEffect::End(reason));
+                Some(master.won.lease.id)
             }
-            Phase::Elected(elected) => Some(elected.lease.id),
+            Phase::Elected(elected) => Some(elected.won.lease.id),
             Phase::Campaigning(lease) => lease.map(|lease| lease.id),
             Phase::Standby | Phase::Resigning(..) | Phase::Resigned => None,
         };
@@ -425,7 +448,7 @@ impl EtcdElection {
     }
 
     fn wake(&mut self, now: Moment) {
-        if self.lease().is_some_and(|lease| lease.deadline() <= now) {
+        if self.won().is_some_and(|won| won.lease.deadline() <= now) {
             return self.step_down(EndReason::Deadline, now);
         }
         let call_time = self.call_time();
@@ -454,11 +477,11 @@ impl EtcdElection {
             self.poll_at = now.after_seconds(interval);
             let txn = Txn {
                 success: vec![
-                    Op::Get(self.keys.master.clone()),
-                    Op::Get(self.keys.epoch.clone()),
-                    Op::GetPrefix(self.keys.leases.clone()),
-                    Op::GetPrefix(self.keys.longest.clone()),
-                    Op::Get(self.keys.newest_terms.clone()),
+                    Op::Get(self.keys.of(MASTER)),
+                    Op::Get(self.keys.of(EPOCH)),
+                    Op::GetPrefix(self.keys.of(LEASES)),
+                    Op::GetPrefix(self.keys.of(LONGEST)),
+                    Op::Get(self.keys.of(NEWEST_TERMS)),
                 ],
                 ..Txn::default()
             };
@@ -467,12 +490,11 @@ impl EtcdElection {
     }
 
     fn renew(&mut self, now: Moment) {
-        let is_due = self.lease().is_some_and(|lease| lease.renew_at <= now);
-        if is_due
+        if let Some(ElectionLease { id, renew_at, .. }) = self.won().map(|won| won.lease)
+            && renew_at <= now
             && !self.is_pending(|it| matches!(it, Purpose::Renew))
-            && let Some(lease) = self.lease().map(|lease| lease.id)
         {
-            self.call(Purpose::Renew, EtcdCall::KeepAlive(lease), now);
+            self.call(Purpose::Renew, EtcdCall::KeepAlive(id), now);
         }
     }
 
@@ -499,9 +521,9 @@ impl EtcdElection {
         if self.is_of_deposed_leader(header) {
             return self.on_failure(&call.purpose, time.now);
         }
-        let is_campaign = matches!(call.purpose, Purpose::Campaign { .. });
+        let is_campaign = matches!(call.purpose, Purpose::Campaign(_));
         self.on_reply(call, reply, time);
-        if is_campaign && self.lease().is_some() {
+        if is_campaign && self.won().is_some() {
             self.known = header;
         }
     }
@@ -511,7 +533,6 @@ impl EtcdElection {
         header.raft_term < self.known.raft_term || header.revision < self.known.revision
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     fn on_reply(&mut self, call: PendingCall, reply: EtcdReply, time: Time) {
         let (now, sent) = (time.now, call.sent);
         match (call.purpose, reply) {
@@ -519,15 +540,8 @@ impl EtcdElection {
             (Purpose::GrantElectionLease { last }, EtcdReply::LeaseGranted { lease, ttl }) => {
                 self.campaign(last, ElectionLease::new(lease, ttl, sent), time);
             }
-            (
-                Purpose::Campaign {
-                    last,
-                    epoch,
-                    has_unknown_leases,
-                },
-                EtcdReply::Txn(reply),
-            ) => {
-                self.on_campaign(last, epoch, has_unknown_leases, &reply, now);
+            (Purpose::Campaign(campaign), EtcdReply::Txn(reply)) => {
+                self.on_campaign(campaign, &reply, now);
             }
             (Purpose::Renew, EtcdReply::KeptAlive(Some(ttl))) => {
                 self.on_renewal(ttl, sent, now);
@@ -539,37 +553,25 @@ impl EtcdElection {
                 self.on_bound_read(lease, left, now);
             }
             (Purpose::GrantBoundLease { longest }, EtcdReply::LeaseGranted { lease, ttl }) => {
-                self.put_bound(lease, ttl, longest, sent, now);
-            }
-            (
-                Purpose::PutBound {
+                let bound = BoundLease {
                     lease,
                     ttl,
                     longest,
                     sent,
-                },
-                EtcdReply::Txn(reply),
-            ) => {
-                if !reply.succeeded {
-                    return self.step_down(EndReason::Deposed, now);
-                }
-                if let Phase::Master(master) = &mut self.state {
-                    master.bound = Some((lease, ttl));
-                    if master.longest.written < longest {
-                        master.longest.written = longest;
-                        master.longest.earlier.clear();
-                    }
-                }
-                self.on_bound_written(ttl, sent, now);
+                };
+                self.put_bound(bound, now);
+            }
+            (Purpose::PutBound(bound), EtcdReply::Txn(reply)) => {
+                self.on_bound_put(bound, reply.succeeded, now);
             }
             (Purpose::RenewBound, EtcdReply::KeptAlive(Some(ttl))) => {
-                if let Some((_, granted)) = self.bound() {
+                if let Some((_, granted)) = self.master().and_then(|it| it.bound) {
                     self.on_bound_written(ttl.min(granted), sent, now);
                 }
             }
             (Purpose::RenewBound, EtcdReply::KeptAlive(None)) => {
                 // It was not needed for a while. The next one is a new lease.
-                if let Phase::Master(master) = &mut self.state {
+                if let Some(master) = self.master() {
                     master.bound = None;
                 }
             }
@@ -586,9 +588,8 @@ impl EtcdElection {
                 self.on_resigned(reply.succeeded, now);
             }
             (Purpose::Revoke, _) => {}
-            (purpose, _) => {
-                self.on_failure(&purpose, now);
-            }
+            // etcd replies to each call by its name.
+            (purpose, _) => self.on_failure(&purpose, now),
         }
     }
 
@@ -598,27 +599,26 @@ impl EtcdElection {
             Purpose::Poll => self.poll_at = retry_at,
             // The transaction may have been executed. Without its result the reign cannot begin, so
             // the key must go.
-            Purpose::GrantElectionLease { .. } | Purpose::Campaign { .. } => {
+            Purpose::GrantElectionLease { .. } | Purpose::Campaign(_) => {
                 self.lost_campaigns = self.lost_campaigns.saturating_add(1);
                 self.step_down(EndReason::Deposed, now);
             }
-            Purpose::Renew => match &mut self.state {
-                Phase::Elected(Elected { lease, .. }) | Phase::Master(Mastership { lease, .. }) => {
-                    lease.renew_at = retry_at;
+            Purpose::Renew => {
+                if let Some(won) = self.won_mut() {
+                    won.lease.renew_at = retry_at;
                 }
-                _ => {}
-            },
-            Purpose::GrantBoundLease { .. } | Purpose::PutBound { .. } | Purpose::RenewBound => {
-                if let Phase::Master(master) = &mut self.state {
+            }
+            Purpose::GrantBoundLease { .. } | Purpose::PutBound(_) | Purpose::RenewBound => {
+                if let Some(master) = self.master() {
                     master.bound_at = retry_at;
-                    self.effects.push(Effect::BoundFailed);
+                    self.affect(ReignEffect::BoundFailed);
                 }
             }
             Purpose::PutTerms => {
-                if let Phase::Master(master) = &mut self.state {
+                if let Some(master) = self.master() {
                     master.terms = None;
                     master.terms_at = retry_at;
-                    self.effects.push(Effect::TermsFailed);
+                    self.affect(ReignEffect::TermsFailed);
                 }
             }
             // It may have been executed.
@@ -639,7 +639,7 @@ impl EtcdElection {
         };
         let record: Option<Record> = key.and_then(|it| serde_json::from_slice(&it.value).ok());
         self.is_etcd_behind = stored.epoch < self.elected_epoch
-            || bounds.iter().any(|it| it.key == self.keys.unknown);
+            || bounds.iter().any(|it| it.key == self.keys.of(UNKNOWN));
         let seen = stored.epoch.max(record.as_ref().map(|it| it.epoch));
         self.last_epoch = self.last_epoch.max(seen);
         self.elected_epoch = self.elected_epoch.max(seen);
@@ -657,10 +657,9 @@ impl EtcdElection {
             Phase::Master(_) => longest.max(self.longest),
             _ => longest.or(self.longest),
         };
+        let is_another = |won: &Won| key.is_none_or(|it| it.created != won.created);
         match &self.state {
-            Phase::Master(Mastership { created, .. }) | Phase::Elected(Elected { created, .. })
-                if key.is_none_or(|it| it.created != *created) =>
-            {
+            Phase::Master(_) | Phase::Elected(_) if self.won().is_some_and(is_another) => {
                 self.step_down(EndReason::Deposed, now);
             }
             Phase::Standby if key.is_none() => {
@@ -684,9 +683,7 @@ impl EtcdElection {
     }
 
     fn on_renewal(&mut self, ttl: u32, sent: Moment, now: Moment) {
-        let (Phase::Elected(Elected { lease, .. }) | Phase::Master(Mastership { lease, .. })) =
-            &mut self.state
-        else {
+        let Some(Won { lease, .. }) = self.won_mut() else {
             return;
         };
         // A reign that was over stays over: it may lack a document that was activated since.
@@ -696,21 +693,21 @@ impl EtcdElection {
         if was_over || deadline <= now {
             self.step_down(EndReason::Deadline, now);
         } else if matches!(self.state, Phase::Master(_)) {
-            self.effects.push(Effect::Extend(deadline));
+            self.affect(ReignEffect::Extend(deadline));
         }
     }
 
-    fn on_bound_due(&mut self, due: DueBound, now: Moment) {
+    fn on_bound_due(&mut self, due: Bound, now: Moment) {
         let Phase::Master(master) = &self.state else {
             return;
         };
         let is_writing = self.is_pending(|it| {
             matches!(
                 it,
-                Purpose::GrantBoundLease { .. } | Purpose::PutBound { .. } | Purpose::RenewBound
+                Purpose::GrantBoundLease { .. } | Purpose::PutBound(_) | Purpose::RenewBound
             )
         });
-        if is_writing || now < master.bound_at || master.lease.deadline() <= now {
+        if is_writing || now < master.bound_at || master.won.lease.deadline() <= now {
             return;
         }
         self.longest = self.longest.max(Some(due.longest));
@@ -720,7 +717,7 @@ impl EtcdElection {
             (needed..=longest).contains(&f64::from(ttl))
         };
         match master.bound {
-            Some((lease, ttl)) if fits(ttl) && due.longest <= master.longest.written => {
+            Some((lease, ttl)) if fits(ttl) && due.longest <= master.won.longest.written => {
                 self.call(Purpose::RenewBound, EtcdCall::KeepAlive(lease), now);
             }
             _ => {
@@ -732,44 +729,53 @@ impl EtcdElection {
         }
     }
 
-    fn put_bound(&mut self, lease: LeaseId, ttl: u32, longest: u64, sent: Moment, now: Moment) {
+    fn put_bound(&mut self, bound: BoundLease, now: Moment) {
+        let BoundLease { lease, longest, .. } = bound;
         let Phase::Master(master) = &self.state else {
             return;
         };
-        let put = |key: String, lease: Option<LeaseId>| Op::Put {
-            key,
-            value: Vec::new(),
-            lease,
-        };
-        let mut success = vec![put(self.keys.leases_of(master.epoch, lease), Some(lease))];
+        let put = |key, lease| Op::put(key, Vec::new(), lease);
+        let mut success = vec![put(
+            self.keys.leases_of(master.won.epoch, lease),
+            Some(lease),
+        )];
         if !master.lacks_terms {
             // The first bound of a reign that learns all leases covers them.
-            success.push(Op::Delete(self.keys.unknown.clone()));
+            success.push(Op::Delete(self.keys.of(UNKNOWN)));
         }
-        if master.longest.written < longest {
-            success.push(put(self.keys.longest_of(master.epoch, longest), None));
+        if master.won.longest.written < longest {
+            success.push(put(self.keys.longest_of(master.won.epoch, longest), None));
             // Their names have the epochs of earlier reigns, so it may be executed late.
-            let earlier = master.longest.earlier.iter().take(MAX_DELETED).cloned();
+            let earlier = master.won.longest.earlier.iter().take(MAX_DELETED).cloned();
             success.extend(earlier.map(Op::Delete));
         }
         let txn = Txn {
-            compare: vec![self.is_master(master.created)],
+            compare: vec![self.is_master(&master.won)],
             success,
-            failure: Vec::new(),
+            ..Txn::default()
         };
-        let purpose = Purpose::PutBound {
-            lease,
-            ttl,
-            longest,
-            sent,
-        };
-        self.call(purpose, EtcdCall::Txn(txn), now);
+        self.call(Purpose::PutBound(bound), EtcdCall::Txn(txn), now);
     }
 
-    fn is_master(&self, created: u64) -> Compare {
+    fn on_bound_put(&mut self, bound: BoundLease, succeeded: bool, now: Moment) {
+        if !succeeded {
+            return self.step_down(EndReason::Deposed, now);
+        }
+        if let Some(master) = self.master() {
+            master.bound = Some((bound.lease, bound.ttl));
+            let longest = &mut master.won.longest;
+            if longest.written < bound.longest {
+                longest.written = bound.longest;
+                longest.earlier.clear();
+            }
+        }
+        self.on_bound_written(bound.ttl, bound.sent, now);
+    }
+
+    fn is_master(&self, won: &Won) -> Compare {
         Compare::Created {
-            key: self.keys.master.clone(),
-            revision: created,
+            key: self.keys.of(MASTER),
+            revision: won.created,
         }
     }
 
@@ -777,23 +783,17 @@ impl EtcdElection {
     /// the lease before it was renewed.
     fn on_bound_written(&mut self, ttl: u32, sent: Moment, now: Moment) {
         if let Phase::Master(master) = &self.state
-            && now < master.lease.deadline()
+            && now < master.won.lease.deadline()
         {
-            self.effects.push(Effect::BoundWritten(WrittenBound {
+            self.affect(ReignEffect::BoundWritten(Bound {
                 until: sent.after_seconds(f64::from(ttl) / CLOCK_DRIFT),
-                longest: master.longest.written,
+                longest: master.won.longest.written,
             }));
         }
     }
 
     fn resign(&mut self, secret: String, now: Moment) {
-        let Phase::Master(Mastership {
-            epoch,
-            created,
-            lease,
-            ..
-        }) = self.state
-        else {
+        let Phase::Master(Mastership { won, .. }) = &self.state else {
             if matches!(self.state, Phase::Resigning(..)) {
                 // The answer is under way.
                 return;
@@ -803,28 +803,27 @@ impl EtcdElection {
             self.effects.push(Effect::Resigned { offered: None });
             return;
         };
+        let (epoch, lease, is_master) = (won.epoch, won.lease.id, self.is_master(won));
         self.calls.clear();
-        self.state = Phase::Resigning(epoch, lease.id);
+        self.state = Phase::Resigning(epoch, lease);
         self.master = None;
-        self.effects.push(Effect::End(EndReason::Resigned));
+        self.affect(ReignEffect::End(EndReason::Resigned));
         let handover = Handover {
             address: self.options.address.clone(),
             secret,
             epoch,
         };
         let mut txn = Txn {
-            compare: vec![self.is_master(created)],
-            success: vec![Op::Delete(self.keys.master.clone())],
-            failure: Vec::new(),
+            compare: vec![is_master],
+            success: vec![Op::Delete(self.keys.of(MASTER))],
+            ..Txn::default()
         };
         // Without a secret there is nothing to offer.
         if !handover.secret.is_empty() {
-            txn.success.push(Op::Put {
-                key: self.keys.handover_of(epoch),
-                // Cannot fail: it has only text and numbers.
-                value: serde_json::to_vec(&handover).unwrap_or_default(),
-                lease: None,
-            });
+            // Cannot fail: it has only text and numbers.
+            let offer = serde_json::to_vec(&handover).unwrap_or_default();
+            let key = self.keys.handover_of(epoch);
+            txn.success.push(Op::put(key, offer, None));
         }
         self.call(Purpose::Resign, EtcdCall::Txn(txn), now);
     }
@@ -879,7 +878,7 @@ impl Election for EtcdElection {
             Event::Reply { call, result } => {
                 // Of calls that are overdue, too.
                 if let Some(EtcdAnswer { header, .. }) = &result
-                    && self.lease().is_some()
+                    && self.won().is_some()
                 {
                     self.known.raft_term = self.known.raft_term.max(header.raft_term);
                 }
@@ -895,7 +894,7 @@ impl Election for EtcdElection {
             Event::LedgerFetched { epoch, is_fetched } => {
                 // One for an earlier election lacks the leases of masters since.
                 if let Phase::Elected(elected) = &mut self.state
-                    && elected.epoch == epoch
+                    && elected.won.epoch == epoch
                     && matches!(elected.ledger, Fetch::Until(_))
                 {
                     elected.ledger = if is_fetched {
@@ -917,7 +916,7 @@ impl Election for EtcdElection {
         let timeouts = calls.map(|call| call.sent.after(call_time));
         let polls = !self.is_pending(|it| matches!(it, Purpose::Poll));
         let renews = !self.is_pending(|it| matches!(it, Purpose::Renew));
-        let lease = self.lease();
+        let lease = self.won().map(|won| &won.lease);
         let elected = match &self.state {
             Phase::Elected(elected) => Some(elected),
             _ => None,

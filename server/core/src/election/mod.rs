@@ -18,15 +18,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::etcd::call_time;
 pub use self::{
-    alone::{Alone, DiskCall, DiskReply, FoundBound, FoundState, Outstanding, Reason},
+    alone::{Alone, DiskCall, FoundBound, FoundState, Outstanding, Reason},
     etcd::{EtcdElection, EtcdOptions},
 };
 use crate::{
     ledger::{EarlierTerms, Predecessor},
-    reign::{
-        DueBound, DueTerms, DurableBound, DurableTerms, TermsGeneration, WrittenBound,
-        earlier_terms,
-    },
+    reign::{Bound, DueTerms, DurableBound, DurableTerms, TermsGeneration, earlier_terms},
 };
 
 /// A state machine that elects the master.
@@ -76,7 +73,7 @@ pub enum Event<R> {
         result: Option<R>,
     },
     /// The bound of the reign is due.
-    BoundDue(DueBound),
+    BoundDue(Bound),
     /// The terms of leases are due.
     TermsDue(DueTerms),
     /// The ledger of the last master has been fetched, or cannot be.
@@ -111,29 +108,42 @@ pub enum Effect<C> {
         /// The epoch in which it will be used.
         epoch: Epoch,
     },
+    /// Apply this to the [`Master`](crate::master::Master).
+    Reign(ReignEffect),
+    /// The terms of the node's leases, as far as they are known now. To be remembered: the storage
+    /// of the election may be lost, or given up.
+    TermsHeard(Vec<TermsGeneration>),
+    /// The server has resigned, and never becomes master again. Whether the ledger was offered to the next
+    /// master.
+    Resigned {
+        /// The epoch whose ledger the next master may fetch.
+        offered: Option<Epoch>,
+    },
+}
+
+/// An effect on the reign of this server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ReignEffect {
     /// This server is master.
     Begin(Term),
     /// It stays master until then.
     Extend(Moment),
     /// Its leases may be reported up to this bound.
-    BoundWritten(WrittenBound),
+    BoundWritten(Bound),
     /// The bound could not be written.
     BoundFailed,
     /// Leases may be reported under these terms.
     TermsWritten(DueTerms),
     /// The terms could not be written.
     TermsFailed,
-    /// The terms of the node's leases, as far as they are known now. To be remembered: the storage
-    /// of the election may be lost, or given up.
-    TermsHeard(Vec<TermsGeneration>),
     /// It is no longer master.
     End(EndReason),
-    /// It has resigned, and never becomes master again. Whether the ledger was offered to the next
-    /// master.
-    Resigned {
-        /// The epoch whose ledger the next master may fetch.
-        offered: Option<Epoch>,
-    },
+}
+
+impl<C> From<ReignEffect> for Effect<C> {
+    fn from(effect: ReignEffect) -> Self {
+        Self::Reign(effect)
+    }
 }
 
 /// How a reign begins.

@@ -23,6 +23,7 @@ use super::{
     store::linear_hash_map::LinearHashMap,
     store::paged_slab::PagedSlab,
     terms::ResourceTerms,
+    terms::earlier::EarlierTemplate,
     terms::earlier::EarlierTerms,
     terms::granting::GrantingTerms,
     terms::tuning::Tuning,
@@ -231,7 +232,10 @@ impl Ledger {
             return parents.terms.take_changed();
         }
         let is_new = std::mem::take(&mut self.has_new_document);
-        is_new.then(|| GrantingTerms::Document(Arc::clone(&self.document)))
+        is_new.then(|| GrantingTerms {
+            generations: vec![EarlierTemplate::all_of(&self.document)],
+            terms_before_until: Moment::ORIGIN,
+        })
     }
 
     /// When learning mode ends for the last template, or the last live resource of a node below

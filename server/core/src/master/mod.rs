@@ -14,15 +14,15 @@ mod tests;
 use std::sync::Arc;
 
 use doorman_config::Document;
-use doorman_openapi::{Epoch, Moment, NodeId, Seconds};
+use doorman_openapi::{Epoch, Moment, Seconds};
 
 pub use self::requests::{Granted, NotGranted, Progress, Request, RequestId};
 use self::requests::{Next, Requests};
 use crate::{
-    election::{self, CallId, EndReason, LedgerSource, Term},
+    election::{EndReason, ReignEffect, Term},
     ledger::{HintBatch, LeaseCall, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy},
-    reign::{DueBound, DueTerms, Reign, TermsGeneration},
-    upstream::{self, Upstream, UpstreamSettings},
+    reign::{Bound, DueTerms, Reign},
+    upstream::{self, ParentLink, Upstream},
 };
 
 /// The most requests that go on in one [`Master::tick`].
@@ -38,19 +38,6 @@ pub struct MasterSettings {
     /// No earlier lease was longer than this or than those of the document; zero if nothing is
     /// known.
     pub longest: Seconds,
-}
-
-/// The parent of a node.
-#[derive(Debug, Clone)]
-pub struct ParentLink {
-    /// The node that leases from it.
-    pub node: NodeId,
-    /// The number of its servers.
-    pub endpoints: usize,
-    /// The seed of jitter.
-    pub seed: u64,
-    /// Whether to poll the parent for hints.
-    pub polls: bool,
 }
 
 /// Output of the machine, to be carried out in order.
@@ -74,26 +61,11 @@ pub enum Effect {
     BoundUrgent,
 }
 
-/// The rest of an effect of the election, which the shell executes after [`Master::apply`].
+/// The result of an effect of the election on the reign.
 #[derive(Debug)]
-pub enum Applied<C> {
-    /// Nothing.
+pub enum Applied {
+    /// Nothing is left to do.
     Done,
-    /// Execute an operation of the election.
-    Call {
-        /// Pass it on with the reply.
-        id: CallId,
-        /// The operation.
-        call: C,
-    },
-    /// Fetch a ledger into [`Master::new_ledger`], give it to [`Master::inherit`], and tell the
-    /// election.
-    FetchLedger {
-        /// Where it is.
-        source: LedgerSource,
-        /// The epoch in which it will be used.
-        epoch: Epoch,
-    },
     /// A reign has begun.
     Began(Began),
     /// A reign has ended. Its value is large: it is not to be dropped under a lock.
@@ -103,34 +75,6 @@ pub enum Applied<C> {
         /// The reign, to be handed over after a resignation.
         reign: Option<Box<Reign>>,
     },
-    /// Remember these terms.
-    TermsHeard(Vec<TermsGeneration>),
-    /// The server has resigned.
-    Resigned {
-        /// The epoch whose ledger the next master may fetch.
-        offered: Option<Epoch>,
-    },
-}
-
-impl<C> Applied<C> {
-    /// The part of the shell in an effect that does not concern a reign. It needs no [`Master`].
-    ///
-    /// # Errors
-    /// The effect, if it concerns a reign.
-    #[expect(
-        clippy::result_large_err,
-        reason = "both are moved on, and neither is an error"
-    )]
-    pub fn without_reign(effect: election::Effect<C>) -> Result<Self, election::Effect<C>> {
-        use election::Effect;
-        Ok(match effect {
-            Effect::Call { id, call } => Self::Call { id, call },
-            Effect::FetchLedger { source, epoch } => Self::FetchLedger { source, epoch },
-            Effect::TermsHeard(terms) => Self::TermsHeard(terms),
-            Effect::Resigned { offered } => Self::Resigned { offered },
-            other => return Err(other),
-        })
-    }
 }
 
 /// The beginning of a reign.
@@ -243,52 +187,42 @@ impl Master {
         std::mem::replace(&mut self.inherited, ledger)
     }
 
-    /// Applies an effect of the election at `now`. The shell does what is left.
-    pub fn apply<C>(&mut self, effect: election::Effect<C>, now: Moment) -> Applied<C> {
-        use election::Effect;
-        let effect = match Applied::without_reign(effect) {
-            Ok(applied) => return applied,
-            Err(effect) => effect,
-        };
+    /// Applies an effect of the election at `now`.
+    pub fn apply(&mut self, effect: ReignEffect, now: Moment) -> Applied {
         let reign = self.reign.as_deref_mut();
         match effect {
-            Effect::Begin(term) => return Applied::Began(self.begin(term, now)),
-            Effect::End(reason) => {
+            ReignEffect::Begin(term) => return Applied::Began(self.begin(term, now)),
+            ReignEffect::End(reason) => {
                 let reign = self.end();
                 return Applied::Ended { reason, reign };
             }
-            Effect::Extend(deadline) => {
+            ReignEffect::Extend(deadline) => {
                 if let Some(reign) = reign {
                     reign.extend(deadline);
                 }
             }
-            Effect::BoundWritten(written) => {
+            ReignEffect::BoundWritten(written) => {
                 if let Some(reign) = reign {
                     reign.bound_mut().record_written(written);
                     self.requests.note_write();
                 }
             }
-            Effect::BoundFailed => {
+            ReignEffect::BoundFailed => {
                 if let Some(reign) = reign {
                     reign.bound_mut().record_failure();
                 }
             }
-            Effect::TermsWritten(written) => {
+            ReignEffect::TermsWritten(written) => {
                 if let Some(terms) = reign.and_then(|it| it.bound_mut().terms_mut()) {
                     terms.record_written(&written);
                     self.requests.note_write();
                 }
             }
-            Effect::TermsFailed => {
+            ReignEffect::TermsFailed => {
                 if let Some(terms) = reign.and_then(|it| it.bound_mut().terms_mut()) {
                     terms.record_failure();
                 }
             }
-            // Handled above.
-            Effect::Call { .. }
-            | Effect::FetchLedger { .. }
-            | Effect::TermsHeard(_)
-            | Effect::Resigned { .. } => {}
         }
         Applied::Done
     }
@@ -325,13 +259,8 @@ impl Master {
         // Safety rule: sequence numbers begin anew, so an answer to a request of an earlier reign
         // must not count. Each reign has its own requests.
         self.upstream = self.parent.clone().map(|parent| {
-            Upstream::new(UpstreamSettings {
-                node: parent.node,
-                epoch,
-                endpoints: parent.endpoints,
-                seed: parent.seed.wrapping_add(epoch.get()),
-                polls: parent.polls,
-            })
+            let seed = parent.seed.wrapping_add(epoch.get());
+            Upstream::new(ParentLink { seed, ..parent }, epoch)
         });
         before
     }
@@ -366,7 +295,7 @@ impl Master {
 
     /// The bound that the election is to write now.
     #[must_use]
-    pub fn due_bound(&self) -> Option<DueBound> {
+    pub fn due_bound(&self) -> Option<Bound> {
         self.reign.as_ref()?.bound().due()
     }
 

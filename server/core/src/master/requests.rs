@@ -6,7 +6,7 @@ use doorman_openapi::{Epoch, Moment};
 
 use crate::{
     ledger::{Grant, KnownTerms, LeaseCall},
-    reign::{DurableBound, NeededBound, Reign},
+    reign::{Bound, DurableBound, Reign},
 };
 
 /// Seconds for which a request waits for the parent node, and a response for the bound.
@@ -74,7 +74,7 @@ enum Stage {
     AwaitsBound {
         grants: Vec<Grant>,
         handled: Moment,
-        needed: Option<NeededBound>,
+        needed: Option<Bound>,
     },
 }
 
@@ -132,9 +132,8 @@ impl Request {
     }
 
     fn advance(&mut self, reign: &mut Reign, answers: u64, now: Moment) -> Next {
-        match &mut self.stage {
+        match std::mem::replace(&mut self.stage, Stage::AwaitsParent) {
             Stage::Registers { from, awaits } => {
-                let (from, awaits) = (*from, *awaits);
                 if from == 0 {
                     self.answers = answers;
                 }
@@ -142,30 +141,17 @@ impl Request {
                 self.register(from, awaits, has_answered, reign, now)
             }
             Stage::AwaitsParent => {
-                self.stage = Stage::Registers {
-                    from: 0,
-                    awaits: false,
-                };
+                let (from, awaits) = (0, false);
+                self.stage = Stage::Registers { from, awaits };
                 Next::Step
             }
-            Stage::Decides { grants, handled } => {
-                let (grants, handled) = (std::mem::take(grants), *handled);
-                self.decide(grants, handled, reign, now)
-            }
-            Stage::AwaitsBound {
-                grants,
-                handled,
-                needed,
-            } => {
-                let bound = reign.bound();
-                if now < self.until && !is_covered(bound, needed.as_ref(), grants) {
+            Stage::Decides { grants, handled } => self.decide(grants, handled, reign, now),
+            stage @ Stage::AwaitsBound { .. } => {
+                self.stage = stage;
+                if now < self.until && !self.is_covered(reign.bound()) {
                     return Next::Wait;
                 }
-                let grants = report(bound, std::mem::take(grants), needed.as_ref(), *handled);
-                Next::Done(grants.map(|grants| Granted {
-                    epoch: self.epoch,
-                    grants,
-                }))
+                Next::Done(self.report(reign.bound()))
             }
         }
     }
@@ -236,7 +222,7 @@ impl Request {
         now: Moment,
     ) -> Next {
         let needed = bound.require(&grants);
-        if is_covered(bound, needed.as_ref(), &grants) {
+        if needed.is_none() && bound.known_terms(&grants) == KnownTerms::All {
             let epoch = self.epoch;
             return Next::Done(Ok(Granted { epoch, grants }));
         }
@@ -250,42 +236,39 @@ impl Request {
     }
 
     /// The outcome when the reign ends with this bound.
-    pub(super) fn end(self, bound: Option<&DurableBound>) -> Result<Granted, NotGranted> {
-        let epoch = self.epoch;
-        let (
-            Some(bound),
-            Stage::AwaitsBound {
-                grants,
-                handled,
-                needed,
-            },
-        ) = (bound, self.stage)
+    pub(super) fn end(mut self, bound: Option<&DurableBound>) -> Result<Granted, NotGranted> {
+        self.report(bound.ok_or(NotGranted::NotMaster)?)
+    }
+
+    /// Whether leases may be reported as they are.
+    fn is_covered(&self, bound: &DurableBound) -> bool {
+        let Stage::AwaitsBound { grants, needed, .. } = &self.stage else {
+            return false;
+        };
+        needed.is_none_or(|needed| bound.covers(&needed))
+            && bound.known_terms(grants) == KnownTerms::All
+    }
+
+    /// The leases that were decided, shortened to what is durable.
+    fn report(&mut self, bound: &DurableBound) -> Result<Granted, NotGranted> {
+        let stage = std::mem::replace(&mut self.stage, Stage::AwaitsParent);
+        let Stage::AwaitsBound {
+            grants,
+            handled,
+            needed,
+        } = stage
         else {
             return Err(NotGranted::NotMaster);
         };
-        let grants = report(bound, grants, needed.as_ref(), handled)?;
+        if bound.known_terms(&grants) == KnownTerms::Nothing {
+            return Err(NotGranted::NotDurable);
+        }
+        let grants = match needed {
+            Some(_) => (bound.shorten(grants, handled)).ok_or(NotGranted::NotDurable)?,
+            None => grants,
+        };
+        let epoch = self.epoch;
         Ok(Granted { epoch, grants })
-    }
-}
-
-/// Whether leases may be reported as they are.
-fn is_covered(bound: &DurableBound, needed: Option<&NeededBound>, grants: &[Grant]) -> bool {
-    needed.is_none_or(|needed| bound.covers(needed)) && bound.known_terms(grants) == KnownTerms::All
-}
-
-/// The leases, shortened to what is durable.
-fn report(
-    bound: &DurableBound,
-    grants: Vec<Grant>,
-    needed: Option<&NeededBound>,
-    handled: Moment,
-) -> Result<Vec<Grant>, NotGranted> {
-    if bound.known_terms(&grants) == KnownTerms::Nothing {
-        return Err(NotGranted::NotDurable);
-    }
-    match needed {
-        Some(_) => (bound.shorten(grants, handled)).ok_or(NotGranted::NotDurable),
-        None => Ok(grants),
     }
 }
 

@@ -3,7 +3,7 @@
 use doorman_openapi::CapacityRequest;
 
 use super::*;
-use crate::reign::{DurableBound, DurableTerms, WrittenBound};
+use crate::reign::{Bound, DurableBound, DurableTerms};
 
 const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 /// The booking of a lease of a minute, in nanoseconds.
@@ -89,7 +89,7 @@ fn covered_lease_is_reported_immediately() {
     let progress = master.request(call(&["db"]), NOW);
     assert!(matches!(progress, Progress::Done(Ok(_))), "{progress:?}");
     // The latest lease: the bound is written further ahead.
-    let due = DueBound {
+    let due = Bound {
         until: NOW.after_seconds(66.0),
         longest: LONGEST,
     };
@@ -105,11 +105,11 @@ fn uncovered_lease_waits_for_the_storage() {
     let due = master.due_bound().unwrap();
     assert_eq!(due.until, NOW.after_seconds(66.0));
     assert!(answered(&mut master, NOW).is_none());
-    let written = WrittenBound {
+    let written = Bound {
         until: due.until,
         longest: LONGEST,
     };
-    master.apply(election::Effect::<()>::BoundWritten(written), NOW);
+    master.apply(ReignEffect::BoundWritten(written), NOW);
     assert_eq!(answered(&mut master, NOW), Some(Ok(vec![60.0])));
     assert_eq!(master.due_bound(), None);
 }
@@ -128,16 +128,16 @@ fn lease_longer_than_all_before_waits_for_the_storage() {
     let mut master = master(bound(300.0, 21_000_000_000));
     waits(&mut master, call(&["db"]));
     // The write replaces the bound, whose end stays.
-    let due = DueBound {
+    let due = Bound {
         until: NOW.after_seconds(300.0),
         longest: LONGEST,
     };
     assert_eq!(master.due_bound(), Some(due));
-    let written = WrittenBound {
+    let written = Bound {
         until: Moment::ORIGIN,
         longest: LONGEST,
     };
-    master.apply(election::Effect::<()>::BoundWritten(written), NOW);
+    master.apply(ReignEffect::BoundWritten(written), NOW);
     assert_eq!(answered(&mut master, NOW), Some(Ok(vec![60.0])));
 
     // It is shortened to the longest that is durable, or withheld.
@@ -150,7 +150,7 @@ fn changed() -> Master {
     let terms = DurableTerms::new(&[], &[], NOW);
     let mut master = master(DurableBound::new(Moment::NEVER, u64::MAX).with_terms(terms));
     let due = master.due_terms(NOW).unwrap();
-    master.apply(election::Effect::<()>::TermsWritten(due), NOW);
+    master.apply(ReignEffect::TermsWritten(due), NOW);
     master.reconfigure(&document(60.0));
     master.settle(NOW);
     master
@@ -161,7 +161,7 @@ fn lease_in_a_new_unit_waits_until_that_is_stored() {
     let mut master = changed();
     waits(&mut master, call(&["db"]));
     let due = master.due_terms(NOW).unwrap();
-    master.apply(election::Effect::<()>::TermsWritten(due), NOW);
+    master.apply(ReignEffect::TermsWritten(due), NOW);
     assert_eq!(answered(&mut master, NOW), Some(Ok(vec![60.0])));
 
     // It is not stored within a second. Other leases do not need it.
@@ -179,7 +179,7 @@ fn lease_in_a_new_unit_waits_until_that_is_stored() {
 fn request_that_waits_is_answered_at_the_end_of_the_reign() {
     let mut master = master(bound(21.0, LONGEST));
     waits(&mut master, call(&["db"]));
-    let ended = master.apply(election::Effect::<()>::End(EndReason::Deposed), NOW);
+    let ended = master.apply(ReignEffect::End(EndReason::Deposed), NOW);
     assert!(matches!(ended, Applied::Ended { .. }), "{ended:?}");
     assert_eq!(answered(&mut master, NOW), Some(Ok(vec![20.0])));
 }

@@ -22,42 +22,26 @@ pub struct DurableBound {
     needed: Moment,
     /// The longest booking of any lease, in nanoseconds.
     longest: u64,
-    written: WrittenBound,
+    /// No lease may be reported beyond it, nor be booked for longer.
+    written: Bound,
     /// `None`: the terms of leases are stored elsewhere.
     terms: Option<DurableTerms>,
     writes: BoundWrites,
 }
 
-/// A bound that should be written.
+/// The end of leases and the length of the longest one: the next master must know of leases so late
+/// and so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DueBound {
-    /// The end to write: ahead of the latest lease.
-    pub until: Moment,
-    /// The longest booking of any lease, in nanoseconds.
-    pub longest: u64,
-}
-
-/// A bound that is durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WrittenBound {
-    /// No lease may be reported beyond it.
-    pub until: Moment,
-    /// No lease may be booked for longer, in nanoseconds.
-    pub longest: u64,
-}
-
-/// The bound that leases need before they are reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NeededBound {
+pub struct Bound {
     /// Their latest end.
-    pub ends: Moment,
+    pub until: Moment,
     /// The longest of their bookings, in nanoseconds.
     pub longest: u64,
 }
 
-impl WrittenBound {
-    fn covers(&self, needed: &NeededBound) -> bool {
-        needed.ends <= self.until && needed.longest <= self.longest
+impl Bound {
+    fn covers(&self, needed: &Self) -> bool {
+        needed.until <= self.until && needed.longest <= self.longest
     }
 }
 
@@ -69,7 +53,7 @@ impl DurableBound {
         Self {
             needed: Moment::ORIGIN,
             longest,
-            written: WrittenBound {
+            written: Bound {
                 until: written,
                 longest,
             },
@@ -98,7 +82,7 @@ impl DurableBound {
 
     /// Requires that these terms become durable.
     pub fn note_terms(&mut self, terms: GrantingTerms) {
-        let ends = self.needed.max(terms.terms_before_until());
+        let ends = self.needed.max(terms.terms_before_until);
         if let Some(durable) = &mut self.terms {
             durable.note(terms, ends);
         }
@@ -113,20 +97,20 @@ impl DurableBound {
 
     /// Records granted leases. Returns the bound to write before they are reported; `None` if the
     /// durable one covers them.
-    pub fn require(&mut self, granted: &[Grant]) -> Option<NeededBound> {
+    pub fn require(&mut self, granted: &[Grant]) -> Option<Bound> {
         let leases = || granted.iter().filter(|it| it.capacity > Capacity::ZERO);
-        let needed = NeededBound {
-            ends: leases().map(|it| it.booked_until).max()?,
+        let needed = Bound {
+            until: leases().map(|it| it.booked_until).max()?,
             longest: leases().map(Grant::booking_nanos).max()?,
         };
         self.longest = self.longest.max(needed.longest);
-        self.needed = self.needed.max(needed.ends);
+        self.needed = self.needed.max(needed.until);
         (!self.covers(&needed)).then_some(needed)
     }
 
     /// Whether the durable bound covers leases that need this one.
     #[must_use]
-    pub fn covers(&self, needed: &NeededBound) -> bool {
+    pub fn covers(&self, needed: &Bound) -> bool {
         self.written.covers(needed)
     }
 
@@ -145,7 +129,7 @@ impl DurableBound {
     /// capacity would end.
     #[must_use]
     pub fn shorten(&self, granted: Vec<Grant>, handled: Moment) -> Option<Vec<Grant>> {
-        let WrittenBound { until, longest } = self.written;
+        let Bound { until, longest } = self.written;
         let is_uncovered =
             |it: &Grant| it.capacity > Capacity::ZERO && (until < it.booked_until || longest == 0);
         if (until <= handled || longest == 0) && granted.iter().any(is_uncovered) {
@@ -167,7 +151,7 @@ impl DurableBound {
 
     /// The bound to write now; `None` while the durable one is enough.
     #[must_use]
-    pub fn due(&self) -> Option<DueBound> {
+    pub fn due(&self) -> Option<Bound> {
         let Self {
             needed,
             longest,
@@ -177,16 +161,16 @@ impl DurableBound {
         let is_due = needed > Moment::ORIGIN
             && (written.until < needed.after(MIN_AHEAD) || written.longest < longest);
         // It replaces the durable one, which may be later although its bookings are shorter.
-        is_due.then(|| DueBound {
+        is_due.then(|| Bound {
             until: needed.after(AHEAD).max(written.until),
             longest,
         })
     }
 
     /// Records a bound that is durable.
-    pub fn record_written(&mut self, bound: WrittenBound) {
+    pub fn record_written(&mut self, bound: Bound) {
         self.writes.written += 1;
-        self.written = WrittenBound {
+        self.written = Bound {
             until: self.written.until.max(bound.until),
             longest: self.written.longest.max(bound.longest),
         };

@@ -13,7 +13,7 @@ use doorman_config::Document;
 use doorman_openapi::{Epoch, Moment};
 
 pub use self::{
-    bound::{DueBound, DurableBound, NeededBound, WrittenBound},
+    bound::{Bound, DurableBound},
     terms::{DueTerms, DurableTerms, TermsGeneration, earlier_terms},
     writes::BoundWrites,
 };

@@ -92,9 +92,32 @@ impl DurableTerms {
         }
     }
 
-    /// Records new terms in force. All leases before end by `ends`.
+    /// Puts terms in force. Those before are kept until all leases under them have ended, by `ends`.
     pub fn note(&mut self, terms: GrantingTerms, ends: Moment) {
-        self.replace(terms.generations(), ends);
+        let ends = ends.max(self.earlier_end);
+        for generation in &mut self.generations {
+            if generation.until == Moment::NEVER {
+                generation.until = ends;
+            }
+        }
+        let before = self.version;
+        for templates in terms.generations {
+            let mut known = self.generations.iter_mut();
+            match known.find(|it| *it.terms == *templates) {
+                Some(known) => known.until = Moment::NEVER,
+                None => {
+                    self.version += 1;
+                    self.generations.push(Lasting {
+                        terms: templates.into(),
+                        until: Moment::NEVER,
+                        is_stored: false,
+                    });
+                }
+            }
+        }
+        if self.version > before {
+            self.merge_replaced();
+        }
     }
 
     /// The terms to write now; `None` while the stored ones are right.
@@ -146,34 +169,6 @@ impl DurableTerms {
             return KnownTerms::All;
         }
         self.durable.known(granted)
-    }
-
-    /// Puts terms in force. Those before are kept until all leases under them have ended.
-    fn replace(&mut self, terms: Vec<Vec<EarlierTemplate>>, ends: Moment) {
-        let ends = ends.max(self.earlier_end);
-        for generation in &mut self.generations {
-            if generation.until == Moment::NEVER {
-                generation.until = ends;
-            }
-        }
-        let before = self.version;
-        for templates in terms {
-            let mut known = self.generations.iter_mut();
-            match known.find(|it| *it.terms == *templates) {
-                Some(known) => known.until = Moment::NEVER,
-                None => {
-                    self.version += 1;
-                    self.generations.push(Lasting {
-                        terms: templates.into(),
-                        until: Moment::NEVER,
-                        is_stored: false,
-                    });
-                }
-            }
-        }
-        if self.version > before {
-            self.merge_replaced();
-        }
     }
 
     /// Drops generations without leases. Returns whether there were any.

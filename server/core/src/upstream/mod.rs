@@ -23,13 +23,14 @@ use doorman_openapi::{
 
 use crate::ledger::{Ledger, ParentUpdate};
 
-/// Settings of an [`Upstream`].
+/// Requests are forgotten after so long.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+/// The parent of a node.
 #[derive(Debug, Clone)]
-pub struct UpstreamSettings {
-    /// The node.
+pub struct ParentLink {
+    /// The node that leases from it.
     pub node: NodeId,
-    /// The epoch of this reign, which orders the requests of the node's masters.
-    pub epoch: Epoch,
     /// The number of the parent's servers.
     pub endpoints: usize,
     /// The seed of jitter.
@@ -120,107 +121,99 @@ pub enum Effect {
 /// Leases the capacity of a node's resources from its parent during one reign.
 #[derive(Debug, Clone)]
 pub struct Upstream {
-    settings: UpstreamSettings,
+    parent: ParentLink,
+    epoch: Epoch,
     holder: Holder,
     in_flight: BTreeMap<Seq, Moment>,
+    /// Of the event that is handled.
+    effects: Vec<Effect>,
 }
 
 impl Upstream {
-    /// Begins without resources. The ledger has updates for those that it has.
+    /// Begins without resources, for a reign in this epoch, which orders the requests of the node's
+    /// masters. The ledger has updates for those that it has.
     #[must_use]
-    pub fn new(settings: UpstreamSettings) -> Self {
+    pub fn new(parent: ParentLink, epoch: Epoch) -> Self {
         let holder = Holder::new(HolderSettings {
             // Requests carry the name of the node.
-            client_id: ClientId::new(settings.node.as_str()).unwrap_or_else(|_| unreachable!()),
-            endpoints: settings.endpoints,
-            seed: settings.seed,
+            client_id: ClientId::new(parent.node.as_str()).unwrap_or_else(|_| unreachable!()),
+            endpoints: parent.endpoints,
+            seed: parent.seed,
         });
         Self {
-            holder: holder.one_of_few().polling(settings.polls),
-            settings,
+            holder: holder.one_of_few().polling(parent.polls),
+            parent,
+            epoch,
             in_flight: BTreeMap::new(),
+            effects: Vec::new(),
         }
     }
 
     /// Handles an event at `now`, which never goes back, and returns the effects.
     #[must_use = "requests must be sent"]
-    #[expect(clippy::too_many_lines, reason = "one arm for each case")]
     pub fn handle(&mut self, event: Event, ledger: &mut Ledger, now: Moment) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        self.take_updates(ledger, &mut effects, now);
+        self.take_updates(ledger, now);
         match event {
             Event::Wake => {
                 for id in self.holder.due(now) {
                     self.set_demand(id, ledger, now);
                 }
-                self.run(
-                    lease::Event::Tick,
-                    &HashMap::new(),
-                    ledger,
-                    &mut effects,
-                    now,
-                );
+                self.run(lease::Event::Tick, ledger, now);
             }
-            Event::Answered { seq, response } => {
-                let ServerCapacityResponse {
-                    node,
-                    epoch,
-                    level: _,
-                    resources,
-                } = response;
-                let (late, resources): (Vec<_>, Vec<_>) = resources
-                    .into_iter()
-                    .partition(|it| ledger.is_parent_answer_late(&it.answer.resource_id, now));
-                let answers = resources.iter().map(|it| it.answer.clone());
-                let response = CapacityResponse {
-                    node,
-                    epoch,
-                    resources: answers.collect(),
-                };
-                // Safety rule (`parent-lease-from-send-time`): a lease counts from when its request
-                // was sent. The holder ignores a response of another node, or of an earlier master.
-                let is_accepted = self
-                    .holder
-                    .is_from_master(&response.node, response.epoch, now);
-                let sent = self.in_flight.remove(&seq).filter(|_| is_accepted);
-                let answered = resources.iter().filter_map(|it| {
-                    let id = it.answer.resource_id.clone();
-                    Some((id, (it, sent?)))
-                });
-                let answered = answered.collect();
-                let event = lease::Event::Answered { seq, response };
-                self.run(event, &answered, ledger, &mut effects, now);
-                for late in late {
-                    let resource = late.answer.resource_id;
-                    let event = lease::Event::Report { resource };
-                    self.run(event, &HashMap::new(), ledger, &mut effects, now);
-                }
-            }
+            Event::Answered { seq, response } => self.on_answer(seq, response, ledger, now),
             Event::Failed { seq, failure } => {
                 self.in_flight.remove(&seq);
-                let event = lease::Event::Failed { seq, failure };
-                self.run(event, &HashMap::new(), ledger, &mut effects, now);
+                self.run(lease::Event::Failed { seq, failure }, ledger, now);
             }
             Event::RulesSource { endpoint } => self.holder.set_rules_source(endpoint),
             Event::PollFailed { endpoint, failure } => {
-                let event = lease::Event::PollFailed { endpoint, failure };
-                self.run(event, &HashMap::new(), ledger, &mut effects, now);
+                self.run(lease::Event::PollFailed { endpoint, failure }, ledger, now);
             }
-            Event::PollUnsupported => {
-                let event = lease::Event::PollUnsupported;
-                self.run(event, &HashMap::new(), ledger, &mut effects, now);
-            }
+            Event::PollUnsupported => self.run(lease::Event::PollUnsupported, ledger, now),
             Event::Hinted { endpoint, hints } => {
                 if self.holder.end_poll(&hints, now) {
                     for hint in &hints.refresh {
                         ledger.pass_hint(&hint.resource_id, now);
                     }
                 }
-                let event = lease::Event::Hinted { endpoint, hints };
-                self.run(event, &HashMap::new(), ledger, &mut effects, now);
+                self.run(lease::Event::Hinted { endpoint, hints }, ledger, now);
             }
         }
-        effects
+        std::mem::take(&mut self.effects)
+    }
+
+    fn on_answer(
+        &mut self,
+        seq: Seq,
+        response: ServerCapacityResponse,
+        ledger: &mut Ledger,
+        now: Moment,
+    ) {
+        let (late, resources): (Vec<_>, Vec<_>) = response
+            .resources
+            .into_iter()
+            .partition(|it| ledger.is_parent_answer_late(&it.answer.resource_id, now));
+        let response = CapacityResponse {
+            node: response.node,
+            epoch: response.epoch,
+            resources: resources.iter().map(|it| it.answer.clone()).collect(),
+        };
+        // Safety rule (`parent-lease-from-send-time`): a lease counts from when its request was
+        // sent. The holder ignores a response of another node, or of an earlier master.
+        let is_accepted = self
+            .holder
+            .is_from_master(&response.node, response.epoch, now);
+        let sent = self.in_flight.remove(&seq).filter(|_| is_accepted);
+        let answered = resources.iter().filter_map(|it| {
+            let id = it.answer.resource_id.clone();
+            Some((id, (it, sent?)))
+        });
+        let event = lease::Event::Answered { seq, response };
+        self.run_answered(event, &answered.collect(), ledger, now);
+        for late in late {
+            let resource = late.answer.resource_id;
+            self.run(lease::Event::Report { resource }, ledger, now);
+        }
     }
 
     /// When to [wake](Event::Wake) it next, unless the ledger has updates before.
@@ -235,17 +228,15 @@ impl Upstream {
         &self.holder
     }
 
-    fn take_updates(&mut self, ledger: &mut Ledger, effects: &mut Vec<Effect>, now: Moment) {
+    fn take_updates(&mut self, ledger: &mut Ledger, now: Moment) {
         for update in ledger.take_parent_updates() {
             match update {
                 ParentUpdate::Changed(resource) => {
                     self.set_demand(resource.clone(), ledger, now);
-                    let event = lease::Event::Report { resource };
-                    self.run(event, &HashMap::new(), ledger, effects, now);
+                    self.run(lease::Event::Report { resource }, ledger, now);
                 }
                 ParentUpdate::Gone(resource) => {
-                    let event = lease::Event::Forget { resource };
-                    self.run(event, &HashMap::new(), ledger, effects, now);
+                    self.run(lease::Event::Forget { resource }, ledger, now);
                 }
             }
         }
@@ -266,12 +257,16 @@ impl Upstream {
         }
     }
 
-    fn run(
+    fn run(&mut self, event: lease::Event, ledger: &mut Ledger, now: Moment) {
+        self.run_answered(event, &HashMap::new(), ledger, now);
+    }
+
+    /// `answered` has the resources of a response, and when they were asked for.
+    fn run_answered(
         &mut self,
         event: lease::Event,
         answered: &HashMap<ResourceId, (&ServerResourceResponse, Moment)>,
         ledger: &mut Ledger,
-        effects: &mut Vec<Effect>,
         now: Moment,
     ) {
         for effect in self.holder.handle(event, now) {
@@ -283,10 +278,11 @@ impl Upstream {
                     timeout,
                 } => {
                     self.in_flight.insert(seq, now);
-                    effects.push(Effect::Send {
+                    let request = self.request(seq, &request, ledger, now);
+                    self.effects.push(Effect::Send {
                         seq,
                         endpoint,
-                        request: self.request(seq, &request, ledger, now),
+                        request,
                         timeout,
                     });
                 }
@@ -294,20 +290,20 @@ impl Upstream {
                     seq,
                     endpoint,
                     request,
-                } => effects.push(Effect::Release {
+                } => self.effects.push(Effect::Release {
                     endpoint,
                     request: ServerReleaseRequest {
-                        node_id: self.settings.node.clone(),
-                        epoch: Some(self.settings.epoch),
+                        node_id: self.parent.node.clone(),
+                        epoch: Some(self.epoch),
                         seq: Some(seq),
                         heard_epoch: request.heard_epoch,
                         resource_ids: request.resource_ids,
                     },
                 }),
                 lease::Effect::OpenPoll { endpoint, after } => {
-                    effects.push(Effect::OpenPoll { endpoint, after });
+                    self.effects.push(Effect::OpenPoll { endpoint, after });
                 }
-                lease::Effect::ClosePoll => effects.push(Effect::ClosePoll),
+                lease::Effect::ClosePoll => self.effects.push(Effect::ClosePoll),
                 lease::Effect::Changed { resource, status } => {
                     let answer = answered.get(&resource);
                     record(&resource, &status, answer, ledger, now);
@@ -316,13 +312,12 @@ impl Upstream {
                     if let Warning::Rejected { resource } = &warning {
                         ledger.record_parent_rejection(resource);
                     }
-                    effects.push(Effect::Warn(warning));
+                    self.effects.push(Effect::Warn(warning));
                 }
             }
         }
         // The holder drops requests that time out without an event.
-        let oldest = now.as_nanos().saturating_sub(600_000_000_000);
-        self.in_flight.retain(|_, sent| sent.as_nanos() >= oldest);
+        self.in_flight.retain(|_, sent| now < sent.after(FORGOTTEN));
     }
 
     /// The request of the node for the resources of a request of its holder.
@@ -335,8 +330,8 @@ impl Upstream {
     ) -> ServerCapacityRequest {
         let ids = of_holder.resources.iter().map(|it| &it.resource_id);
         ServerCapacityRequest {
-            node_id: self.settings.node.clone(),
-            epoch: Some(self.settings.epoch),
+            node_id: self.parent.node.clone(),
+            epoch: Some(self.epoch),
             seq: Some(seq),
             heard_epoch: of_holder.heard_epoch,
             // The task adds it.

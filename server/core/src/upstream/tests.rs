@@ -55,6 +55,16 @@ struct Sent {
     at: Moment,
 }
 
+fn upstream(endpoints: usize, polls: bool) -> Upstream {
+    let parent = ParentLink {
+        node: NodeId::new("eu").unwrap(),
+        endpoints,
+        seed: 1,
+        polls,
+    };
+    Upstream::new(parent, epoch(3))
+}
+
 impl Link {
     fn new() -> Self {
         Self::polling(false)
@@ -69,13 +79,7 @@ impl Link {
         Self {
             root: Ledger::new(Arc::clone(&document), SETTINGS, now),
             node: Ledger::new(document, SETTINGS, now).of_parent(),
-            upstream: Upstream::new(UpstreamSettings {
-                node: NodeId::new("eu").unwrap(),
-                epoch: epoch(3),
-                endpoints: SERVERS,
-                seed: 1,
-                polls,
-            }),
+            upstream: upstream(SERVERS, polls),
             now,
             effects: Vec::new(),
         }
@@ -442,10 +446,7 @@ fn server_of_the_parent_that_is_asked_is_polled() {
 #[test]
 fn poll_from_before_an_outage_is_opened_anew() {
     let mut link = Link::polling(true);
-    link.upstream = Upstream::new(UpstreamSettings {
-        endpoints: 1,
-        ..link.upstream.settings.clone()
-    });
+    link.upstream = upstream(1, true);
     link.register(30.0, &["db"]);
     let first = link.next_request(0.1).unwrap();
     assert_eq!(link.next_polls(), [Poll::Open(0)]);

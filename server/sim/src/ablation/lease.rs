@@ -134,13 +134,13 @@ fn change_grant(
         }
         Rule::StaticLimit if grant.algorithm.kind == AlgorithmKind::Static => {
             if let Some((holders, own)) = holders(ledger, grant, holder, now) {
-                grant.capacity = Capacity::saturating(holders[own].wants);
+                grant.capacity = holders[own].view.wants;
             }
         }
         Rule::GradualCut => {
             if let Some((holders, own)) = holders(ledger, grant, holder, now) {
-                let booked: f64 = holders.iter().map(|it| it.booked).sum();
-                let free = (limit.capacity - (booked - holders[own].booked)).max(0.0);
+                let booked: f64 = holders.iter().map(|it| it.view.booked).sum();
+                let free = (limit.capacity - (booked - holders[own].view.booked)).max(0.0);
                 grant.capacity = Capacity::saturating(grant.capacity.get().min(free));
             }
         }
@@ -189,18 +189,18 @@ fn holders(
 ) -> Option<(Vec<HolderStatus>, usize)> {
     let query = PageQuery::unfiltered(100);
     let page = ledger.holders(&grant.resource_id, &query, None, now).ok()?;
-    let own = page.holders.iter().position(|it| it.id == holder)?;
+    let own = page
+        .holders
+        .iter()
+        .position(|it| it.view.client_id == holder)?;
     Some((page.holders, own))
 }
 
-fn demand(holder: &HolderStatus) -> Demand {
-    let clients = holder
-        .bands
-        .iter()
-        .map(|band| band.num_clients.get() as f64);
+fn demand(HolderStatus { view, .. }: &HolderStatus) -> Demand {
+    let clients = view.bands.iter().map(|band| band.num_clients.get() as f64);
     Demand {
         weight: clients.sum::<f64>().max(1.0),
-        wants: holder.wants,
-        priority: holder.bands.first().map_or(0, |band| band.priority),
+        wants: view.wants.get(),
+        priority: view.priority,
     }
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use doorman_config::Document;
 use doorman_core::{
     election::{
-        Alone, CallId, DiskCall, DiskReply, Effect, Election, EndReason, EtcdElection, EtcdOptions,
-        Event, FoundBound, FoundState, Handover, Learn, LedgerSource, Term, Time, next_epoch,
+        Alone, CallId, DiskCall, Effect, Election, EndReason, EtcdElection, EtcdOptions, Event,
+        FoundBound, FoundState, Handover, Learn, LedgerSource, ReignEffect, Term, Time, next_epoch,
     },
     etcd::{EtcdAnswer, EtcdCall, ReplyHeader},
     ledger::Ledger,
-    master::{Applied, Began, Master, ParentLink},
-    reign::{DueBound, DueTerms, Reign, WrittenBound},
+    master::{Applied, Began, Master},
+    reign::{Bound, DueTerms, Reign},
+    upstream::ParentLink,
 };
 use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
 
@@ -59,7 +60,7 @@ pub(super) enum Candidacy {
 /// The reply to a call of either election.
 #[derive(Debug)]
 pub(crate) enum CallReply {
-    Disk(DiskReply),
+    Disk,
     Etcd(EtcdAnswer),
 }
 
@@ -229,7 +230,7 @@ impl Server {
             None => {}
             Some(Candidacy::Alone(mut election)) => {
                 let event = map_reply(event, |reply| match reply {
-                    CallReply::Disk(reply) => reply,
+                    CallReply::Disk => (),
                     CallReply::Etcd(_) => unreachable!("it calls no etcd"),
                 });
                 let effects = election.handle(event, at);
@@ -244,17 +245,17 @@ impl Server {
                         ..answer
                     },
                     CallReply::Etcd(answer) => answer,
-                    CallReply::Disk(_) => unreachable!("a candidate writes nothing to the disk"),
+                    CallReply::Disk => unreachable!("a candidate writes nothing to the disk"),
                 });
                 let extended = self.calls.on_reply(&event, now);
                 if let Some(Extended::Deadline(deadline)) = extended {
-                    self.master.apply(Effect::<()>::Extend(deadline), now);
+                    self.master.apply(ReignEffect::Extend(deadline), now);
                 }
                 let effects = election.handle(event, at);
                 self.apply(effects, Action::Call, now);
                 if let Some(Extended::Bound(until)) = extended {
-                    let written = WrittenBound { until, longest: 0 };
-                    self.master.apply(Effect::<()>::BoundWritten(written), now);
+                    let written = Bound { until, longest: 0 };
+                    self.master.apply(ReignEffect::BoundWritten(written), now);
                 }
                 let (epoch, longest) = (election.last_epoch(), election.view().longest);
                 if self.without == Some(Rule::SelfFencing) && self.epoch() < epoch {
@@ -275,48 +276,54 @@ impl Server {
         action: impl Fn(CallId, C) -> Action,
         now: Moment,
     ) {
-        for mut effect in effects {
-            let mut begun = None;
-            match &mut effect {
-                Effect::Begin(term) => {
-                    begun = Some(term.epoch);
-                    self.ablate_term(term, now);
-                }
-                // Without the rules its deadline is a later one, or none.
-                Effect::End(EndReason::Deadline) if self.serves_on(now) => continue,
-                _ => {}
-            }
-            match self.master.apply(effect, now) {
-                Applied::Done => {}
-                Applied::Call { id, call } => {
+        for effect in effects {
+            match effect {
+                Effect::Reign(effect) => self.apply_to_reign(effect, now),
+                Effect::Call { id, call } => {
                     let mut action = action(id, call);
                     if let Action::Call(id, call) = &mut action {
                         self.calls.on_call(*id, call, now);
                     }
                     self.actions.push(action);
                 }
-                Applied::FetchLedger { source, epoch } => self.fetch(source, epoch, now),
-                Applied::Began(Began { inherits, .. }) => {
-                    self.forget_reign();
-                    self.epoch = begun;
-                    self.has_inherited = inherits;
-                    self.actions.push(Action::Began { inherits });
-                }
-                Applied::TermsHeard(terms) => {
+                Effect::FetchLedger { source, epoch } => self.fetch(source, epoch, now),
+                Effect::TermsHeard(terms) => {
                     if self.disk_full_until <= self.clock.time(now) {
                         self.data_dir.terms = terms;
                     }
                 }
-                Applied::Ended { reason, reign } => {
-                    self.forget_reign();
-                    self.actions.push(Action::Ended(reason));
-                    if reason == EndReason::Resigned {
-                        self.offered = reign.map(|it| *it);
-                    }
-                }
-                Applied::Resigned { offered } => {
+                Effect::Resigned { offered } => {
                     let offered = offered.is_some();
                     self.actions.push(Action::Resigned { offered });
+                }
+            }
+        }
+    }
+
+    fn apply_to_reign(&mut self, mut effect: ReignEffect, now: Moment) {
+        let mut begun = None;
+        match &mut effect {
+            ReignEffect::Begin(term) => {
+                begun = Some(term.epoch);
+                self.ablate_term(term, now);
+            }
+            // Without the rules its deadline is a later one, or none.
+            ReignEffect::End(EndReason::Deadline) if self.serves_on(now) => return,
+            _ => {}
+        }
+        match self.master.apply(effect, now) {
+            Applied::Done => {}
+            Applied::Began(Began { inherits, .. }) => {
+                self.forget_reign();
+                self.epoch = begun;
+                self.has_inherited = inherits;
+                self.actions.push(Action::Began { inherits });
+            }
+            Applied::Ended { reason, reign } => {
+                self.forget_reign();
+                self.actions.push(Action::Ended(reason));
+                if reason == EndReason::Resigned {
+                    self.offered = reign.map(|it| *it);
                 }
             }
         }
@@ -439,23 +446,21 @@ impl Server {
     /// Executes a write to the data directory, unless the disk is full.
     pub(crate) fn write_disk(&mut self, call: CallId, write: DiskCall, time: Moment) {
         let is_written = self.disk_full_until <= time;
-        let reply = match write {
-            DiskCall::Bound(DueBound { until, longest }) => {
+        match write {
+            DiskCall::Bound(Bound { until, longest }) => {
                 if is_written {
                     let ends = until;
                     self.data_dir.bound = FoundBound::ThisBoot { ends, longest };
                     self.data_dir.longest = self.data_dir.longest.max(Some(longest));
                 }
-                DiskReply::Bound
             }
             DiskCall::Terms(DueTerms { generations, .. }) => {
                 if is_written {
                     self.data_dir.terms = generations;
                 }
-                DiskReply::Terms
             }
-        };
-        let result = is_written.then_some(CallReply::Disk(reply));
+        }
+        let result = is_written.then_some(CallReply::Disk);
         self.handle(Event::Reply { call, result }, time);
     }
 

@@ -7,7 +7,7 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, Response, request::Parts},
 };
-use doorman_config::{Document, EditError, Edited, Restrictions, Rule, Template};
+use doorman_config::{Document, EditError, Edited, EntryKind, Restrictions, Rule, Template};
 use doorman_openapi::ProblemType;
 use serde::Serialize;
 
@@ -35,13 +35,21 @@ pub(super) enum Change {
 pub(super) trait Entity: Serialize + 'static {
     /// The noun of error texts.
     const KIND: &'static str;
+    const ENTRY: EntryKind;
 
     fn find<'d>(document: &'d Document, name: &str) -> Option<&'d Self>;
 
     fn version(&self) -> String;
 
     /// Applies a change. `None`: there is no such entity.
-    fn edit(document: &Document, name: &str, change: &Change) -> Option<Result<Edited, EditError>>;
+    fn edit(document: &Document, name: &str, change: &Change) -> Option<Result<Edited, EditError>> {
+        let edited = match change {
+            Change::Put(text) => return Some(document.with(Self::ENTRY, name, text)),
+            Change::Patch(text) => document.with_patched(Self::ENTRY, name, text),
+            Change::Delete => document.without(Self::ENTRY, name),
+        };
+        edited.map(|it| it.map(Edited::from))
+    }
 
     /// The document for reads.
     ///
@@ -72,6 +80,7 @@ pub(super) trait Entity: Serialize + 'static {
 
 impl Entity for Template {
     const KIND: &'static str = "template";
+    const ENTRY: EntryKind = EntryKind::Template;
 
     fn find<'d>(document: &'d Document, name: &str) -> Option<&'d Self> {
         document.template(name).map(Arc::as_ref)
@@ -79,15 +88,6 @@ impl Entity for Template {
 
     fn version(&self) -> String {
         self.version()
-    }
-
-    fn edit(document: &Document, name: &str, change: &Change) -> Option<Result<Edited, EditError>> {
-        let edited = match change {
-            Change::Put(text) => return Some(document.with_template(name, text)),
-            Change::Patch(text) => document.with_patched_template(name, text),
-            Change::Delete => document.without_template(name),
-        };
-        edited.map(|it| it.map(Edited::from))
     }
 
     /// A node below the root has no templates: terms come with the leases from its parent.
@@ -105,6 +105,7 @@ impl Entity for Template {
 
 impl Entity for Rule {
     const KIND: &'static str = "rule";
+    const ENTRY: EntryKind = EntryKind::Rule;
 
     fn find<'d>(document: &'d Document, name: &str) -> Option<&'d Self> {
         document.rule(name)
@@ -112,15 +113,6 @@ impl Entity for Rule {
 
     fn version(&self) -> String {
         self.version()
-    }
-
-    fn edit(document: &Document, name: &str, change: &Change) -> Option<Result<Edited, EditError>> {
-        let edited = match change {
-            Change::Put(text) => return Some(document.with_rule(name, text)),
-            Change::Patch(text) => document.with_patched_rule(name, text),
-            Change::Delete => document.without_rule(name),
-        };
-        edited.map(|it| it.map(Edited::from))
     }
 
     /// A layer keeps the rules that it has when a node has no rules of its parent yet.

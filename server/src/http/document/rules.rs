@@ -55,25 +55,24 @@ pub(in crate::http) async fn list_rules(
     headers: HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     let [service] = query::parse(&uri, ["service"])?;
-    let Some(service) = service else {
-        authorize::all_services(&caller)?;
-        let document = config::Rule::document(&app)?;
-        let version = document.rules_version();
-        return Ok(conditional::json(&headers, &version, || {
-            document.all_rules()
-        }));
-    };
-    let is_name = (1..=MAX_SERVICE_BYTES).contains(&service.len());
-    if !is_name || service.chars().any(char::is_control) {
-        return Err(ApiError::malformed(
-            "query parameter `service` must be 1 to 256 bytes of UTF-8 without control characters",
-        ));
+    let service = service.as_deref();
+    match service {
+        None => authorize::all_services(&caller)?,
+        Some(service) => {
+            let is_name = (1..=MAX_SERVICE_BYTES).contains(&service.len());
+            if !is_name || service.chars().any(char::is_control) {
+                return Err(ApiError::malformed(
+                    "query parameter `service` must be 1 to 256 bytes of UTF-8 without control \
+                     characters",
+                ));
+            }
+            authorize::service(service, caller.restrictions())?;
+        }
     }
-    authorize::service(&service, caller.restrictions())?;
     let document = config::Rule::document(&app)?;
-    let version = document.rules_version_for(&service);
+    let version = document.rules_version_for(service);
     Ok(conditional::json(&headers, &version, || {
-        document.rules_for(&service)
+        document.rules_for(service)
     }))
 }
 

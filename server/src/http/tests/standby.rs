@@ -1,6 +1,6 @@
 //! A server that is not master.
 
-use doorman_core::election::Effect;
+use doorman_core::election::ReignEffect;
 use std::time::Duration;
 
 use doorman_openapi::HintsResponse;
@@ -126,7 +126,7 @@ async fn no_request_is_granted_after_the_deadline() {
         assert!(matches!(reply.status.as_u16(), 307 | 503), "{reply:?}");
     }
     // A renewal that was sent in time extends the same reign.
-    let extended = Effect::<()>::Extend(clock::now().after_seconds(1.0));
+    let extended = ReignEffect::Extend(clock::now().after_seconds(1.0));
     app.ledger.apply(extended);
     assert_eq!(post(&router, "/v1/capacity", LEASE).await.status, 200);
 }

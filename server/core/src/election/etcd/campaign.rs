@@ -3,11 +3,12 @@
 use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
 
 use super::{
-    Elected, ElectionLease, EtcdElection, Fetch, Keys, LongestLease, Mastership, Phase, Purpose,
-    ROUNDING, Stored, longest_of, next_epoch, terms::StoredTerms,
+    Campaign, EPOCH, Elected, ElectionLease, EtcdElection, Fetch, HANDOVER, LEASES, LONGEST,
+    LongestLease, MASTER, Mastership, NODE, Phase, Purpose, ROUNDING, Stored, TERMS, UNKNOWN, Won,
+    longest_of, next_epoch, terms::StoredTerms,
 };
 use crate::{
-    election::{Effect, EndReason, Handover, Learn, LedgerSource, Term, Time},
+    election::{Effect, EndReason, Handover, Learn, LedgerSource, ReignEffect, Term, Time},
     etcd::{Compare, EtcdCall, KeyValue, LeaseId, Op, Txn, TxnReply},
     reign::TermsGeneration,
 };
@@ -22,85 +23,52 @@ impl EtcdElection {
         let Some(epoch) = next_epoch(known, time.unix) else {
             return self.step_down(EndReason::Deposed, time.now);
         };
-        let has_unknown_leases = self.has_unknown_leases(last.epoch);
-        let txn = self.campaign_txn(&last, epoch, lease.id, has_unknown_leases, time.now);
-        let purpose = Purpose::Campaign {
+        let campaign = Campaign {
             last,
             epoch,
-            has_unknown_leases,
+            has_unknown_leases: self.has_unknown_leases(last.epoch),
         };
-        self.call(purpose, EtcdCall::Txn(txn), time.now);
+        let txn = self.campaign_txn(&campaign, lease.id, time.now);
+        self.call(Purpose::Campaign(campaign), EtcdCall::Txn(txn), time.now);
     }
 
     /// The transaction by which this server becomes master, if nobody else has.
-    pub(super) fn campaign_txn(
-        &self,
-        last: &Stored,
-        epoch: Epoch,
-        lease: LeaseId,
-        has_unknown_leases: bool,
-        now: Moment,
-    ) -> Txn {
+    fn campaign_txn(&self, campaign: &Campaign, lease: LeaseId, now: Moment) -> Txn {
+        let epoch = campaign.epoch;
         // Cannot fail: it has only text and numbers.
         let value = serde_json::to_vec(&self.record(epoch)).unwrap_or_default();
-        let Keys {
-            master,
-            epoch: epoch_key,
-            leases,
-            unknown: _,
-            longest,
-            terms,
-            newest_terms: _,
-            handover,
-            node,
-        } = &self.keys;
+        let keys = &self.keys;
+        let node = self.options.node.as_str().as_bytes().to_vec();
         let mut txn = Txn {
             compare: vec![
                 Compare::Created {
-                    key: master.clone(),
+                    key: keys.of(MASTER),
                     revision: 0,
                 },
                 Compare::Modified {
-                    key: epoch_key.clone(),
-                    revision: last.revision,
+                    key: keys.of(EPOCH),
+                    revision: campaign.last.revision,
                 },
             ],
             success: vec![
-                Op::Put {
-                    key: master.clone(),
-                    value,
-                    lease: Some(lease),
-                },
-                Op::Put {
-                    key: epoch_key.clone(),
-                    value: epoch.to_string().into_bytes(),
-                    lease: None,
-                },
-                Op::GetPrefix(leases.clone()),
-                Op::DeletePrefix(handover.clone()),
+                Op::put(keys.of(MASTER), value, Some(lease)),
+                Op::put(keys.of(EPOCH), epoch.to_string().into_bytes(), None),
+                Op::GetPrefix(keys.of(LEASES)),
+                Op::DeletePrefix(keys.of(HANDOVER)),
                 // etcd may have lost it.
-                Op::Put {
-                    key: node.clone(),
-                    value: self.options.node.as_str().as_bytes().to_vec(),
-                    lease: None,
-                },
-                Op::GetPrefix(longest.clone()),
-                Op::GetPrefix(terms.clone()),
+                Op::put(keys.of(NODE), node, None),
+                Op::GetPrefix(keys.of(LONGEST)),
+                Op::GetPrefix(keys.of(TERMS)),
             ],
-            failure: Vec::new(),
+            ..Txn::default()
         };
-        if has_unknown_leases || self.earlier_leases(now).is_some() {
+        if campaign.has_unknown_leases || self.earlier_leases(now).is_some() {
             // The epoch hides them from the next master, which may come before this one has a
             // bound. It may know less of their length.
-            let length = self.longest.map(|nanos| self.keys.longest_of(epoch, nanos));
-            let keys = [Some(self.keys.unknown.clone()), length]
-                .into_iter()
-                .flatten();
-            txn.success.extend(keys.map(|key| Op::Put {
-                key,
-                value: Vec::new(),
-                lease: None,
-            }));
+            let length = self.longest.map(|nanos| keys.longest_of(epoch, nanos));
+            let keys = [Some(keys.of(UNKNOWN)), length].into_iter().flatten();
+            txn.success
+                .extend(keys.map(|key| Op::put(key, Vec::new(), None)));
         }
         txn
     }
@@ -115,14 +83,8 @@ impl EtcdElection {
         is_new || last < self.elected_epoch
     }
 
-    pub(super) fn on_campaign(
-        &mut self,
-        last: Stored,
-        epoch: Epoch,
-        has_unknown_leases: bool,
-        reply: &TxnReply,
-        now: Moment,
-    ) {
+    pub(super) fn on_campaign(&mut self, campaign: Campaign, reply: &TxnReply, now: Moment) {
+        let (last, epoch) = (campaign.last, campaign.epoch);
         let Phase::Campaigning(Some(lease)) = self.state else {
             return;
         };
@@ -136,9 +98,9 @@ impl EtcdElection {
         self.calls.clear();
         let found = |at: usize| reply.results.get(at).map_or(&[][..], Vec::as_slice);
         let (leases, handovers, lengths) = (found(2), found(3), found(5));
-        let terms = StoredTerms::find(found(6), &self.keys.terms);
+        let terms = StoredTerms::find(found(6), &self.keys.of(TERMS));
         let has_unknown_leases =
-            has_unknown_leases || leases.iter().any(|it| it.key == self.keys.unknown);
+            campaign.has_unknown_leases || leases.iter().any(|it| it.key == self.keys.of(UNKNOWN));
         (self.last_epoch, self.elected_epoch) = (Some(epoch), Some(epoch));
         self.master = Some(self.record(epoch));
         // This server may remember what etcd has lost.
@@ -164,18 +126,20 @@ impl EtcdElection {
             None => Fetch::Failed,
         };
         self.state = Phase::Elected(Elected {
-            lease,
-            epoch,
-            created: reply.revision,
+            won: Won {
+                lease,
+                epoch,
+                created: reply.revision,
+                longest: LongestLease {
+                    written: 0,
+                    earlier: lengths.iter().map(|it| it.key.clone()).collect(),
+                },
+            },
             unread: leases.iter().filter_map(|it| it.lease).collect(),
             read_at: now,
             learn,
             uncovered: learn,
             ledger: fetch,
-            longest: LongestLease {
-                written: 0,
-                earlier: lengths.iter().map(|it| it.key.clone()).collect(),
-            },
             terms,
             other_terms,
         });
@@ -247,39 +211,45 @@ impl EtcdElection {
     }
 
     pub(super) fn begin_if_ready(&mut self) {
-        let Phase::Elected(elected) = &self.state else {
+        let Phase::Elected(Elected {
+            won,
+            unread,
+            learn,
+            uncovered,
+            ledger,
+            terms,
+            other_terms,
+            ..
+        }) = &self.state
+        else {
             return;
         };
-        let (inherits, learn) = match elected.ledger {
+        let (inherits, learn) = match ledger {
             Fetch::Received => (true, Learn::Nothing),
-            Fetch::Failed if elected.unread.is_empty() => (false, elected.learn),
+            Fetch::Failed if unread.is_empty() => (false, *learn),
             Fetch::Failed | Fetch::Until(_) => return,
         };
-        let (lease, epoch, created) = (elected.lease, elected.epoch, elected.created);
-        let (uncovered, longest) = (elected.uncovered, elected.longest.clone());
+        let (won, uncovered, other_terms) = (won.clone(), *uncovered, other_terms.clone());
         let StoredTerms {
             generations,
             prefixes,
             ..
-        } = elected.terms.clone();
-        let other_terms = elected.other_terms.clone();
+        } = terms.clone();
+        let (epoch, deadline) = (won.epoch, won.lease.deadline());
         let lacks_terms = other_terms.iter().any(|it| !generations.contains(it));
         self.begun_epoch = self.begun_epoch.max(Some(epoch));
         self.state = Phase::Master(Mastership {
-            lease,
-            epoch,
-            created,
+            won,
             bound: None,
             bound_at: Moment::ORIGIN,
-            longest,
             old_terms: prefixes,
             terms: None,
             terms_at: Moment::ORIGIN,
             lacks_terms,
         });
-        self.effects.push(Effect::Begin(Term {
+        self.affect(ReignEffect::Begin(Term {
             epoch,
-            deadline: lease.deadline(),
+            deadline,
             inherits,
             learn,
             uncovered,

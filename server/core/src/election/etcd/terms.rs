@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use doorman_openapi::{Epoch, Moment};
 
-use super::{EtcdElection, MAX_DELETED, Phase, Purpose};
+use super::{EtcdElection, MAX_DELETED, NEWEST_TERMS, Phase, Purpose, TERMS, UNKNOWN};
 use crate::{
-    election::Effect,
+    election::{Effect, ReignEffect},
     etcd::{EtcdCall, KeyValue, Op, Txn, TxnReply},
     ledger::EarlierTerms,
     reign::{DueTerms, TermsGeneration, earlier_terms},
@@ -15,9 +15,6 @@ use crate::{
 
 /// The most bytes of a part of the terms: etcd refuses requests of more than 1.5 MiB.
 pub(super) const TERMS_PART: usize = 512 * 1024;
-
-/// The name of the key with the newest version, below the prefix of all terms.
-pub(super) const NEWEST: &str = "newest";
 
 /// A part of a version: its number, the number of parts, and its text.
 type Part<'a> = (usize, usize, &'a [u8]);
@@ -40,7 +37,7 @@ impl StoredTerms {
         let mut newest_version = None;
         for KeyValue { key, value, .. } in keys {
             let name = key.strip_prefix(prefix).unwrap_or_default();
-            if name == NEWEST {
+            if name == "newest" {
                 newest_version = Some(value.clone());
             }
             let numbers: Vec<u64> = name.split('/').filter_map(|it| it.parse().ok()).collect();
@@ -83,11 +80,11 @@ impl EtcdElection {
         let Phase::Master(master) = &mut self.state else {
             return;
         };
-        if master.terms.is_some() || now < master.terms_at || master.lease.deadline() <= now {
+        if master.terms.is_some() || now < master.terms_at || master.won.lease.deadline() <= now {
             return;
         }
         // The parts may not all be written.
-        let prefix = self.keys.terms_of(master.epoch, due.version);
+        let prefix = self.keys.terms_of(master.won.epoch, due.version);
         master.old_terms.insert(prefix);
         // Cannot fail: it has only text and numbers.
         let text = serde_json::to_vec(&earlier_terms(&due.generations)).unwrap_or_default();
@@ -113,28 +110,23 @@ impl EtcdElection {
         else {
             return;
         };
-        let prefix = self.keys.terms_of(master.epoch, due.version);
-        let mut success = vec![Op::Put {
-            key: format!("{prefix}{written}/{}", parts.len()),
-            value: parts.get(*written).cloned().unwrap_or_default(),
-            lease: None,
-        }];
+        let prefix = self.keys.terms_of(master.won.epoch, due.version);
+        let key = format!("{prefix}{written}/{}", parts.len());
+        let part = parts.get(*written).cloned().unwrap_or_default();
+        let mut success = vec![Op::put(key, part, None)];
         if written + 1 == parts.len() {
-            success.push(Op::Put {
-                key: self.keys.newest_terms.clone(),
-                value: version_of(master.epoch, due.version),
-                lease: None,
-            });
+            let version = version_of(master.won.epoch, due.version);
+            success.push(Op::put(self.keys.of(NEWEST_TERMS), version, None));
             if master.lacks_terms && master.bound.is_some() {
-                success.push(Op::Delete(self.keys.unknown.clone()));
+                success.push(Op::Delete(self.keys.of(UNKNOWN)));
             }
             let old = master.old_terms.iter().filter(|it| **it != prefix);
             success.extend(old.take(MAX_DELETED).cloned().map(Op::DeletePrefix));
         }
         let txn = Txn {
-            compare: vec![self.is_master(master.created)],
+            compare: vec![self.is_master(&master.won)],
             success,
-            failure: Vec::new(),
+            ..Txn::default()
         };
         self.call(Purpose::PutTerms, EtcdCall::Txn(txn), now);
     }
@@ -151,12 +143,12 @@ impl EtcdElection {
             return self.put_terms(now);
         }
         if let Some(TermsWrite { due, .. }) = master.terms.take() {
-            let prefix = self.keys.terms_of(master.epoch, due.version);
+            let prefix = self.keys.terms_of(master.won.epoch, due.version);
             master.old_terms = BTreeSet::from([prefix]);
             master.lacks_terms = false;
-            self.terms_version = Some(version_of(master.epoch, due.version));
+            self.terms_version = Some(version_of(master.won.epoch, due.version));
             self.hear_terms(due.generations.clone(), Vec::new());
-            self.effects.push(Effect::TermsWritten(due));
+            self.affect(ReignEffect::TermsWritten(due));
         }
     }
 
@@ -167,7 +159,7 @@ impl EtcdElection {
             && !self.is_pending(|it| matches!(it, Purpose::ReadTerms))
         {
             let txn = Txn {
-                success: vec![Op::GetPrefix(self.keys.terms.clone())],
+                success: vec![Op::GetPrefix(self.keys.of(TERMS))],
                 ..Txn::default()
             };
             self.call(Purpose::ReadTerms, EtcdCall::Txn(txn), now);
@@ -176,7 +168,7 @@ impl EtcdElection {
 
     pub(super) fn on_terms_read(&mut self, reply: &TxnReply, now: Moment) {
         let found = reply.results.first().map_or(&[][..], Vec::as_slice);
-        let found = StoredTerms::find(found, &self.keys.terms);
+        let found = StoredTerms::find(found, &self.keys.of(TERMS));
         if found.generations.is_empty() {
             return;
         }

@@ -154,14 +154,14 @@ impl Script {
 
     fn begun(&self) -> Option<&Term> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Begin(term) => Some(term),
+            Effect::Reign(ReignEffect::Begin(term)) => Some(term),
             _ => None,
         })
     }
 
     fn ended(&self) -> Option<EndReason> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::End(reason) => Some(*reason),
+            Effect::Reign(ReignEffect::End(reason)) => Some(*reason),
             _ => None,
         })
     }
@@ -379,7 +379,11 @@ fn deadline_counts_from_the_sending_of_the_renewal() {
     script.pass(0.7);
     script.reply(is_keep_alive, EtcdReply::KeptAlive(Some(5)));
     let deadline = sent.after_seconds(4.75);
-    assert!(script.effects.contains(&Effect::Extend(deadline)));
+    assert!(
+        script
+            .effects
+            .contains(&ReignEffect::Extend(deadline).into())
+    );
 }
 
 #[test]
@@ -444,8 +448,8 @@ fn campaign_without_a_result_is_taken_back() {
     assert_eq!(script.begun(), None);
 }
 
-fn due(script: &Script, seconds: f64) -> DueBound {
-    DueBound {
+fn due(script: &Script, seconds: f64) -> Bound {
+    Bound {
         until: script.now.after_seconds(seconds),
         longest: 0,
     }
@@ -473,11 +477,15 @@ fn bound_counts_from_the_sending_of_its_lease() {
     assert_eq!(put.compare, [guard]);
     script.pass(0.2);
     script.answer(call, txn(true, 11, vec![Vec::new()]));
-    let written = WrittenBound {
+    let written = Bound {
         until: sent.after_seconds(70.0 / 1.05),
         longest: 0,
     };
-    assert!(script.effects.contains(&Effect::BoundWritten(written)));
+    assert!(
+        script
+            .effects
+            .contains(&ReignEffect::BoundWritten(written).into())
+    );
 
     // The next one renews the same lease.
     script.handle(Event::BoundDue(due(&script, 66.0)));
@@ -514,7 +522,8 @@ fn bound_that_is_answered_after_the_deadline_does_not_count() {
     // The server was stopped meanwhile: no timer has run.
     script.now = script.now.after_seconds(10.0);
     script.answer(call, txn(true, 11, vec![Vec::new()]));
-    let written = |effect: &Effect<_>| matches!(effect, Effect::BoundWritten(_));
+    let written =
+        |effect: &Effect<_>| matches!(effect, Effect::Reign(ReignEffect::BoundWritten(_)));
     assert!(!script.effects.iter().any(written), "{:?}", script.effects);
 }
 
@@ -657,13 +666,13 @@ fn longer_lease_is_stored_before_it_is_reported() {
     const SECOND: u64 = 1_000_000_000;
     let mut script = Script::new(options());
     script.win(None, &[], None);
-    let due = |script: &Script, longest| DueBound {
+    let due = |script: &Script, longest| Bound {
         longest: longest * SECOND,
         ..due(script, 66.0)
     };
     let longest = |script: &Script| {
         script.effects.iter().rev().find_map(|effect| match effect {
-            Effect::BoundWritten(written) => Some(written.longest / SECOND),
+            Effect::Reign(ReignEffect::BoundWritten(written)) => Some(written.longest / SECOND),
             _ => None,
         })
     };
@@ -792,7 +801,7 @@ fn terms_are_written_in_parts_and_found_by_the_next_master() {
         // Only one at a time.
         script.handle(Event::TermsDue(due(9, 1)));
         while let Some(at) = script.open.iter().position(|(_, call)| is_txn(call)) {
-            let written = Effect::TermsWritten(due(version, templates));
+            let written = ReignEffect::TermsWritten(due(version, templates)).into();
             assert!(!script.effects.contains(&written));
             let (call, EtcdCall::Txn(put)) = script.open.remove(at) else {
                 panic!()
@@ -815,7 +824,7 @@ fn terms_are_written_in_parts_and_found_by_the_next_master() {
             }
             script.answer(call, txn(true, 11, vec![Vec::new(); 2]));
         }
-        let written = Effect::TermsWritten(due(version, templates));
+        let written = ReignEffect::TermsWritten(due(version, templates)).into();
         assert!(script.effects.contains(&written));
     }
     assert!(
@@ -864,13 +873,17 @@ fn failed_write_of_terms_is_repeated() {
     };
     script.handle(Event::TermsDue(due()));
     script.fail(is_txn);
-    assert!(script.effects.contains(&Effect::TermsFailed));
+    assert!(script.effects.contains(&ReignEffect::TermsFailed.into()));
     script.handle(Event::TermsDue(due()));
     assert!(!script.open.iter().any(|(_, call)| is_txn(call)));
     script.pass(0.3);
     script.handle(Event::TermsDue(due()));
     script.reply(is_txn, txn(true, 11, vec![Vec::new()]));
-    assert!(script.effects.contains(&Effect::TermsWritten(due())));
+    assert!(
+        script
+            .effects
+            .contains(&ReignEffect::TermsWritten(due()).into())
+    );
 }
 
 /// The terms that a standby has after it has heard of some in etcd.
@@ -1038,7 +1051,10 @@ fn bound_renewed_at_deposed_leader_is_not_written() {
     script.reply(is_grant, granted(2));
     script.header = header(2, 12);
     script.reply(is_txn, txn(true, 12, vec![Vec::new()]));
-    assert_eq!(script.effects.last(), Some(&Effect::BoundFailed));
+    assert_eq!(
+        script.effects.last(),
+        Some(&ReignEffect::BoundFailed.into())
+    );
 }
 
 #[test]
@@ -1049,7 +1065,10 @@ fn renewal_is_no_longer_than_granted() {
     let sent = script.now;
     script.reply(is_keep_alive, EtcdReply::KeptAlive(Some(500)));
     let deadline = sent.after_seconds(4.75);
-    assert_eq!(script.effects.last(), Some(&Effect::Extend(deadline)));
+    assert_eq!(
+        script.effects.last(),
+        Some(&ReignEffect::Extend(deadline).into())
+    );
 }
 
 #[test]

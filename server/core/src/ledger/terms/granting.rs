@@ -1,16 +1,13 @@
 //! The terms under which a ledger grants leases, as the next master must know them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use doorman_config::{Document, Template};
+use doorman_config::Template;
 use doorman_openapi::{Capacity, Glob, Moment, ResourceId, Seconds, Unit};
 
 use crate::ledger::{
     resource::decision::Grant,
-    terms::earlier::{EarlierResource, EarlierTemplate, EarlierTerms},
+    terms::earlier::{EarlierTemplate, EarlierTerms},
     terms::unit::AmountUnit,
 };
 
@@ -18,22 +15,17 @@ use crate::ledger::{
 const MAX_OF_PARENT: usize = 1000;
 const MAX_UNITS_OF_PARENT: usize = 4;
 
-/// The most periods that are told apart where only the units of all resources together are known.
-const MAX_PERIODS: usize = 64;
+/// The most units that are told apart where only the units of all resources together are known.
+const MAX_UNITS: usize = 64;
 
-/// The terms of the leases that a ledger grants.
+/// The terms of the leases that a ledger grants: those of a document, or what a parent node told.
 #[derive(Debug, Clone)]
-pub enum GrantingTerms {
-    /// Those of a document.
-    Document(Arc<Document>),
-    /// Those that a parent node has told.
-    OfParent {
-        /// Generations of templates.
-        generations: Vec<Vec<EarlierTemplate>>,
-        /// The end of all leases from the parent so far: until then resources that the parent has
-        /// not answered anew are leased under the terms before.
-        leased_until: Moment,
-    },
+pub struct GrantingTerms {
+    /// The templates of each generation.
+    pub generations: Vec<Vec<EarlierTemplate>>,
+    /// Until when leases may be granted under the terms before these: resources that the parent has
+    /// not answered anew.
+    pub terms_before_until: Moment,
 }
 
 /// How much of the terms of leases is known.
@@ -47,67 +39,35 @@ pub enum KnownTerms {
     All,
 }
 
-impl GrantingTerms {
-    /// The templates of each generation.
-    #[must_use]
-    pub fn generations(self) -> Vec<Vec<EarlierTemplate>> {
-        match self {
-            Self::Document(document) => vec![EarlierTemplate::all_of(&document)],
-            Self::OfParent { generations, .. } => generations,
-        }
-    }
-
-    /// Until when leases may be granted under the terms before these.
-    #[must_use]
-    pub fn terms_before_until(&self) -> Moment {
-        match self {
-            Self::Document(_) => Moment::ORIGIN,
-            Self::OfParent { leased_until, .. } => *leased_until,
-        }
-    }
-}
-
-/// Units of templates, without repetitions.
+/// Units of templates, without repetitions: the gauge, and the bits of the periods of rates. These
+/// are positive, so their order is that of the numbers.
 #[derive(Debug, Clone, Default)]
-pub struct Units {
-    has_gauges: bool,
-    /// The bits of the periods: they are positive, so their order is that of the numbers.
-    periods: BTreeSet<u64>,
-}
+pub struct Units(BTreeSet<Option<u64>>);
 
 impl Units {
     fn add(&mut self, template: &EarlierTemplate) {
-        match template.unit {
-            Unit::Gauge => self.has_gauges = true,
-            Unit::Rate => {
-                self.periods.insert(template.per.get().to_bits());
-            }
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.periods.len() + usize::from(self.has_gauges)
+        self.0.insert(match template.unit {
+            Unit::Gauge => None,
+            Unit::Rate => Some(template.per.get().to_bits()),
+        });
     }
 
     fn iter(&self) -> impl Iterator<Item = (Unit, Seconds)> {
-        let gauge = self.has_gauges.then_some((Unit::Gauge, 1.0));
-        let rates = self
-            .periods
-            .iter()
-            .map(|bits| (Unit::Rate, f64::from_bits(*bits)));
-        gauge
-            .into_iter()
-            .chain(rates)
-            .map(|(unit, per)| (unit, Seconds::saturating(per)))
+        self.0.iter().map(|per| match per {
+            None => (Unit::Gauge, Seconds::from_whole(1)),
+            Some(bits) => (Unit::Rate, Seconds::saturating(f64::from_bits(*bits))),
+        })
     }
 
     /// Generations which say that every resource may have each of these units. Of too many periods
     /// the shortest and the longest remain, between which all others are.
     #[must_use]
     pub fn of_every_resource(mut self) -> Vec<Vec<EarlierTemplate>> {
-        if self.periods.len() > MAX_PERIODS {
-            let ends = [self.periods.first(), self.periods.last()];
-            self.periods = ends.into_iter().flatten().copied().collect();
+        if self.0.len() > MAX_UNITS {
+            let shortest = self.0.iter().copied().find(Option::is_some);
+            let longest = self.0.last().copied();
+            self.0
+                .retain(|it| it.is_none() || Some(*it) == shortest || Some(*it) == longest);
         }
         let generation = |(unit, per)| {
             vec![EarlierTemplate {
@@ -177,9 +137,9 @@ impl TermsOfParent {
             return;
         }
         if self.templates.len() >= MAX_OF_PARENT {
-            let before = self.others.len();
+            let before = self.others.0.len();
             self.others.add(&terms);
-            self.has_changed |= !self.is_overfull || before < self.others.len();
+            self.has_changed |= !self.is_overfull || before < self.others.0.len();
             self.is_overfull = true;
             return;
         }
@@ -214,9 +174,9 @@ impl TermsOfParent {
     }
 
     pub(in crate::ledger) fn take_changed(&mut self) -> Option<GrantingTerms> {
-        std::mem::take(&mut self.has_changed).then(|| GrantingTerms::OfParent {
+        std::mem::take(&mut self.has_changed).then(|| GrantingTerms {
             generations: self.generations(),
-            leased_until: self.leased_until,
+            terms_before_until: self.leased_until,
         })
     }
 
@@ -225,9 +185,8 @@ impl TermsOfParent {
     /// matches everything is always last, because templates after it would never be told.
     fn generations(&self) -> Vec<Vec<EarlierTemplate>> {
         let mut units: Units = self.templates.values().map(|it| &it.terms).collect();
-        if self.is_overfull || units.len() > MAX_UNITS_OF_PARENT {
-            units.has_gauges |= self.others.has_gauges;
-            units.periods.extend(&self.others.periods);
+        if self.is_overfull || units.0.len() > MAX_UNITS_OF_PARENT {
+            units.0.extend(&self.others.0);
             return units.of_every_resource();
         }
         let generation = |(unit, per)| {
@@ -251,28 +210,24 @@ impl EarlierTerms {
         let leases = granted.iter().filter(|it| it.capacity > Capacity::ZERO);
         let known = leases.filter_map(|grant| {
             let template = grant.template.as_ref()?;
+            let unit = AmountUnit::new(template.unit(), template.per());
             let known = self.lookup(&grant.resource_id);
-            Some(known.map_or(KnownTerms::Nothing, |it| it.known(template)))
+            Some(match known.filter(|it| it.has_unit(unit)) {
+                None => KnownTerms::Nothing,
+                Some(known) if known.capacity(unit) < template.capacity().get() => {
+                    KnownTerms::Units
+                }
+                Some(_) => KnownTerms::All,
+            })
         });
         known.min().unwrap_or(KnownTerms::All)
     }
 }
 
-impl EarlierResource {
-    fn known(&self, template: &Template) -> KnownTerms {
-        let unit = AmountUnit::new(template.unit(), template.per());
-        if !self.has_unit(unit) {
-            KnownTerms::Nothing
-        } else if self.capacity(unit) < template.capacity().get() {
-            KnownTerms::Units
-        } else {
-            KnownTerms::All
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use doorman_config::Document;
+
     use super::*;
 
     fn template(glob: &str, per: f64) -> Template {
@@ -304,7 +259,7 @@ mod tests {
         let mut parent = TermsOfParent::default();
         tell(&mut parent, "other", "*", 60.0);
         tell(&mut parent, "tenant/x", "tenant/*", 1.0);
-        let terms = EarlierTerms::new(parent.take_changed().unwrap().generations());
+        let terms = EarlierTerms::new(parent.take_changed().unwrap().generations);
         assert_eq!(units(&terms, "tenant/y"), [true, false, false]);
         assert_eq!(units(&terms, "other"), [false, true, false]);
     }
@@ -319,8 +274,8 @@ mod tests {
             tell(&mut parent, resource, "*", 60.0);
         }
         let told = parent.take_changed().unwrap();
-        assert!(told.terms_before_until() > NOW);
-        let terms = EarlierTerms::new(told.generations());
+        assert!(told.terms_before_until > NOW);
+        let terms = EarlierTerms::new(told.generations);
         assert_eq!(units(&terms, "tenant/y"), [true, true, false]);
         assert_eq!(units(&terms, "db"), [true, true, false]);
         assert_eq!(units(&terms, "other"), [false, true, false]);
@@ -333,7 +288,7 @@ mod tests {
         for (resource, glob, per) in [("a", "a*", 1.0), ("b", "*b", 60.0), ("c", "c", 60.0)] {
             tell(&mut parent, resource, glob, per);
         }
-        let terms = EarlierTerms::new(parent.take_changed().unwrap().generations());
+        let terms = EarlierTerms::new(parent.take_changed().unwrap().generations);
         assert_eq!(units(&terms, "ab"), [true, true, false]);
         assert_eq!(units(&terms, "ac"), [true, false, false]);
         assert_eq!(units(&terms, "c"), [false, true, false]);
@@ -342,7 +297,7 @@ mod tests {
         tell(&mut parent, "a", "a*", 1.0);
         assert!(parent.take_changed().is_none());
         tell(&mut parent, "a", "a*", 60.0);
-        let terms = EarlierTerms::new(parent.take_changed().unwrap().generations());
+        let terms = EarlierTerms::new(parent.take_changed().unwrap().generations);
         assert_eq!(units(&terms, "ab"), [false, true, false]);
     }
 
@@ -354,7 +309,7 @@ mod tests {
             tell(&mut parent, &name, &name, 1.0);
         }
         tell(&mut parent, "other", "other", 60.0);
-        let generations = parent.take_changed().unwrap().generations();
+        let generations = parent.take_changed().unwrap().generations;
         assert_eq!(generations.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
         let terms = EarlierTerms::new(generations);
         assert_eq!(units(&terms, "tenant/1999"), [true, true, false]);

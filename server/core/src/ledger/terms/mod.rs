@@ -30,22 +30,17 @@ pub(in crate::ledger) struct ResourceTerms {
 
 impl ResourceTerms {
     pub(in crate::ledger) fn of(template: &Arc<Template>) -> Self {
-        let rule = ShareRule {
-            kind: template.algorithm().kind,
-            capacity: template.capacity().get(),
+        let algorithm = template.algorithm().clone();
+        let mut terms = Self::divided(algorithm, template.capacity().get());
+        terms.rule = ShareRule {
             surplus: template.surplus(),
             surplus_without_polls: template.surplus_without_polls(),
             granularity: template.granularity().get(),
             floor: template.floor(),
-            equal_share: 0.0,
+            ..terms.rule
         };
-        Self {
-            template: Some(Arc::clone(template)),
-            algorithm: template.algorithm().clone(),
-            rule,
-            safe_of_parent: None,
-            tuning: &Tuning::DEFAULT,
-        }
+        terms.template = Some(Arc::clone(template));
+        terms
     }
 
     pub(in crate::ledger) fn unmatched(policy: UnmatchedPolicy) -> Self {
@@ -53,14 +48,18 @@ impl ResourceTerms {
             UnmatchedPolicy::Grant => (AlgorithmKind::NoAlgorithm, f64::INFINITY),
             UnmatchedPolicy::Refuse => (AlgorithmKind::Static, 0.0),
         };
+        let algorithm = Algorithm {
+            kind,
+            ..doorman_config::default_algorithm()
+        };
+        Self::divided(algorithm, capacity)
+    }
+
+    fn divided(algorithm: Algorithm, capacity: f64) -> Self {
         Self {
             template: None,
-            algorithm: Algorithm {
-                kind,
-                ..doorman_config::default_algorithm()
-            },
             rule: ShareRule {
-                kind,
+                kind: algorithm.kind,
                 capacity,
                 surplus: 0.0,
                 surplus_without_polls: 0.0,
@@ -68,6 +67,7 @@ impl ResourceTerms {
                 floor: 0.0,
                 equal_share: 0.0,
             },
+            algorithm,
             tuning: &Tuning::DEFAULT,
             safe_of_parent: None,
         }

@@ -23,7 +23,7 @@ impl World {
 }
 
 fn names(holders: Vec<HolderStatus>) -> Vec<String> {
-    holders.into_iter().map(|it| it.id).collect()
+    holders.into_iter().map(|it| it.view.client_id).collect()
 }
 
 #[test]

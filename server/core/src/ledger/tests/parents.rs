@@ -8,7 +8,7 @@ use doorman_openapi::{
 use super::*;
 use crate::{
     ledger::HolderId,
-    upstream::{Effect, Event, Upstream, UpstreamSettings},
+    upstream::{Effect, Event, ParentLink, Upstream},
 };
 
 /// A root with nodes below it, one of which may be below another.
@@ -518,13 +518,13 @@ fn answer_that_is_late_changes_nothing() {
         &mut tree.nodes[0].ledger,
         Ledger::new(built_in(), SETTINGS, tree.now),
     );
-    let mut upstream = Upstream::new(UpstreamSettings {
+    let parent = ParentLink {
         node: NodeId::new("eu").unwrap(),
-        epoch: Epoch::new(1).unwrap(),
         endpoints: 1,
         seed: 0,
         polls: false,
-    });
+    };
+    let mut upstream = Upstream::new(parent, Epoch::new(1).unwrap());
     let send = |upstream: &mut Upstream, event, ledger: &mut Ledger, now| {
         let effects = upstream.handle(event, ledger, now);
         effects.into_iter().find_map(|effect| match effect {

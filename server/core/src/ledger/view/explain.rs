@@ -1,8 +1,8 @@
 //! Explains to operators why a holder has the capacity that it has.
 
 use doorman_openapi::{
-    AlgorithmKind, Balance, Band, Capacity, HeldBackBy, HolderKind, HolderView, Moment,
-    Probability, ResourceView, Seconds, ServerUrl,
+    AlgorithmKind, Balance, Capacity, HeldBackBy, HolderKind, HolderView, Moment, Probability,
+    ResourceView, Seconds,
 };
 
 use crate::ledger::{
@@ -37,57 +37,35 @@ impl CurrentTerms<'_> {
     }
 }
 
-/// One holder of a resource: a [`HolderView`] before its text is written.
+/// One holder of a resource, with what an explanation of its lease says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HolderStatus {
-    /// The identifier of the client or node.
-    pub id: String,
-    /// Its demand by priority.
-    pub bands: Vec<Band>,
-    /// Its demand.
-    pub wants: f64,
-    /// The most that it may be using.
-    pub booked: f64,
-    kind: HolderKind,
-    /// The address of a node, as it states it.
-    pub(in crate::ledger) address: Option<ServerUrl>,
-    share: f64,
+    /// The view on the wire, without an explanation and the time of day.
+    pub view: HolderView,
     /// The share before rounding to whole steps.
     unrounded_share: Option<f64>,
     /// With PRIORITY_SHARE: why its share is not what it wants.
     priority_limit: Option<PriorityLimit>,
-    has: f64,
     /// The grant if it refreshed now.
     next_grant: f64,
     /// The most that all other holders may be using.
     others: f64,
-    held_back_by: Option<HeldBackBy>,
-    outstanding: Capacity,
-    used: Option<Capacity>,
-    /// Seconds since its last decision.
-    refreshed_ago: Option<f64>,
     /// Seconds until its refresh is due; negative if it is overdue.
     pub(in crate::ledger) due_in: Option<f64>,
     lease_end: Option<Moment>,
     /// In learning mode: whether its claim is confirmed.
     confirmed: bool,
-    /// Seconds until all its capacity is free.
-    expires_in: Seconds,
 }
 
 impl HolderStatus {
     /// Reports the lease as held back if it ends after `bound`: then its
     /// [`Grant`](crate::ledger::Grant) is capped.
     #[must_use]
-    pub fn capped_at(self, bound: Moment) -> Self {
-        if self.has > 0.0 && self.lease_end.is_some_and(|end| end > bound) {
-            Self {
-                held_back_by: Some(HeldBackBy::Bound),
-                ..self
-            }
-        } else {
-            self
+    pub fn capped_at(mut self, bound: Moment) -> Self {
+        if self.view.has > Capacity::ZERO && self.lease_end.is_some_and(|end| end > bound) {
+            self.view.held_back_by = Some(HeldBackBy::Bound);
         }
+        self
     }
 
     /// The view on the wire. `unix_now` is for display only.
@@ -95,60 +73,32 @@ impl HolderStatus {
     pub fn into_view(self, resource: &ResourceView, unix_now: u64) -> HolderView {
         HolderView {
             why: explain(resource, &self),
-            client_id: self.id,
-            kind: self.kind,
-            clients: (self.kind == HolderKind::Node).then(|| {
-                let clients = self.bands.iter().map(|band| band.num_clients.get());
-                clients.fold(0, u64::saturating_add)
-            }),
-            address: self.address.map(|address| address.to_string()),
-            priority: self.bands.first().map_or(0, |band| band.priority),
-            wants: Capacity::saturating(self.wants),
-            share: Capacity::saturating(self.share),
-            has: Capacity::saturating(self.has),
-            held_back_by: self.held_back_by,
-            booked: self.booked,
-            outstanding: self.outstanding,
-            used: self.used,
-            refreshed_ago: self.refreshed_ago.map(Seconds::saturating),
-            expires_in: self.expires_in,
-            expiry_time: unix_now.saturating_add(self.expires_in.get() as u64),
-            bands: match self.kind {
-                HolderKind::Client if self.bands.len() <= 1 => Vec::new(),
-                HolderKind::Client | HolderKind::Node => self.bands,
-            },
+            expiry_time: unix_now.saturating_add(self.view.expires_in.get() as u64),
+            ..self.view
         }
     }
-}
 
-/// A holder's amounts among those of the others.
-#[derive(Debug, Clone, Copy)]
-struct HolderPosition {
-    wants: f64,
-    share: f64,
-    has: f64,
-    outstanding: f64,
-    booked: f64,
-    available: f64,
-    /// In learning mode: whether its claim is confirmed.
-    confirmed: bool,
-}
-
-impl HolderPosition {
     /// The grant if it refreshed now, claiming its lease and the same outstanding amount.
-    fn next_grant(&self, rule: &ShareRule) -> f64 {
-        let outstanding = self.outstanding.min(self.booked.max(self.available));
+    fn grant_at_refresh(&self, rule: &ShareRule, available: f64) -> f64 {
+        let view = &self.view;
+        let outstanding = view.outstanding.get().min(view.booked.max(available));
         let input = GrantInput {
-            wants: self.wants,
-            share: self.share,
-            held: self.has.max(outstanding),
-            available: self.available,
+            wants: view.wants.get(),
+            share: view.share.get(),
+            held: view.has.get().max(outstanding),
+            available,
         };
         input.grant(rule)
     }
 
-    fn held_back_by(&self, current: &CurrentTerms<'_>) -> Option<HeldBackBy> {
-        if self.wants <= 0.0 {
+    fn held_back_by(
+        &self,
+        current: &CurrentTerms<'_>,
+        is_below_others: bool,
+    ) -> Option<HeldBackBy> {
+        let [wants, share, has] = [self.view.wants, self.view.share, self.view.has];
+        let [wants, share, has] = [wants, share, has].map(Capacity::get);
+        if wants <= 0.0 {
             return None;
         }
         if current.terms.is_blocked() {
@@ -167,15 +117,16 @@ impl HolderPosition {
         {
             return Some(HeldBackBy::Suppressed);
         }
-        let has_share = self.confirmed && reaches(self.has, self.share);
-        if reaches(self.has, self.wants) {
+        if reaches(has, wants) {
             None
-        } else if current.is_learning() && !has_share {
+        } else if current.is_learning() && !(self.confirmed && reaches(has, share)) {
             Some(HeldBackBy::Learning)
-        } else if !reaches(self.has, self.next_grant(current.terms.rule())) {
+        } else if !reaches(has, self.next_grant) {
             Some(HeldBackBy::NotRefreshed)
-        } else if !reaches(self.has, self.share) {
+        } else if !reaches(has, share) {
             Some(HeldBackBy::Others)
+        } else if is_below_others {
+            Some(HeldBackBy::HigherPriorities)
         } else {
             Some(HeldBackBy::Share)
         }
@@ -190,8 +141,6 @@ impl Resource {
         current: &mut CurrentTerms<'_>,
     ) -> HolderStatus {
         let &mut CurrentTerms { terms, now, .. } = current;
-        let bands = entry.bands();
-        let lease = entry.booking.lease(now);
         let others = self.booked.total_except(entry.slot.index());
         let available = terms.available_beside(others);
         let rule = self.rule_of(terms);
@@ -204,42 +153,58 @@ impl Resource {
             let own: f64 = higher.map(|it| it.demand().wants).sum();
             !reaches(own, limit.higher)
         });
-        let position = HolderPosition {
-            wants: bands.iter().map(|band| band.wants.get()).sum(),
-            share: self.share_of(entry, current, available),
-            has: lease.map_or(0.0, |lease| lease.amount),
-            outstanding: entry.outstanding.get(),
-            booked: entry.booking.amount(now),
-            available,
-            confirmed: self.is_confirmed(entry),
-        };
-        HolderStatus {
-            id: holder.as_str().to_owned(),
-            bands,
-            wants: position.wants,
-            booked: position.booked,
-            kind: holder.kind(),
-            address: None,
-            share: position.share,
+        let mut status = HolderStatus {
+            view: self.holder_view(entry, holder, current, available),
             unrounded_share,
             priority_limit,
-            has: position.has,
-            next_grant: position.next_grant(terms.rule()),
+            next_grant: 0.0,
             others,
-            held_back_by: position.held_back_by(current).map(|reason| match reason {
-                HeldBackBy::Share if is_below_others => HeldBackBy::HigherPriorities,
-                other => other,
-            }),
-            outstanding: entry.outstanding,
-            used: entry.used.get(),
-            refreshed_ago: entry.last_decision.map(|last| now.seconds_since(last.at)),
             due_in: entry.last_decision.map(|last| {
                 let due = last.due();
                 due.seconds_since(now) - now.seconds_since(due)
             }),
-            lease_end: lease.map(|lease| lease.end),
-            confirmed: position.confirmed,
+            lease_end: entry.booking.lease(now).map(|lease| lease.end),
+            confirmed: self.is_confirmed(entry),
+        };
+        status.next_grant = status.grant_at_refresh(terms.rule(), available);
+        status.view.held_back_by = status.held_back_by(current, is_below_others);
+        status
+    }
+
+    fn holder_view(
+        &self,
+        entry: &Entry,
+        holder: &HolderId,
+        current: &mut CurrentTerms<'_>,
+        available: f64,
+    ) -> HolderView {
+        let now = current.now;
+        let kind = holder.kind();
+        let bands = entry.bands();
+        let lease = entry.booking.lease(now);
+        let clients = bands.iter().map(|band| band.num_clients.get());
+        let last = entry.last_decision;
+        HolderView {
+            client_id: holder.as_str().to_owned(),
+            kind,
+            clients: (kind == HolderKind::Node).then(|| clients.fold(0, u64::saturating_add)),
+            address: None,
+            priority: bands.first().map_or(0, |band| band.priority),
+            wants: Capacity::saturating(bands.iter().map(|band| band.wants.get()).sum()),
+            share: Capacity::saturating(self.share_of(entry, current, available)),
+            has: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),
+            held_back_by: None,
+            why: String::new(),
+            booked: entry.booking.amount(now),
+            outstanding: entry.outstanding,
+            used: entry.used.get(),
+            refreshed_ago: last.map(|last| Seconds::saturating(now.seconds_since(last.at))),
             expires_in: entry.booking.last_end().since(now).into(),
+            expiry_time: 0,
+            bands: match kind {
+                HolderKind::Client if bands.len() <= 1 => Vec::new(),
+                HolderKind::Client | HolderKind::Node => bands,
+            },
         }
     }
 
@@ -296,14 +261,14 @@ impl Resource {
 
 /// Explains a holder's lease. Names no other holder: the reader may not be allowed to see them.
 fn explain(resource: &ResourceView, holder: &HolderStatus) -> String {
-    let mut text = match holder.held_back_by {
+    let mut text = match holder.view.held_back_by {
         None => explain_met(holder),
         Some(HeldBackBy::Share) => explain_share(resource, holder),
         Some(HeldBackBy::HigherPriorities) => explain_higher_priorities(resource, holder),
         Some(HeldBackBy::Others) => format!(
             "its share is {}, of which {} can be granted now: others still hold {} of {} until they \
              refresh, every {} s, or their leases expire",
-            rounded(holder.share),
+            rounded(holder.view.share.get()),
             rounded(holder.next_grant),
             rounded(holder.others),
             capacity(resource),
@@ -329,33 +294,33 @@ fn explain(resource: &ResourceView, holder: &HolderStatus) -> String {
             .to_owned(),
     };
     let overdue = holder.due_in.map(|due| -due);
-    let is_late = |by: &f64| *by > resource.refresh_interval.get() && holder.booked > 0.0;
+    let is_late = |by: &f64| *by > resource.refresh_interval.get() && holder.view.booked > 0.0;
     if let Some(overdue) = overdue.filter(is_late) {
         text += &format!(
             "; its refresh is {} s overdue: without one, its capacity is free in {} s",
             rounded(overdue),
-            rounded(holder.expires_in.get()),
+            rounded(holder.view.expires_in.get()),
         );
     }
     text
 }
 
 fn explain_met(holder: &HolderStatus) -> String {
-    if holder.wants <= 0.0 {
+    if holder.view.wants.get() <= 0.0 {
         "it wants nothing".to_owned()
-    } else if reaches(holder.share, holder.wants) {
+    } else if reaches(holder.view.share.get(), holder.view.wants.get()) {
         "it has what it wants".to_owned()
     } else {
         format!(
             "it has what it wants; its share is {} from its next refresh on",
-            rounded(holder.share),
+            rounded(holder.view.share.get()),
         )
     }
 }
 
 fn explain_share(resource: &ResourceView, holder: &HolderStatus) -> String {
-    let share = rounded(holder.share);
-    let is_met_unrounded = |share: f64| reaches(share, holder.wants);
+    let share = rounded(holder.view.share.get());
+    let is_met_unrounded = |share: f64| reaches(share, holder.view.wants.get());
     if holder.unrounded_share.is_some_and(is_met_unrounded) {
         return format!("its share is {share}, rounded to whole steps");
     }
@@ -409,7 +374,7 @@ fn explain_higher_priorities(resource: &ResourceView, holder: &HolderStatus) -> 
     format!(
         "its share is {}, held back by higher priorities, which want {} of {}: {} gets at most {}, \
          and each of its clients at most {}{rounding}",
-        rounded(holder.share),
+        rounded(holder.view.share.get()),
         rounded(limit.higher),
         capacity(resource),
         priority_of(holder, limit),
@@ -419,7 +384,7 @@ fn explain_higher_priorities(resource: &ResourceView, holder: &HolderStatus) -> 
 }
 
 fn priority_of(holder: &HolderStatus, limit: PriorityLimit) -> String {
-    match holder.bands.len() {
+    match holder.view.bands.len() {
         0 | 1 => "its priority".to_owned(),
         _ => format!("priority {}", limit.priority),
     }
@@ -429,7 +394,7 @@ fn explain_learning(resource: &ResourceView, holder: &HolderStatus) -> String {
     let left = rounded(resource.learning_ends_in.map_or(0.0, Seconds::get));
     let meanwhile = if holder.confirmed {
         "until then it gets only what other holders give up"
-    } else if holder.has > 0.0 {
+    } else if holder.view.has.get() > 0.0 {
         "it keeps what it claims until it has sent `heard_epoch`"
     } else {
         "a new holder gets nothing before it has sent `heard_epoch`"

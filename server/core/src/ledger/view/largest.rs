@@ -1,34 +1,13 @@
 //! The largest of many, in one pass and in bounded memory.
 
-use std::{
-    cmp::{Ordering, Reverse},
-    collections::BinaryHeap,
-};
-
-/// An amount with a total order. The ledger has no NaN.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Amount(f64);
-
-impl Eq for Amount {}
-
-impl PartialOrd for Amount {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Amount {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// The keys with the largest amounts. Of equal amounts the smaller key counts as larger.
 #[derive(Debug)]
 pub(in crate::ledger) struct Largest<K: Ord> {
     limit: usize,
-    /// The least of them on top.
-    heap: BinaryHeap<(Reverse<Amount>, K)>,
+    /// The least of them on top. Amounts are not negative, so their bits have the order of amounts.
+    heap: BinaryHeap<(Reverse<u64>, K)>,
 }
 
 impl<K: Ord + Clone> Largest<K> {
@@ -40,7 +19,8 @@ impl<K: Ord + Clone> Largest<K> {
     }
 
     pub(in crate::ledger) fn consider(&mut self, amount: f64, key: &K) {
-        let amount = Reverse(Amount(amount));
+        // An empty sum may be -0.
+        let amount = Reverse((amount + 0.0).to_bits());
         if self.heap.len() < self.limit {
             self.heap.push((amount, key.clone()));
         } else if let Some(mut least) = self.heap.peek_mut()

@@ -55,14 +55,6 @@ impl PageQuery<'_> {
     pub(in crate::ledger) fn shows(&self, name: &str) -> bool {
         name.starts_with(self.prefix) && self.allows(name)
     }
-
-    /// A lower bound of the next allowed name from this one on; `None` when there is none.
-    fn next_allowed<'a>(&self, name: &'a str) -> Option<Cow<'a, str>> {
-        match self.allowed {
-            Some(globs) => globs.seek(name),
-            None => Some(name.into()),
-        }
-    }
 }
 
 /// A page of live resources.
@@ -93,6 +85,9 @@ pub struct HolderListing {
     /// Where to continue; `None` at the end.
     pub next: Option<HolderCursor>,
 }
+
+/// Holders, and where to continue.
+type FoundHolders = (Vec<HolderStatus>, Option<HolderCursor>);
 
 /// Why there is no page of holders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +147,7 @@ impl Ledger {
                 visit(id, *key);
             } else {
                 // Skips to the next allowed name, to find a few among very many.
-                match query.next_allowed(name) {
+                match query.allowed.and_then(|globs| globs.seek(name)) {
                     None => break,
                     Some(Cow::Borrowed(_)) => {}
                     Some(Cow::Owned(next)) => {
@@ -184,17 +179,30 @@ impl Ledger {
         from: Option<HolderCursor>,
         now: Moment,
     ) -> Result<HolderListing, ListError> {
-        let (key, live) = self.find(id)?;
-        let mut holders = Vec::new();
-        let next = self.with_current_terms(live, now, |current| {
-            self.scan_holders(live, query, query.limit, from, |entry, holder| {
+        self.list(id, now, |live, current| {
+            let mut holders = Vec::new();
+            let next = self.scan_holders(live, query, query.limit, from, |entry, holder| {
                 holders.push(self.holder_status(live, entry, holder, current));
+            })?;
+            Ok((holders, next))
+        })
+    }
+
+    /// Holders of a live resource, as `read` finds them, with the resource.
+    pub(in crate::ledger) fn list(
+        &self,
+        id: &ResourceId,
+        now: Moment,
+        read: impl FnOnce(&LiveResource, &mut CurrentTerms<'_>) -> Result<FoundHolders, ListError>,
+    ) -> Result<HolderListing, ListError> {
+        let live = self.find(id)?;
+        self.with_current_terms(live, now, |current| {
+            let (holders, next) = read(live, current)?;
+            Ok(HolderListing {
+                resource: live.view(current),
+                holders,
+                next,
             })
-        })?;
-        Ok(HolderListing {
-            resource: self.view(key, now).ok_or(ListError::NotLive)?,
-            holders,
-            next,
         })
     }
 
@@ -243,33 +251,22 @@ impl Ledger {
         name: &ClientId,
         now: Moment,
     ) -> Result<HolderListing, ListError> {
-        let (key, live) = self.find(id)?;
         let client = HolderId::Client(name.clone());
         let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
-        let mut holders = Vec::new();
-        self.with_current_terms(live, now, |current| {
-            for holder in std::iter::once(client).chain(node) {
-                let key = self.holders.find(&holder);
-                let entry = key.and_then(|key| live.resource.entries.get(key));
-                if let Some(entry) = entry.filter(|entry| !entry.is_cleared()) {
-                    holders.push(self.holder_status(live, entry, &holder, current));
-                }
-            }
-        });
-        Ok(HolderListing {
-            resource: self.view(key, now).ok_or(ListError::NotLive)?,
-            holders,
-            next: None,
+        self.list(id, now, |live, current| {
+            let named = std::iter::once(client).chain(node);
+            let holders = named.filter_map(|holder| {
+                let entry = live.resource.entries.get(self.holders.find(&holder)?)?;
+                let is_listed = !entry.is_cleared();
+                is_listed.then(|| self.holder_status(live, entry, &holder, current))
+            });
+            Ok((holders.collect(), None))
         })
     }
 
-    pub(in crate::ledger) fn find(
-        &self,
-        id: &ResourceId,
-    ) -> Result<(ResourceKey, &LiveResource), ListError> {
-        let key = *self.keys.get(id).ok_or(ListError::NotLive)?;
-        let live = self.live.get(key.index()).ok_or(ListError::NotLive)?;
-        Ok((key, live))
+    pub(in crate::ledger) fn find(&self, id: &ResourceId) -> Result<&LiveResource, ListError> {
+        let key = self.keys.get(id).ok_or(ListError::NotLive)?;
+        self.live.get(key.index()).ok_or(ListError::NotLive)
     }
 
     /// Calls `read` with the terms that apply to the next refresh.
@@ -280,23 +277,22 @@ impl Ledger {
         read: impl FnOnce(&mut CurrentTerms<'_>) -> T,
     ) -> T {
         let resource = &live.resource;
-        match self.newer_terms(live) {
-            None => read(&mut CurrentTerms {
-                terms: &resource.terms,
-                learning_until: resource.learning_until,
-                feedback: resource.current_feedback(now),
-                bands: BandShares::default(),
-                now,
-            }),
-            Some((terms, learning_until)) => read(&mut CurrentTerms {
-                terms: &terms,
-                learning_until,
-                // Follows with the next refresh.
-                feedback: Feedback::None,
-                bands: BandShares::default(),
-                now,
-            }),
-        }
+        let newer = self.newer_terms(live);
+        let (terms, learning_until, feedback) = match &newer {
+            None => {
+                let feedback = resource.current_feedback(now);
+                (&resource.terms, resource.learning_until, feedback)
+            }
+            // Its feedback follows with the next refresh.
+            Some((terms, learning_until)) => (terms, *learning_until, Feedback::None),
+        };
+        read(&mut CurrentTerms {
+            terms,
+            learning_until,
+            feedback,
+            bands: BandShares::default(),
+            now,
+        })
     }
 
     /// A holder of a live resource.
@@ -308,7 +304,8 @@ impl Ledger {
         current: &mut CurrentTerms<'_>,
     ) -> HolderStatus {
         let mut status = live.resource.holder_status(entry, holder, current);
-        status.address = self.holders.address(entry.holder).cloned();
+        let address = self.holders.address(entry.holder);
+        status.view.address = address.map(ToString::to_string);
         status
     }
 

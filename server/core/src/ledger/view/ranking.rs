@@ -11,49 +11,21 @@ use crate::ledger::{
 };
 
 /// A pass over the live resources.
+pub type ResourceRanking = Ranking<ResourceId, ResourceId>;
+
+/// A pass over the holders of a resource, which are named by their positions.
+pub type HolderRanking = Ranking<u32, HolderCursor>;
+
+/// A pass that finds the largest, and where it goes on.
 #[derive(Debug)]
-pub struct ResourceRanking {
+pub struct Ranking<K: Ord, C> {
     sort: SortBy,
-    largest: Largest<ResourceId>,
+    largest: Largest<K>,
     total: u64,
-    after: Option<ResourceId>,
+    next: Option<C>,
 }
 
-impl ResourceRanking {
-    /// A pass that has examined nothing. It finds the `limit` largest.
-    #[must_use]
-    pub fn new(sort: SortBy, limit: usize) -> Self {
-        Self {
-            sort,
-            largest: Largest::new(limit),
-            total: 0,
-            after: None,
-        }
-    }
-
-    /// The number of resources that were counted.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.total
-    }
-
-    /// The largest resources, the largest first.
-    #[must_use]
-    pub fn into_largest(self) -> Vec<ResourceId> {
-        self.largest.into_keys()
-    }
-}
-
-/// A pass over the holders of a resource.
-#[derive(Debug)]
-pub struct HolderRanking {
-    sort: SortBy,
-    largest: Largest<u32>,
-    total: u64,
-    next: Option<HolderCursor>,
-}
-
-impl HolderRanking {
+impl<K: Ord + Clone, C> Ranking<K, C> {
     /// A pass that has examined nothing. It finds the `limit` largest.
     #[must_use]
     pub fn new(sort: SortBy, limit: usize) -> Self {
@@ -65,16 +37,21 @@ impl HolderRanking {
         }
     }
 
-    /// The number of holders that were counted.
+    /// The number of those that were counted.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The positions of the largest holders, the largest first.
+    /// The largest, the largest first.
     #[must_use]
-    pub fn into_largest(self) -> Vec<u32> {
+    pub fn into_largest(self) -> Vec<K> {
         self.largest.into_keys()
+    }
+
+    fn count(&mut self, amount: f64, key: &K) {
+        self.total = self.total.saturating_add(1);
+        self.largest.consider(amount, key);
     }
 }
 
@@ -83,20 +60,13 @@ impl Ledger {
     /// miss resources that appear between calls. A changed `per` counts from the resource's next
     /// refresh: the new template is not looked up for all resources.
     pub fn rank_resources(&self, ranking: &mut ResourceRanking, query: &PageQuery<'_>) -> bool {
-        let ResourceRanking {
-            sort,
-            largest,
-            total,
-            after,
-        } = ranking;
-        let next = self.scan(query, usize::MAX, after.as_ref(), |id, key| {
+        let (sort, after) = (ranking.sort, ranking.next.take());
+        ranking.next = self.scan(query, usize::MAX, after.as_ref(), |id, key| {
             if let Some(live) = self.live.get(key.index()) {
-                *total = total.saturating_add(1);
-                largest.consider(amount_of_resource(live, *sort), id);
+                ranking.count(amount_of_resource(live, sort), id);
             }
         });
-        *after = next;
-        after.is_some()
+        ranking.next.is_some()
     }
 
     /// Examines a bounded number of holders that `query` does not hide; `false` at the end. May
@@ -111,18 +81,12 @@ impl Ledger {
         query: &PageQuery<'_>,
         now: Moment,
     ) -> Result<bool, ListError> {
-        let (_, live) = self.find(id)?;
-        let HolderRanking {
-            sort,
-            largest,
-            total,
-            next,
-        } = ranking;
-        *next = self.scan_holders(live, query, usize::MAX, *next, |entry, _| {
-            *total = total.saturating_add(1);
-            largest.consider(amount_of_holder(entry, *sort, now), &entry.slot.number());
+        let live = self.find(id)?;
+        let (sort, from) = (ranking.sort, ranking.next.take());
+        ranking.next = self.scan_holders(live, query, usize::MAX, from, |entry, _| {
+            ranking.count(amount_of_holder(entry, sort, now), &entry.slot.number());
         })?;
-        Ok(next.is_some())
+        Ok(ranking.next.is_some())
     }
 
     /// The holders at some positions that a pass has found, without those that have left since.
@@ -136,9 +100,8 @@ impl Ledger {
         query: &PageQuery<'_>,
         now: Moment,
     ) -> Result<HolderListing, ListError> {
-        let (key, live) = self.find(id)?;
-        let holders = self.with_current_terms(live, now, |current| {
-            let found = positions.iter().filter_map(|position| {
+        self.list(id, now, |live, current| {
+            let holders = positions.iter().filter_map(|position| {
                 let entry = live.resource.entries.at(EntrySlot::new(*position as usize));
                 let entry = entry.filter(|entry| !entry.is_cleared())?;
                 let holder = self.holders.id(entry.holder)?;
@@ -146,12 +109,7 @@ impl Ledger {
                 let is_shown = query.shows(holder.as_str());
                 is_shown.then(|| self.holder_status(live, entry, holder, current))
             });
-            found.collect()
-        });
-        Ok(HolderListing {
-            resource: self.view(key, now).ok_or(ListError::NotLive)?,
-            holders,
-            next: None,
+            Ok((holders.collect(), None))
         })
     }
 }
