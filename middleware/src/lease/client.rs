@@ -3,16 +3,11 @@
 use std::{error::Error, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use doorman_holder::Failure;
+use doorman_holder::{Failure, GRACE, WAIT};
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, Discovery, HintsResponse, Problem, ReleaseRequest,
-    RulesResponse, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
-    ServerUrl, SpanId, TraceContext, TraceId,
+    Discovery, HintsResponse, Problem, RulesResponse, ServerUrl, SpanId, TraceContext, TraceId,
     headers::{REQUEST_ID, TRACEPARENT},
-    paths::{
-        CAPACITY, CAPACITY_RELEASE, DISCOVERY, HINTS, RULES, SERVER_CAPACITY,
-        SERVER_CAPACITY_RELEASE,
-    },
+    paths::{DISCOVERY, HINTS, RULES},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -58,11 +53,15 @@ impl<T> Transport for T where
 {
 }
 
+/// The servers of a control plane, by their position in the list.
 #[derive(Debug)]
-pub(crate) struct ControlPlaneClient<T> {
-    pub(crate) transport: T,
-    pub(crate) servers: Arc<[ServerUrl]>,
-    pub(crate) credentials: Option<Credentials>,
+pub struct ControlPlaneClient<T> {
+    /// Carries the requests.
+    pub transport: T,
+    /// The servers.
+    pub servers: Arc<[ServerUrl]>,
+    /// The token of the requests.
+    pub credentials: Option<Credentials>,
 }
 
 /// Ids by which the logs of both sides name a request.
@@ -75,25 +74,32 @@ pub(super) struct RequestIds {
 
 /// Stage at which a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
+pub enum Progress {
     /// It could not be sent: the credentials failed.
     NotSent,
+    /// It may have been sent.
     NoResponse,
+    /// The server responded.
     Responded,
 }
 
+/// A request that has ended.
 #[derive(Debug)]
-pub(super) struct Outcome<T> {
+pub struct Outcome<T> {
     pub(super) endpoint: usize,
     pub(super) ids: RequestIds,
     pub(super) progress: Progress,
-    pub(super) result: Result<T, RequestError>,
+    /// The content of the response. A timeout is an error.
+    pub result: Result<T, RequestError>,
 }
 
+/// Why a request failed.
 #[derive(Debug)]
-pub(super) struct RequestError {
-    pub(super) failure: Failure,
-    pub(super) reason: String,
+pub struct RequestError {
+    /// The failure for the state machine.
+    pub failure: Failure,
+    /// The reason for the log.
+    pub reason: String,
 }
 
 impl RequestError {
@@ -119,60 +125,88 @@ pub enum FetchedRules {
     },
 }
 
+/// The response to a poll for hints.
 #[derive(Debug)]
-pub(super) enum FetchedHints {
+pub enum FetchedHints {
+    /// The hints; there may be none.
     Hints(HintsResponse),
     /// The server has no such route.
     Unsupported,
 }
 
-/// A request without what all requests have in common.
-struct Outgoing {
-    method: Method,
-    path: String,
-    headers: HeaderMap,
-    body: Result<Vec<u8>, serde_json::Error>,
+/// A request, which begins a trace of its own, without what depends on the server.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// The method.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// Headers besides those of the trace and the credentials.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    trace: TraceContext,
 }
 
 impl Outgoing {
-    fn post(path: &str, body: &impl Serialize) -> Self {
-        let json = HeaderValue::from_static("application/json");
+    /// A request without body.
+    #[must_use]
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
         Self {
-            method: Method::POST,
-            path: path.to_owned(),
-            headers: HeaderMap::from_iter([(header::CONTENT_TYPE, json)]),
-            body: serde_json::to_vec(body),
+            method,
+            path: path.into(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            trace: TraceContext::root(
+                TraceId::from_bits(fastrand::u128(..)),
+                SpanId::from_bits(fastrand::u64(..)),
+            ),
         }
+    }
+
+    /// Adds a body of this media type.
+    #[must_use]
+    pub fn with_body(mut self, media_type: &'static str, body: impl Into<Bytes>) -> Self {
+        let media_type = HeaderValue::from_static(media_type);
+        self.headers.insert(header::CONTENT_TYPE, media_type);
+        self.body = body.into();
+        self
     }
 }
 
 impl<T: Transport> ControlPlaneClient<T> {
-    pub(super) fn request_leases(
-        &self,
-        seq: Seq,
-        endpoint: usize,
-        request: &CapacityRequest,
-        time: Duration,
-    ) -> impl Future<Output = (Seq, Outcome<CapacityResponse>)> + Send + use<T> {
-        let servers = Arc::clone(&self.servers);
-        let read = move |response: &Response<Bytes>| read_leases(response, &servers);
-        let outcome = self.request(endpoint, Outgoing::post(CAPACITY, request), time, read);
-        async move { (seq, outcome.await) }
-    }
-
-    pub(super) fn release(
+    /// Posts a request for leases to the path for its kind of holder. Resolves within `time`, as
+    /// all requests do.
+    pub fn request_leases<Q: Serialize, R: DeserializeOwned>(
         &self,
         endpoint: usize,
-        request: &ReleaseRequest,
+        path: &str,
+        request: &Q,
         time: Duration,
-    ) -> impl Future<Output = Outcome<()>> + Send + use<T> {
-        let call = Outgoing::post(CAPACITY_RELEASE, request);
-        self.request(endpoint, call, time, read_release)
+    ) -> impl Future<Output = Outcome<R>> + Send + use<T, Q, R> {
+        self.request(endpoint, post(path, request), time, |response, servers| {
+            read_ok(response, servers, "leases")
+        })
     }
 
-    /// Fetches the rules of a service, or all rules, unless they have this `ETag`. Resolves within
-    /// `time`.
-    pub(super) fn fetch_rules(
+    /// Posts a release of leases to the path for its kind of holder. If it fails, they expire.
+    pub fn release<Q: Serialize>(
+        &self,
+        endpoint: usize,
+        path: &str,
+        request: &Q,
+        time: Duration,
+    ) -> impl Future<Output = Outcome<()>> + Send + use<T, Q> {
+        self.request(endpoint, post(path, request), time, |response, servers| {
+            let is_released = response.status().is_success();
+            is_released
+                .then_some(())
+                .ok_or_else(|| failure(response, servers))
+        })
+    }
+
+    /// Fetches the rules of a service, or all rules, unless they have this `ETag`.
+    pub fn fetch_rules(
         &self,
         endpoint: usize,
         service: Option<&str>,
@@ -180,97 +214,60 @@ impl<T: Transport> ControlPlaneClient<T> {
         time: Duration,
     ) -> impl Future<Output = Outcome<FetchedRules>> + Send + use<T> {
         let service = service.map(|it| utf8_percent_encode(it, NON_ALPHANUMERIC));
-        let is_conditional = etag.is_some();
-        let call = Outgoing {
-            method: Method::GET,
-            path: match service {
-                Some(service) => format!("{RULES}?service={service}"),
-                None => RULES.to_owned(),
-            },
-            headers: etag
-                .map(|etag| (header::IF_NONE_MATCH, etag))
-                .into_iter()
-                .collect(),
-            body: Ok(Vec::new()),
+        let path = match service {
+            Some(service) => format!("{RULES}?service={service}"),
+            None => RULES.to_owned(),
         };
-        self.request(endpoint, call, time, move |response| {
-            read_rules(response, is_conditional)
+        let mut call = Outgoing::new(Method::GET, path);
+        let is_conditional = etag.is_some();
+        call.headers
+            .extend(etag.map(|etag| (header::IF_NONE_MATCH, etag)));
+        self.request(endpoint, call, time, move |response, servers| {
+            if is_conditional && response.status() == StatusCode::NOT_MODIFIED {
+                return Ok(FetchedRules::NotModified);
+            }
+            Ok(FetchedRules::Modified {
+                rules: read_ok(response, servers, "rules")?,
+                etag: response.headers().get(header::ETAG).cloned(),
+            })
         })
     }
 
     /// Fetches the discovery of a server: its node, epoch and level.
-    pub(super) fn discover(
+    pub fn discover(
         &self,
         endpoint: usize,
         time: Duration,
     ) -> impl Future<Output = Outcome<Discovery>> + Send + use<T> {
-        let call = Outgoing {
-            method: Method::GET,
-            path: DISCOVERY.to_owned(),
-            headers: HeaderMap::new(),
-            body: Ok(Vec::new()),
-        };
-        self.request(endpoint, call, time, read_discovery)
-    }
-
-    /// Requests leases for a node.
-    pub(super) fn request_server_leases(
-        &self,
-        endpoint: usize,
-        request: &ServerCapacityRequest,
-        time: Duration,
-    ) -> impl Future<Output = Outcome<ServerCapacityResponse>> + Send + use<T> {
-        let servers = Arc::clone(&self.servers);
-        let read = move |response: &Response<Bytes>| read_leases(response, &servers);
-        self.request(
-            endpoint,
-            Outgoing::post(SERVER_CAPACITY, request),
-            time,
-            read,
-        )
-    }
-
-    /// Releases leases of a node.
-    pub(super) fn release_server_leases(
-        &self,
-        endpoint: usize,
-        request: &ServerReleaseRequest,
-        time: Duration,
-    ) -> impl Future<Output = Outcome<()>> + Send + use<T> {
-        let call = Outgoing::post(SERVER_CAPACITY_RELEASE, request);
-        self.request(endpoint, call, time, read_release)
+        let call = Outgoing::new(Method::GET, DISCOVERY);
+        self.request(endpoint, call, time, |response, servers| {
+            read_ok(response, servers, "discovery")
+        })
     }
 
     /// Polls for hints to the holder with this id, which the parameter `kind` names: `client_id` or
-    /// `node_id`. The server responds within `wait`; the poll ends within `time`.
-    pub(super) fn poll_hints(
+    /// `node_id`. The server responds within [`WAIT`].
+    pub fn poll_hints(
         &self,
         endpoint: usize,
         (kind, id): (&str, &str),
         after: u64,
-        wait: Duration,
-        time: Duration,
     ) -> impl Future<Output = Outcome<FetchedHints>> + Send + use<T> {
         let id = utf8_percent_encode(id, NON_ALPHANUMERIC);
-        let wait = wait.as_secs();
-        let call = Outgoing {
-            method: Method::GET,
-            path: format!("{HINTS}?{kind}={id}&after={after}&wait={wait}"),
-            headers: HeaderMap::new(),
-            body: Ok(Vec::new()),
-        };
-        let servers = Arc::clone(&self.servers);
-        self.request(endpoint, call, time, move |response| {
-            read_hints(response, &servers)
-        })
+        let wait = WAIT.as_secs();
+        let path = format!("{HINTS}?{kind}={id}&after={after}&wait={wait}");
+        let call = Outgoing::new(Method::GET, path);
+        self.request(endpoint, call, WAIT + GRACE, read_hints)
     }
 
-    pub(super) fn address(&self, endpoint: usize) -> String {
+    /// The address of a server, for the log.
+    #[must_use]
+    pub fn address(&self, endpoint: usize) -> String {
         let server = self.servers.get(endpoint);
         server.map_or_else(String::new, ServerUrl::to_string)
     }
 
-    /// Sends a request, which begins a trace of its own, and reads the response.
+    /// Sends a request and reads the response.
     fn request<R, F>(
         &self,
         endpoint: usize,
@@ -279,32 +276,19 @@ impl<T: Transport> ControlPlaneClient<T> {
         read: F,
     ) -> impl Future<Output = Outcome<R>> + Send + use<T, R, F>
     where
-        F: FnOnce(&Response<Bytes>) -> Result<R, RequestError> + Send,
+        F: FnOnce(&Response<Bytes>, &[ServerUrl]) -> Result<R, RequestError> + Send,
     {
-        let server = self.servers.get(endpoint);
-        let uri = server.map(|it| format!("{it}{}", call.path));
-        let is_encrypted = server.is_some_and(ServerUrl::is_encrypted);
-        let transport = self.transport.clone();
-        let credentials = self.credentials.clone();
+        let trace_id = call.trace.trace_id;
+        let response = self.send(endpoint, call, time);
+        let servers = Arc::clone(&self.servers);
         async move {
-            let trace = TraceContext::root(
-                TraceId::from_bits(fastrand::u128(..)),
-                SpanId::from_bits(fastrand::u64(..)),
-            );
-            let trace_id = trace.trace_id;
-            let span = tracing::info_span!("control_plane", %trace_id);
-            let response = send(transport, credentials, uri, call, trace).instrument(span);
-            let response = match timeout(time, response).await {
-                Ok(response) => response,
-                Err(_) => Err((
-                    Progress::NoResponse,
-                    format!("no response within {time:?}").into(),
-                )),
-            };
+            let response = response.await;
             let request_id = response.as_ref().ok().and_then(request_id);
             let (progress, result) = match response {
-                Ok(response) => (Progress::Responded, read(&response)),
+                Ok(response) => (Progress::Responded, read(&response, &servers)),
                 Err((progress, error)) => {
+                    let server = servers.get(endpoint);
+                    let is_encrypted = server.is_some_and(ServerUrl::is_encrypted);
                     let reason = transport_failure(&*error, is_encrypted);
                     (progress, Err(RequestError::unavailable(reason)))
                 }
@@ -320,39 +304,63 @@ impl<T: Transport> ControlPlaneClient<T> {
             }
         }
     }
+
+    /// Sends a request and returns any response.
+    ///
+    /// # Errors
+    /// The credentials fail, or there is no response within `time`.
+    pub fn send(
+        &self,
+        endpoint: usize,
+        call: Outgoing,
+        time: Duration,
+    ) -> impl Future<Output = Result<Response<Bytes>, (Progress, TransportError)>> + Send + use<T>
+    {
+        let server = self.servers.get(endpoint);
+        let uri = server.map(|it| format!("{it}{}", call.path));
+        let mut transport = self.transport.clone();
+        let credentials = self.credentials.clone();
+        let span = tracing::info_span!("control_plane", trace_id = %call.trace.trace_id);
+        let exchange = async move {
+            let request = prepare(credentials, uri, call);
+            let request = request.await.map_err(|it| (Progress::NotSent, it))?;
+            let carry = async {
+                std::future::poll_fn(|cx| transport.poll_ready(cx)).await?;
+                transport.call(request).await
+            };
+            carry
+                .await
+                .map_err(|error: T::Error| (Progress::NoResponse, error.into()))
+        };
+        async move {
+            let response = timeout(time, exchange.instrument(span)).await;
+            response.unwrap_or_else(|_| {
+                let error = format!("no response within {time:?}");
+                Err((Progress::NoResponse, error.into()))
+            })
+        }
+    }
 }
 
-async fn send<T: Transport>(
-    mut transport: T,
-    credentials: Option<Credentials>,
-    uri: Option<String>,
-    call: Outgoing,
-    trace: TraceContext,
-) -> Result<Response<Bytes>, (Progress, TransportError)> {
-    let request = prepare(credentials, uri, call, trace)
-        .await
-        .map_err(|error| (Progress::NotSent, error))?;
-    let carry = async {
-        std::future::poll_fn(|cx| transport.poll_ready(cx)).await?;
-        transport.call(request).await
-    };
-    carry
-        .await
-        .map_err(|error: T::Error| (Progress::NoResponse, error.into()))
+fn post(path: &str, request: &impl Serialize) -> Outgoing {
+    // Wire types can always be serialized, and no server accepts an empty body.
+    let json = serde_json::to_vec(request).unwrap_or_default();
+    Outgoing::new(Method::POST, path).with_body("application/json", json)
 }
 
 async fn prepare(
     credentials: Option<Credentials>,
     uri: Option<String>,
     call: Outgoing,
-    trace: TraceContext,
 ) -> Result<Request<Bytes>, TransportError> {
     let uri = uri.ok_or("no such server")?;
-    let request = Request::builder().method(call.method).uri(uri);
-    let mut request = request.body(Bytes::from(call.body?))?;
+    let mut request = Request::builder()
+        .method(call.method)
+        .uri(uri)
+        .body(call.body)?;
     let headers = request.headers_mut();
     *headers = call.headers;
-    let trace = HeaderValue::try_from(trace.to_string())?;
+    let trace = HeaderValue::try_from(call.trace.to_string())?;
     headers.insert(HeaderName::from_static(TRACEPARENT), trace);
     if let Some(credentials) = credentials {
         headers.insert(header::AUTHORIZATION, credentials.header().await?);
@@ -375,23 +383,39 @@ fn request_id(response: &Response<Bytes>) -> Option<String> {
     id.to_str().ok().map(str::to_owned)
 }
 
-fn read_release(response: &Response<Bytes>) -> Result<(), RequestError> {
+/// Reads the content of a response with the status 200.
+fn read_ok<R: DeserializeOwned>(
+    response: &Response<Bytes>,
+    servers: &[ServerUrl],
+    content: &str,
+) -> Result<R, RequestError> {
+    if response.status() != StatusCode::OK {
+        return Err(failure(response, servers));
+    }
+    from_slice(response.body()).map_err(|error| {
+        RequestError::unavailable(format!("responded with invalid {content}: {error}"))
+    })
+}
+
+fn read_hints(
+    response: &Response<Bytes>,
+    servers: &[ServerUrl],
+) -> Result<FetchedHints, RequestError> {
     match response.status() {
-        status if status.is_success() => Ok(()),
-        status => Err(RequestError::unavailable(format!("responded {status}"))),
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
+            Ok(FetchedHints::Unsupported)
+        }
+        status if status == StatusCode::OK || status.is_redirection() => {
+            read_ok(response, servers, "hints").map(FetchedHints::Hints)
+        }
+        // Of any kind: the holder then refreshes its leases, and finds another master if there is.
+        _ => Err(RequestError::unavailable(failure(response, servers).reason)),
     }
 }
 
-fn read_leases<R: DeserializeOwned>(
-    response: &Response<Bytes>,
-    servers: &[ServerUrl],
-) -> Result<R, RequestError> {
+/// The failure that a response reports.
+fn failure(response: &Response<Bytes>, servers: &[ServerUrl]) -> RequestError {
     let status = response.status();
-    if status == StatusCode::OK {
-        return from_slice(response.body()).map_err(|error| {
-            RequestError::unavailable(format!("responded with invalid leases: {error}"))
-        });
-    }
     let problem: Option<Problem> = from_slice(response.body()).ok();
     let retry_after = retry_after(response);
     let failure = match status {
@@ -402,94 +426,20 @@ fn read_leases<R: DeserializeOwned>(
         },
         status if status.is_redirection() || is_not_master(problem.as_ref()) => {
             Failure::Redirected {
-                to: named_master(response, problem.as_ref(), servers),
+                to: named_master(response, problem.as_ref())
+                    .and_then(|master| servers.iter().position(|it| it.serves(master))),
             }
         }
         _ => Failure::Unavailable { retry_after },
     };
-    let reason = match failure {
-        Failure::Redirected { to: None } if status.is_redirection() => {
+    let reason = match (&failure, problem) {
+        (Failure::Redirected { to: None }, _) if status.is_redirection() => {
             format!("responded {status} without naming a configured server as master")
         }
-        _ => failure_reason(status, problem.as_ref()),
+        (_, Some(problem)) => format!("responded {status}: {}", sanitized(&problem.detail)),
+        (_, None) => format!("responded {status}"),
     };
-    Err(RequestError { failure, reason })
-}
-
-fn read_rules(
-    response: &Response<Bytes>,
-    is_conditional: bool,
-) -> Result<FetchedRules, RequestError> {
-    match response.status() {
-        StatusCode::NOT_MODIFIED if is_conditional => Ok(FetchedRules::NotModified),
-        StatusCode::OK => {
-            let rules = from_slice(response.body()).map_err(|error| {
-                RequestError::unavailable(format!("responded with invalid rules: {error}"))
-            })?;
-            let etag = response.headers().get(header::ETAG).cloned();
-            Ok(FetchedRules::Modified { rules, etag })
-        }
-        status => {
-            let problem = from_slice(response.body()).ok();
-            let retry_after = retry_after(response);
-            Err(RequestError {
-                failure: match status {
-                    StatusCode::TOO_MANY_REQUESTS => Failure::RateLimited { retry_after },
-                    _ => Failure::Unavailable { retry_after },
-                },
-                reason: failure_reason(status, problem.as_ref()),
-            })
-        }
-    }
-}
-
-fn read_discovery(response: &Response<Bytes>) -> Result<Discovery, RequestError> {
-    match response.status() {
-        StatusCode::OK => from_slice(response.body()).map_err(|error| {
-            RequestError::unavailable(format!("responded with an invalid discovery: {error}"))
-        }),
-        status => {
-            let problem = from_slice(response.body()).ok();
-            let reason = failure_reason(status, problem.as_ref());
-            Err(RequestError::unavailable(reason))
-        }
-    }
-}
-
-fn read_hints(
-    response: &Response<Bytes>,
-    servers: &[ServerUrl],
-) -> Result<FetchedHints, RequestError> {
-    let status = response.status();
-    match status {
-        StatusCode::OK => from_slice(response.body())
-            .map(FetchedHints::Hints)
-            .map_err(|error| {
-                RequestError::unavailable(format!("responded with invalid hints: {error}"))
-            }),
-        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
-            Ok(FetchedHints::Unsupported)
-        }
-        _ => {
-            let problem: Option<Problem> = from_slice(response.body()).ok();
-            let failure = if status.is_redirection() {
-                Failure::Redirected {
-                    to: named_master(response, problem.as_ref(), servers),
-                }
-            } else {
-                Failure::Unavailable { retry_after: None }
-            };
-            let reason = failure_reason(status, problem.as_ref());
-            Err(RequestError { failure, reason })
-        }
-    }
-}
-
-fn failure_reason(status: StatusCode, problem: Option<&Problem>) -> String {
-    match problem {
-        Some(problem) => format!("responded {status}: {}", sanitized(&problem.detail)),
-        None => format!("responded {status}"),
-    }
+    RequestError { failure, reason }
 }
 
 /// Whether the server says that it is not the master, even if it knows of none.
@@ -497,18 +447,17 @@ fn is_not_master(problem: Option<&Problem>) -> bool {
     problem.is_some_and(|problem| problem.mastership.is_some())
 }
 
-/// The configured server that a response names as master. No other server is ever asked, because it
-/// would receive our credentials.
-fn named_master(
-    response: &Response<Bytes>,
-    problem: Option<&Problem>,
-    servers: &[ServerUrl],
-) -> Option<usize> {
-    let master = problem
-        .and_then(|problem| problem.mastership.as_ref())
+/// The address that a response names as master. No other server than the configured ones may be
+/// asked, because it would receive our credentials.
+#[must_use]
+pub fn named_master<'a>(
+    response: &'a Response<Bytes>,
+    problem: Option<&'a Problem>,
+) -> Option<&'a str> {
+    let mastership = problem.and_then(|problem| problem.mastership.as_ref());
+    mastership
         .and_then(|mastership| mastership.master_address.as_deref())
-        .or_else(|| header_text(response, &header::LOCATION))?;
-    servers.iter().position(|server| server.serves(master))
+        .or_else(|| header_text(response, &header::LOCATION))
 }
 
 /// The positions in pointers like `/resources/3/wants`.
@@ -524,7 +473,8 @@ fn rejected_positions(problem: &Problem) -> Vec<usize> {
 }
 
 /// `Retry-After` in seconds. A date is ignored: no wait is computed from wall clocks.
-fn retry_after(response: &Response<Bytes>) -> Option<Duration> {
+#[must_use]
+pub fn retry_after(response: &Response<Bytes>) -> Option<Duration> {
     let seconds = header_text(response, &header::RETRY_AFTER)?;
     Some(Duration::from_secs(seconds.trim().parse().ok()?))
 }
@@ -543,6 +493,8 @@ fn sanitized(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use doorman_openapi::CapacityResponse;
+
     use super::*;
 
     fn servers() -> Vec<ServerUrl> {
@@ -561,7 +513,7 @@ mod tests {
                 .headers_mut()
                 .insert(name.clone(), value.parse().unwrap());
         }
-        let error = read_leases::<CapacityResponse>(&response, &servers()).unwrap_err();
+        let error = read_ok::<CapacityResponse>(&response, &servers(), "leases").unwrap_err();
         assert_eq!(&error.failure, expected, "{status} {body}");
         assert!(error.reason.len() < 400);
     }
@@ -574,7 +526,7 @@ mod tests {
     fn ok_response_has_leases() {
         let body = r#"{"node":"n","epoch":1,"resources":[]}"#;
         let response = Response::new(Bytes::from_static(body.as_bytes()));
-        let leases = read_leases::<CapacityResponse>(&response, &servers()).unwrap();
+        let leases = read_ok::<CapacityResponse>(&response, &servers(), "leases").unwrap();
         assert_eq!(leases.epoch.get(), 1);
     }
 
@@ -636,7 +588,7 @@ mod tests {
             let headers = response.headers_mut();
             headers.insert(header::LOCATION, location.parse().unwrap());
             for error in [
-                read_leases::<CapacityResponse>(&response, &servers).unwrap_err(),
+                read_ok::<CapacityResponse>(&response, &servers, "leases").unwrap_err(),
                 read_hints(&response, &servers).unwrap_err(),
             ] {
                 assert_eq!(error.failure, Failure::Redirected { to }, "{location}");

@@ -5,7 +5,6 @@
 
 mod client;
 mod engine;
-mod parent;
 #[cfg(any(test, feature = "simulation"))]
 mod simulated;
 #[cfg(test)]
@@ -18,10 +17,12 @@ mod worker;
 #[cfg(any(test, feature = "simulation"))]
 pub use self::simulated::SimulatedLayer;
 #[cfg(feature = "reqwest")]
-pub use self::transport::HttpTransport;
+pub use self::transport::{Certificates, HttpTransport, Pem};
 pub use self::{
-    client::{FetchedRules, Transport, TransportError},
-    parent::{Hints, ParentClient},
+    client::{
+        ControlPlaneClient, FetchedHints, FetchedRules, Outcome, Outgoing, Progress, RequestError,
+        Transport, TransportError, named_master, retry_after,
+    },
     worker::Worker,
 };
 pub use doorman_holder::{
@@ -29,10 +30,7 @@ pub use doorman_holder::{
     HolderSettings, LeaseStatus, ResourceTerms, SharedBalance, Sharing, WAIT, Warning,
 };
 
-#[cfg(feature = "reqwest")]
-pub(crate) use self::transport::{Certificates, Pem};
 pub(crate) use self::{
-    client::ControlPlaneClient,
     engine::Engine,
     worker::{Command, IDLE_AFTER, WorkerParts},
 };

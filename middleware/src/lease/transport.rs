@@ -8,7 +8,6 @@ mod tests;
 use std::{
     fmt,
     future::Future,
-    path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -23,7 +22,7 @@ use reqwest::{Certificate, Client, Identity, redirect};
 use tokio::{task::spawn_blocking, time::timeout};
 use tower_service::Service;
 
-pub(crate) use self::certificates::{Certificates, Pem};
+pub use self::certificates::{Certificates, Pem};
 use self::certificates::{Fingerprint, PemTexts};
 use super::TransportError;
 use crate::clock;
@@ -53,24 +52,12 @@ pub struct HttpTransport {
 }
 
 impl HttpTransport {
-    /// A transport that trusts the certificate authorities of this PEM file; `None`: those of the
-    /// system. The file is read again when it changes. `encrypted`: whether any server has TLS.
+    /// A transport with these certificates. Those of files are read again when they change.
+    /// `encrypted`: whether any server is reached by TLS. Otherwise no trust roots are loaded.
     ///
     /// # Errors
-    /// The file cannot be read, or has no certificate.
-    pub fn with_authority(
-        authority: Option<PathBuf>,
-        encrypted: bool,
-    ) -> Result<Self, TransportError> {
-        let certificates = Certificates {
-            authority: authority.map(|file| Pem::Files(vec![file])),
-            identity: None,
-        };
-        Self::new(certificates, encrypted)
-    }
-
-    /// `encrypted`: whether any server is reached by TLS. Otherwise no trust roots are loaded.
-    pub(crate) fn new(certificates: Certificates, encrypted: bool) -> Result<Self, TransportError> {
+    /// A file cannot be read, or a certificate is missing or invalid.
+    pub fn new(certificates: Certificates, encrypted: bool) -> Result<Self, TransportError> {
         Ok(Self {
             client: Arc::new(ReloadingClient::new(certificates, encrypted)?),
         })
@@ -151,7 +138,7 @@ impl ReloadingClient {
     fn new(certificates: Certificates, encrypted: bool) -> Result<Self, TransportError> {
         let texts = certificates.read()?;
         let state = ReloadState {
-            client: build_client(&texts, encrypted)?,
+            client: certificates.build_client(&texts, encrypted)?,
             fingerprint: texts.fingerprint(),
             failing_since: None,
             failure_log: LogThrottle::default(),
@@ -205,7 +192,8 @@ impl ReloadingClient {
         if fingerprint == self.state().fingerprint {
             return Ok(None);
         }
-        Ok(Some((build_client(&texts, self.encrypted)?, fingerprint)))
+        let client = self.certificates.build_client(&texts, self.encrypted)?;
+        Ok(Some((client, fingerprint)))
     }
 
     fn apply(&self, loaded: Result<Option<(Client, Fingerprint)>, TransportError>, now: Moment) {
@@ -237,31 +225,34 @@ impl ReloadingClient {
     }
 }
 
-fn build_client(texts: &PemTexts, encrypted: bool) -> Result<Client, TransportError> {
-    let builder = Client::builder()
-        .redirect(redirect::Policy::none())
-        .referer(false)
-        .no_proxy()
-        .retry(reqwest::retry::never())
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_keep_alive_interval(PING_INTERVAL)
-        .http2_keep_alive_timeout(PING_TIMEOUT)
-        .http2_keep_alive_while_idle(true)
-        .user_agent(concat!("tower-doorman/", env!("CARGO_PKG_VERSION")));
-    let builder = match &texts.authority {
-        Some(pem) => {
-            let certificates = Certificate::from_pem_bundle(pem)?;
-            if certificates.is_empty() {
-                return Err("no certificate in the certificate authority's PEM".into());
+impl Certificates {
+    fn build_client(&self, texts: &PemTexts, encrypted: bool) -> Result<Client, TransportError> {
+        let builder = Client::builder()
+            .redirect(redirect::Policy::none())
+            .referer(false)
+            .no_proxy()
+            .retry(reqwest::retry::never())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
+            .http2_keep_alive_while_idle(true)
+            .tls_danger_accept_invalid_certs(self.accepts_any_server)
+            .user_agent(concat!("tower-doorman/", env!("CARGO_PKG_VERSION")));
+        let builder = match &texts.authority {
+            Some(pem) => {
+                let certificates = Certificate::from_pem_bundle(pem)?;
+                if certificates.is_empty() {
+                    return Err("no certificate in the certificate authority's PEM".into());
+                }
+                builder.tls_certs_only(certificates)
             }
-            builder.tls_certs_only(certificates)
-        }
-        None if encrypted => builder,
-        None => builder.tls_certs_only([]),
-    };
-    let builder = match &texts.identity {
-        Some(pem) => builder.identity(Identity::from_pem(pem)?),
-        None => builder,
-    };
-    Ok(builder.build()?)
+            None if encrypted && !self.accepts_any_server => builder,
+            None => builder.tls_certs_only([]),
+        };
+        let builder = match &texts.identity {
+            Some(pem) => builder.identity(Identity::from_pem(pem)?),
+            None => builder,
+        };
+        Ok(builder.build()?)
+    }
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use doorman_holder::LogThrottle;
-use doorman_openapi::{CapacityResponse, ResourceId, Seq};
+use doorman_openapi::{CapacityResponse, ResourceId, Seq, paths::CAPACITY_RELEASE};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{
@@ -210,7 +210,9 @@ impl<T: Transport> Worker<T> {
                 let Some((endpoint, request)) = self.stop_engine(clock::now()) else {
                     return Ok(());
                 };
-                let outcome = self.parts.client.release(endpoint, &request, time).await;
+                let client = &self.parts.client;
+                let release = client.release(endpoint, CAPACITY_RELEASE, &request, time);
+                let outcome = release.await;
                 self.log_release(&outcome);
                 match outcome.result {
                     Ok(()) => return Ok(()),

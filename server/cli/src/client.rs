@@ -1,4 +1,4 @@
-//! HTTP client for commands that call a running server.
+//! Client of a running server for commands: the layer's client, and messages for people.
 
 use std::{
     cell::Cell,
@@ -8,19 +8,23 @@ use std::{
     time::Duration,
 };
 
-use axum::http::Uri;
-use bytes::Bytes;
-use doorman_openapi::{Problem, ServerUrl, SpanId, TraceContext, TraceId, headers};
-use doorman_server::DecodedToken;
-use reqwest::{
-    Certificate, ClientBuilder, Identity, Method, StatusCode,
-    header::{self, HeaderMap, HeaderValue},
-    redirect,
+use axum::http::{
+    HeaderValue, Method, Response, StatusCode, Uri,
+    header::{ETAG, IF_MATCH},
 };
+use bytes::Bytes;
+use doorman_openapi::{Problem, ServerUrl, headers};
+use doorman_server::DecodedToken;
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tower_doorman::{Builder, Credentials, Doorman};
+use tower_doorman::{
+    Builder, Credentials, Doorman,
+    lease::{
+        Certificates, ControlPlaneClient, HttpTransport, Outgoing, Pem, TransportError,
+        named_master, retry_after,
+    },
+};
 
 use super::{
     certificate::{self, ShownCertificate},
@@ -31,8 +35,6 @@ use super::{
 const TOKEN_VARIABLE: &str = "DOORMAN_TOKEN";
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Shorter, so that the next server is asked soon.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const MAX_RETRIES: usize = 3;
 
@@ -94,7 +96,7 @@ impl ServerArguments {
         !self.server.is_empty()
     }
 
-    fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
+    fn credentials(&self) -> Result<Option<Credentials>, Failure> {
         let token = match &self.token_file {
             Some(path) => read("--token-file", path)?,
             None => match std::env::var(TOKEN_VARIABLE) {
@@ -102,47 +104,27 @@ impl ServerArguments {
                 Err(_) => return Ok(None),
             },
         };
-        let token = token.trim_ascii();
         // A secret or a key in the wrong place must not be sent.
-        let invalid = || {
+        let is_token = |it: &&str| {
+            it.bytes().all(|byte| byte.is_ascii_graphic()) && DecodedToken::parse(it).is_some()
+        };
+        let token = str::from_utf8(token.trim_ascii()).ok().filter(is_token);
+        token.map(Credentials::token).map(Some).ok_or_else(|| {
             Failure::new(match &self.token_file {
                 Some(path) => format!("--token-file {} does not contain a JWT", path.display()),
                 None => format!("{TOKEN_VARIABLE} is not a JWT"),
             })
-        };
-        let is_token = str::from_utf8(token).is_ok_and(|it| DecodedToken::parse(it).is_some());
-        if !is_token {
-            return Err(invalid());
-        }
-        let mut value =
-            HeaderValue::try_from([b"Bearer ", token].concat()).map_err(|_| invalid())?;
-        value.set_sensitive(true);
-        Ok(Some(value))
+        })
     }
 
-    /// Applies `--ca-file`, `--client-cert` and `--client-key`.
-    fn configure_tls(&self, mut builder: ClientBuilder) -> Result<ClientBuilder, Failure> {
-        if let Some(path) = &self.ca_file {
-            let invalid = |cause: &dyn Error| {
-                Failure::new(format!("--ca-file {}", path.display())).with_cause(cause)
-            };
-            let pem = read("--ca-file", path)?;
-            let certificates = Certificate::from_pem_bundle(&pem).map_err(|it| invalid(&it))?;
-            if certificates.is_empty() {
-                return Err(invalid(&io::Error::other("contains no PEM certificate")));
-            }
-            builder = builder.tls_certs_only(certificates);
+    /// The files of `--ca-file`, `--client-cert` and `--client-key`.
+    fn certificates(&self) -> Certificates {
+        let identity = self.client_cert.clone().zip(self.client_key.clone());
+        Certificates {
+            authority: self.ca_file.clone().map(|file| Pem::Files(vec![file])),
+            identity: identity.map(|(certificate, key)| Pem::Files(vec![certificate, key])),
+            accepts_any_server: false,
         }
-        if let (Some(certificate), Some(key)) = (&self.client_cert, &self.client_key) {
-            let mut pem = read("--client-cert", certificate)?;
-            pem.push(b'\n');
-            pem.append(&mut read("--client-key", key)?);
-            let identity = Identity::from_pem(&pem).map_err(|error| {
-                Failure::new("--client-cert and --client-key are invalid").with_cause(&error)
-            })?;
-            builder = builder.identity(identity);
-        }
-        Ok(builder)
     }
 }
 
@@ -154,57 +136,62 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 
 #[derive(Debug)]
 pub(super) struct Client {
-    http: reqwest::Client,
-    /// At least one.
-    servers: Vec<ServerUrl>,
+    /// Of at least one server.
+    plane: ControlPlaneClient<HttpTransport>,
     /// The server to ask next.
     current: Cell<usize>,
-    authorization: Option<HeaderValue>,
 }
 
 impl Client {
     pub(super) fn new(arguments: &ServerArguments) -> Result<Self, Failure> {
-        let authorization = arguments.authorization()?;
+        let credentials = arguments.credentials()?;
         let servers = if arguments.server.is_empty() {
             vec![DEFAULT_SERVER.parse()?]
         } else {
             arguments.server.clone()
         };
-        let is_encrypted = servers.iter().any(ServerUrl::is_encrypted);
-        let http = if is_encrypted {
-            arguments.configure_tls(builder())?
-        } else {
-            // The system's certificate authorities are not needed, and may be missing.
-            builder().tls_certs_only([])
-        };
-        let uses_system = is_encrypted && arguments.ca_file.is_none();
-        let http = http.build().map_err(|error| {
-            // A container may have no certificate authorities at all.
-            let hint = "name the authority of the server's certificate with --ca-file";
-            Failure::from(error).with_hint(uses_system.then_some(hint))
-        })?;
-        Ok(Self {
-            http,
-            current: Cell::new(fastrand::usize(..servers.len())),
-            servers,
-            authorization,
-        })
+        Self::of(servers, arguments.certificates(), credentials)
     }
 
     /// Client of the server on this machine. It does not verify the certificate, which is for the
     /// server's public name, and sends no token.
     pub(super) fn local(arguments: &ServerArguments, server: ServerUrl) -> Result<Self, Failure> {
-        let mut http = builder();
-        if server.is_encrypted() {
-            http = arguments
-                .configure_tls(http)?
-                .tls_danger_accept_invalid_certs(true);
-        }
+        let certificates = Certificates {
+            accepts_any_server: true,
+            ..arguments.certificates()
+        };
+        Self::of(vec![server], certificates, None)
+    }
+
+    fn of(
+        servers: Vec<ServerUrl>,
+        certificates: Certificates,
+        credentials: Option<Credentials>,
+    ) -> Result<Self, Failure> {
+        let is_encrypted = servers.iter().any(ServerUrl::is_encrypted);
+        // Without TLS none are needed, and a file may be missing.
+        let certificates = if is_encrypted {
+            certificates
+        } else {
+            Certificates::default()
+        };
+        // A container may have no certificate authorities at all.
+        let hint = certificates
+            .authority
+            .is_none()
+            .then_some("name the authority of the server's certificate with --ca-file");
+        let transport = HttpTransport::new(certificates, is_encrypted).map_err(|error| {
+            Failure::new("cannot set up TLS")
+                .with_cause(&*error)
+                .with_hint(hint)
+        })?;
         Ok(Self {
-            http: http.tls_certs_only([]).build()?,
-            current: Cell::new(0),
-            servers: vec![server],
-            authorization: None,
+            current: Cell::new(fastrand::usize(..servers.len())),
+            plane: ControlPlaneClient {
+                transport,
+                servers: servers.into(),
+                credentials,
+            },
         })
     }
 
@@ -219,11 +206,11 @@ impl Client {
 
     /// Whether requests have a token.
     pub(super) fn sends_token(&self) -> bool {
-        self.authorization.is_some()
+        self.plane.credentials.is_some()
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.parse(&self.send(&Outgoing::get(path)).await?)
+        self.parse(&self.send(&Outgoing::new(Method::GET, path)).await?)
     }
 
     /// Also returns the server's `ETag`. One of another release may compute it differently.
@@ -231,8 +218,8 @@ impl Client {
         &self,
         path: &str,
     ) -> Result<(T, Option<HeaderValue>), Failure> {
-        let response = self.send(&Outgoing::get(path)).await?;
-        let etag = response.headers.get(header::ETAG).cloned();
+        let response = self.send(&Outgoing::new(Method::GET, path)).await?;
+        let etag = response.headers().get(ETAG).cloned();
         Ok((self.parse(&response)?, etag))
     }
 
@@ -258,8 +245,8 @@ impl Client {
 
     /// The text of a response with a 2xx status.
     pub(super) async fn probe(&self, path: &str) -> Result<String, Failure> {
-        let response = self.send(&Outgoing::get(path)).await?;
-        Ok(String::from_utf8_lossy(&response.body).into_owned())
+        let response = self.send(&Outgoing::new(Method::GET, path)).await?;
+        Ok(String::from_utf8_lossy(response.body()).into_owned())
     }
 
     pub(super) async fn post<T: DeserializeOwned>(
@@ -267,60 +254,33 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Failure> {
-        let call = Outgoing {
-            method: Method::POST,
-            path: path.to_owned(),
-            headers: content_type("application/json"),
-            body: serde_json::to_vec(body)?.into(),
-        };
+        let call = Outgoing::new(Method::POST, path);
+        let call = call.with_body("application/json", serde_json::to_vec(body)?);
         self.parse(&self.send(&call).await?)
     }
 
-    /// Puts JSON, if the resource still has this `ETag`. `None` overwrites any.
-    pub(super) async fn put<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        etag: Option<&HeaderValue>,
-        json: String,
-    ) -> Result<T, Failure> {
-        self.change(Method::PUT, path, etag, "application/json", json)
-            .await
-    }
-
-    /// Sends a JSON merge patch, if the resource still has this `ETag`. `None` patches any.
-    pub(super) async fn patch<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        etag: Option<&HeaderValue>,
-        json: String,
-    ) -> Result<T, Failure> {
-        let media_type = "application/merge-patch+json";
-        self.change(Method::PATCH, path, etag, media_type, json)
-            .await
-    }
-
-    async fn change<T: DeserializeOwned>(
+    /// Puts JSON, or sends a JSON merge patch, if the resource still has this `ETag`. `None` changes
+    /// any.
+    pub(super) async fn change<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         etag: Option<&HeaderValue>,
-        media_type: &'static str,
         json: String,
     ) -> Result<T, Failure> {
-        let mut headers = content_type(media_type);
-        headers.extend(etag.map(|etag| (header::IF_MATCH, etag.clone())));
-        let call = Outgoing {
-            method,
-            path: path.to_owned(),
-            headers,
-            body: json.into(),
+        let media_type = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
         };
+        let mut call = Outgoing::new(method, path).with_body(media_type, json);
+        call.headers
+            .extend(etag.map(|etag| (IF_MATCH, etag.clone())));
         self.parse(&self.send(&call).await?)
     }
 
     /// The servers of the command line.
     pub(super) fn servers(&self) -> &[ServerUrl] {
-        &self.servers
+        &self.plane.servers
     }
 
     /// Gets from one server only.
@@ -330,57 +290,70 @@ impl Client {
         path: &str,
     ) -> Result<T, Failure> {
         self.current.set(server);
-        let response = self.attempt(&Outgoing::get(path)).await?;
+        let response = self.attempt(&Outgoing::new(Method::GET, path)).await?;
         self.parse(&self.accepted(response)?)
     }
 
     #[expect(clippy::indexing_slicing, reason = "it is the position of a server")]
     fn server(&self) -> &ServerUrl {
-        &self.servers[self.current.get()]
+        &self.plane.servers[self.current.get()]
     }
 
     /// Goes to the next server. A request that may have been handled is not sent again.
     fn advance(&self) {
-        self.current
-            .set((self.current.get() + 1) % self.servers.len());
+        let next = self.current.get() + 1;
+        self.current.set(next % self.servers().len());
     }
 
     /// Sends a request. Asks the next server when one does not answer or is unavailable, follows
     /// one redirect to a server of the command line, and repeats the request after a 429. Fails
     /// unless the status is 2xx.
-    async fn send(&self, call: &Outgoing) -> Result<Response, Failure> {
-        let (mut others, mut redirects) = (self.servers.len() - 1, 1);
+    async fn send(&self, call: &Outgoing) -> Result<Response<Bytes>, Failure> {
+        let (mut others, mut redirects) = (self.servers().len() - 1, 1);
+        // A server may get it that another one may have handled.
+        let is_repeatable = call.method.is_safe();
         let mut retries = MAX_RETRIES;
         loop {
             let response = match self.attempt(call).await {
                 Ok(response) => response,
-                Err(failure) if others > 0 && (failure.is_not_sent() || call.is_repeatable()) => {
+                Err(failure) if others > 0 && (failure.is_not_sent() || is_repeatable) => {
                     others -= 1;
                     self.advance();
                     continue;
                 }
                 Err(failure) => return Err(failure),
             };
-            if response.status.is_redirection() {
-                let master = response.master();
-                let position = master.as_deref().and_then(|it| self.position(it));
+            if response.status().is_success() {
+                return Ok(response);
+            }
+            let problem: Option<Problem> = serde_json::from_slice(response.body()).ok();
+            if response.status().is_redirection() {
+                let master = named_master(&response, problem.as_ref());
+                let master =
+                    master.filter(|it| it.parse::<Uri>().is_ok_and(|it| it.host().is_some()));
+                let position = master
+                    .and_then(|it| self.servers().iter().position(|server| server.serves(it)));
                 match position {
                     Some(position) if redirects > 0 && position != self.current.get() => {
                         redirects -= 1;
                         self.current.set(position);
                         continue;
                     }
-                    _ => return Err(self.redirected(&response, master.as_deref(), position)),
+                    _ => return Err(self.redirected(&response, master, position)),
                 }
             }
-            if let Some(wait) = response.retry_after().filter(|_| retries > 0) {
+            if response.status() == StatusCode::TOO_MANY_REQUESTS
+                && retries > 0
+                && let Some(wait) = retry_after(&response).filter(|it| *it <= MAX_RETRY_WAIT)
+            {
                 retries -= 1;
                 tokio::time::sleep(wait).await;
                 continue;
             }
             // After another 503 a change may have been made.
-            let may_repeat = call.is_repeatable() || response.is_not_master();
-            if response.status == StatusCode::SERVICE_UNAVAILABLE && may_repeat && others > 0 {
+            let is_not_master = problem.is_some_and(|it| it.mastership.is_some());
+            let may_repeat = is_repeatable || is_not_master;
+            if response.status() == StatusCode::SERVICE_UNAVAILABLE && may_repeat && others > 0 {
                 others -= 1;
                 self.advance();
                 continue;
@@ -389,14 +362,10 @@ impl Client {
         }
     }
 
-    fn position(&self, address: &str) -> Option<usize> {
-        self.servers.iter().position(|it| it.serves(address))
-    }
-
     /// No token is sent to a server that the user has not named.
     fn redirected(
         &self,
-        response: &Response,
+        response: &Response<Bytes>,
         master: Option<&str>,
         position: Option<usize>,
     ) -> Failure {
@@ -414,84 +383,61 @@ impl Client {
                 "{server} names {master} as the master, and no server accepts the request"
             )),
         };
-        failure.with_request_id(response.header(headers::REQUEST_ID))
+        failure.with_request_id(request_id(response))
     }
 
-    fn accepted(&self, response: Response) -> Result<Response, Failure> {
-        if response.status.is_success() {
+    fn accepted(&self, response: Response<Bytes>) -> Result<Response<Bytes>, Failure> {
+        let status = response.status();
+        if status.is_success() {
             return Ok(response);
         }
-        let failure = match serde_json::from_slice::<Problem>(&response.body) {
-            Ok(_)
-                if response.status == StatusCode::UNAUTHORIZED && self.authorization.is_none() =>
-            {
+        let failure = match serde_json::from_slice::<Problem>(response.body()) {
+            Ok(_) if status == StatusCode::UNAUTHORIZED && !self.sends_token() => {
                 Failure::new(format!(
                     "{} requires a token: pass --token-file FILE, or set {TOKEN_VARIABLE}",
                     self.server()
                 ))
             }
-            Ok(problem) => Failure::new(problem.detail).with_status(response.status),
+            Ok(problem) => Failure::new(problem.detail).with_status(status),
             Err(_) => self.unexpected(),
         };
-        Err(failure.with_request_id(response.header(headers::REQUEST_ID)))
+        Err(failure.with_request_id(request_id(&response)))
     }
 
-    async fn attempt(&self, call: &Outgoing) -> Result<Response, Failure> {
-        // Starts a trace, for proxies in front of the server.
-        let trace = TraceId::from_bits(fastrand::u128(..));
-        let trace = TraceContext::root(trace, SpanId::from_bits(fastrand::u64(..)));
-        let authorization = self
-            .authorization
-            .iter()
-            .map(|value| (header::AUTHORIZATION, value.clone()));
-        let request = self
-            .http
-            .request(
-                call.method.clone(),
-                format!("{}{}", self.server(), call.path),
-            )
-            .headers(call.headers.clone())
-            .header(headers::TRACEPARENT, trace.to_string())
-            .headers(authorization.collect::<HeaderMap>())
-            .body(call.body.clone());
-        let mut response = match request.send().await {
-            Ok(response) => response,
-            Err(error) => return Err(self.no_response(&error).await),
-        };
-        Ok(Response {
-            status: response.status(),
-            headers: std::mem::take(response.headers_mut()),
-            body: match response.bytes().await {
-                Ok(body) => body,
-                Err(error) => return Err(self.no_response(&error).await),
-            },
-        })
+    async fn attempt(&self, call: &Outgoing) -> Result<Response<Bytes>, Failure> {
+        let server = self.current.get();
+        match self.plane.send(server, call.clone(), REQUEST_TIMEOUT).await {
+            Ok(response) => Ok(response),
+            Err((_, error)) => Err(self.no_response(error).await),
+        }
     }
 
-    async fn no_response(&self, error: &reqwest::Error) -> Failure {
-        // The error itself repeats the URL; its source has the reason.
-        let cause: &dyn Error = error.source().unwrap_or(error);
+    async fn no_response(&self, error: TransportError) -> Failure {
+        let is_connect = |it: &reqwest::Error| it.is_connect();
+        let is_not_sent = error.downcast_ref().is_some_and(is_connect);
+        let error: &(dyn Error + 'static) = &*error;
+        // The first text only says that there was an error.
+        let cause = error.source().unwrap_or(error);
         let certificate = match tls_error(error) {
             Some(rustls::Error::InvalidCertificate(_)) => {
                 certificate::of_server(self.server()).await
             }
             _ => None,
         };
-        Failure::no_response(
-            format!("no response from {}", self.server()),
-            error.is_connect(),
-        )
-        .with_cause(cause)
-        .with_hint(certificate.as_ref().map(|it| it.names.as_str()))
-        .with_hint(tls_hint(error, certificate.as_ref()))
+        let message = format!("no response from {}", self.server());
+        Failure::no_response(message, is_not_sent)
+            .with_cause(cause)
+            .with_hint(certificate.as_ref().map(|it| it.names.as_str()))
+            .with_hint(tls_hint(error, certificate.as_ref()))
     }
 
     pub(super) fn decode<T: DeserializeOwned>(&self, json: &Value) -> Result<T, Failure> {
         T::deserialize(json).map_err(|error| self.unexpected().with_cause(&error))
     }
 
-    fn parse<T: DeserializeOwned>(&self, response: &Response) -> Result<T, Failure> {
-        serde_json::from_slice(&response.body).map_err(|error| self.unexpected().with_cause(&error))
+    fn parse<T: DeserializeOwned>(&self, response: &Response<Bytes>) -> Result<T, Failure> {
+        let parsed = serde_json::from_slice(response.body());
+        parsed.map_err(|error| self.unexpected().with_cause(&error))
     }
 
     fn unexpected(&self) -> Failure {
@@ -502,74 +448,8 @@ impl Client {
     }
 }
 
-/// A request, to any of the servers.
-struct Outgoing {
-    method: Method,
-    path: String,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-impl Outgoing {
-    fn get(path: &str) -> Self {
-        Self {
-            method: Method::GET,
-            path: path.to_owned(),
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
-        }
-    }
-
-    /// Whether a server may get it that another one may have handled.
-    fn is_repeatable(&self) -> bool {
-        self.method.is_safe()
-    }
-}
-
-fn content_type(media_type: &'static str) -> HeaderMap {
-    HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media_type))])
-}
-
-struct Response {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-impl Response {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
-    }
-
-    /// The address that a redirect names.
-    fn master(&self) -> Option<String> {
-        let problem: Option<Problem> = serde_json::from_slice(&self.body).ok();
-        problem
-            .and_then(|problem| problem.mastership?.master_address)
-            .or_else(|| self.header(header::LOCATION.as_str()).map(str::to_owned))
-            .filter(|address| address.parse::<Uri>().is_ok_and(|it| it.host().is_some()))
-    }
-
-    /// Whether the server refused because it is not master.
-    fn is_not_master(&self) -> bool {
-        let problem: Option<Problem> = serde_json::from_slice(&self.body).ok();
-        problem.is_some_and(|problem| problem.mastership.is_some())
-    }
-
-    /// The wait that a 429 asks for, unless it is too long.
-    fn retry_after(&self) -> Option<Duration> {
-        let wait = Duration::from_secs(self.header(header::RETRY_AFTER.as_str())?.parse().ok()?);
-        (self.status == StatusCode::TOO_MANY_REQUESTS && wait <= MAX_RETRY_WAIT).then_some(wait)
-    }
-}
-
-fn builder() -> ClientBuilder {
-    reqwest::Client::builder()
-        .redirect(redirect::Policy::none())
-        .timeout(REQUEST_TIMEOUT)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .no_proxy()
-        .user_agent(concat!("doorman/", env!("CARGO_PKG_VERSION")))
+fn request_id(response: &Response<Bytes>) -> Option<&str> {
+    response.headers().get(headers::REQUEST_ID)?.to_str().ok()
 }
 
 /// Suggests how to fix a TLS error.

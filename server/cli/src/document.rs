@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use axum::http::Method;
 use doorman_config::{Document, DocumentDiff, FileSource, NewChange, OpenedStore, Store};
 use doorman_openapi::{DryRun, HistoryPage, PastChange, paths};
 use reqwest::header::HeaderValue;
@@ -236,7 +237,7 @@ async fn put(client: &Client, new: &Document) -> Result<String, Failure> {
     let (old, etag) = fetch(client).await?;
     // With the ETag, the server rejects the change if the document has changed since.
     let _: Box<RawValue> = client
-        .put(paths::TEMPLATES, etag.as_ref(), new.to_json())
+        .change(Method::PUT, paths::TEMPLATES, etag.as_ref(), new.to_json())
         .await?;
     Ok(describe("changed", &old, new))
 }
@@ -244,7 +245,9 @@ async fn put(client: &Client, new: &Document) -> Result<String, Failure> {
 async fn dry_run(client: &Client, new: &Document) -> Result<String, Failure> {
     let (old, etag) = fetch(client).await?;
     let path = format!("{}?dry_run=true", paths::TEMPLATES);
-    let dry_run: DryRun = client.put(&path, etag.as_ref(), new.to_json()).await?;
+    let dry_run: DryRun = client
+        .change(Method::PUT, &path, etag.as_ref(), new.to_json())
+        .await?;
     // The warnings of the document itself have been printed, with their position in the file.
     let is_printed =
         |warning: &str| (new.warnings().iter()).any(|own| warning.ends_with(own.message()));

@@ -2,6 +2,7 @@
 
 use std::{io, str::FromStr};
 
+use axum::http::Method;
 use doorman_config::changed_fields;
 use doorman_openapi::{DryRun, paths};
 use serde_json::{Map, Value};
@@ -114,7 +115,7 @@ pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
     let mut stderr = io::stderr();
     if arguments.dry_run {
         let path = format!("{path}?dry_run=true");
-        let dry_run = client.patch(&path, None, patch).await;
+        let dry_run = client.change(Method::PATCH, &path, None, patch).await;
         let dry_run: DryRun = dry_run.map_err(with_way_to_add)?;
         for warning in &dry_run.warnings {
             warn(&mut stderr, warning);
@@ -129,7 +130,9 @@ pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
     let old = client.get_with_etag(&path).await;
     let (old, etag): (Value, _) = old.map_err(with_way_to_add)?;
     // With the ETag, the output has all changes of the entry.
-    let mut new: Value = client.patch(&path, etag.as_ref(), patch).await?;
+    let mut new: Value = client
+        .change(Method::PATCH, &path, etag.as_ref(), patch)
+        .await?;
     let warnings = new.as_object_mut().and_then(|new| new.remove("warnings"));
     for warning in warnings.iter().filter_map(Value::as_array).flatten() {
         warn(&mut stderr, &warning.as_str().unwrap_or_default());

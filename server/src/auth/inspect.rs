@@ -1,6 +1,5 @@
 //! Content of a token, and whether a server accepts it, for `doorman token inspect`.
 
-use axum::http::{HeaderMap, HeaderValue, header};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 
@@ -54,27 +53,17 @@ pub enum Verdict {
 /// The settings or their files are invalid.
 pub async fn check_token(token: &str, settings: AuthSettings) -> Result<Verdict, AuthError> {
     let auth = Auth::load(settings)?;
-    let mut headers = HeaderMap::new();
-    let Ok(value) = HeaderValue::try_from(format!("Bearer {token}")) else {
-        return Ok(Verdict::Rejected(FailedCheck::Malformed));
-    };
-    headers.insert(header::AUTHORIZATION, value);
-    let rejected = match auth.authenticate(&headers).await {
+    Ok(match auth.verify(token).await {
         Ok(caller) => {
             let scopes = caller.identity().map(|it| it.scopes.to_string());
-            return Ok(Verdict::Accepted {
+            Verdict::Accepted {
                 scopes: scopes.unwrap_or_default(),
-            });
+            }
         }
-        Err(error) => error,
-    };
-    Ok(match rejected {
-        Unauthenticated::NoToken | Unauthenticated::Malformed => {
+        Err(Unauthenticated::Invalid(check)) => Verdict::Rejected(check),
+        Err(Unauthenticated::KeysUnavailable) => Verdict::KeysUnavailable,
+        Err(Unauthenticated::NoToken | Unauthenticated::Malformed) => {
             Verdict::Rejected(FailedCheck::Malformed)
         }
-        Unauthenticated::Invalid(check) => Verdict::Rejected(check),
-        Unauthenticated::NotYetValid => Verdict::Rejected(FailedCheck::NotYetValid),
-        Unauthenticated::Expired => Verdict::Rejected(FailedCheck::Expired),
-        Unauthenticated::KeysUnavailable => Verdict::KeysUnavailable,
     })
 }

@@ -1,34 +1,17 @@
-//! HTTP client for the key set of an issuer.
+//! Fetching of the key set of an issuer: at a bounded pace, and with a token if one is needed.
 
 use std::{
     io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
+use axum::http::{HeaderMap, HeaderValue, header};
+use doorman_jwt::{InvalidClient, MAX_AGE, MAX_TOKEN, MIN_INTERVAL};
 use doorman_openapi::Moment;
-use reqwest::{
-    Certificate,
-    header::{self, HeaderMap, HeaderValue},
-    redirect,
-};
 use tokio::sync::Mutex;
 
-use super::{AuthError, AuthSettings, bearer::MAX_TOKEN};
-use crate::util::{
-    clock,
-    small_file::{self, MAX_BYTES},
-};
-
-/// Timeout of a whole response.
-const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The shortest time between two requests: tokens with invented key IDs must not become load on
-/// the issuer.
-pub(super) const MIN_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Keys are fetched again after this time even if none is missing.
-const MAX_AGE: Duration = Duration::from_secs(600);
+use super::{AuthError, AuthSettings};
+use crate::util::{clock, small_file};
 
 /// Fetches the key set at a URL.
 #[derive(Debug)]
@@ -36,7 +19,7 @@ pub(super) struct JwksClient {
     url: String,
     /// The file with the bearer token for the issuer.
     token: Option<PathBuf>,
-    http: reqwest::Client,
+    http: doorman_jwt::JwksClient,
     /// Added to each request.
     pub(super) outgoing_headers: fn() -> HeaderMap,
     /// Locked during a request, so that concurrent callers share it.
@@ -52,29 +35,19 @@ impl JwksClient {
         if let Some(path) = &settings.jwks_token_file {
             authorization(path).map_err(|error| in_file("--auth-jwks-token-file", path, error))?;
         }
-        let mut builder = reqwest::Client::builder()
-            .timeout(TIMEOUT)
-            .no_proxy()
-            // Only the operator decides which host is asked.
-            .redirect(redirect::Policy::none())
-            .user_agent(concat!("doorman/", env!("CARGO_PKG_VERSION")));
-        if let Some(path) = &settings.jwks_ca {
-            let pem =
-                small_file::read(path).map_err(|error| in_file("--auth-jwks-ca", path, error))?;
-            let invalid = |reason: String| AuthError::new("--auth-jwks-ca", None, reason);
-            let certificates =
-                Certificate::from_pem_bundle(&pem).map_err(|error| invalid(error.to_string()))?;
-            if certificates.is_empty() {
-                return Err(invalid("must have a certificate in PEM".to_owned()));
-            }
-            builder = builder.tls_certs_merge(certificates);
-        } else if url.starts_with("http:") {
-            // Plain HTTP works without installed certificate authorities.
-            builder = builder.tls_certs_only([]);
-        }
-        let http = builder
-            .build()
-            .map_err(|error| AuthError::new("--auth-jwks", None, error.to_string()))?;
+        let read = |path: &PathBuf| {
+            small_file::read(path).map_err(|error| in_file("--auth-jwks-ca", path, error))
+        };
+        let authority = settings.jwks_ca.as_ref().map(read).transpose()?;
+        let agent = concat!("doorman/", env!("CARGO_PKG_VERSION"));
+        let http = doorman_jwt::JwksClient::new(&url, authority.as_deref(), agent);
+        let http = http.map_err(|invalid| {
+            let flag = match invalid {
+                InvalidClient::Authority(_) => "--auth-jwks-ca",
+                _ => "--auth-jwks",
+            };
+            AuthError::new(flag, None, invalid.to_string())
+        })?;
         Ok(Self {
             url,
             token: settings.jwks_token_file.clone(),
@@ -108,34 +81,18 @@ impl JwksClient {
         last.is_none_or(|last| now >= last.after(MAX_AGE))
     }
 
-    async fn request(&self) -> io::Result<Vec<u8>> {
+    async fn request(&self) -> Result<Vec<u8>, String> {
         let mut headers = (self.outgoing_headers)();
         if let Some(path) = self.token.clone() {
             let flag = format!("--auth-jwks-token-file {}", path.display());
-            let token = tokio::task::spawn_blocking(move || authorization(&path)).await?;
-            let token = token.map_err(|error| io::Error::other(format!("{flag}: {error}")))?;
-            headers.insert(header::AUTHORIZATION, token);
+            let token = tokio::task::spawn_blocking(move || authorization(&path)).await;
+            let token = token.map_err(io::Error::other).and_then(|token| token);
+            headers.insert(
+                header::AUTHORIZATION,
+                token.map_err(|error| format!("{flag}: {error}"))?,
+            );
         }
-        let mut response = self
-            .http
-            .get(&self.url)
-            .headers(headers)
-            .send()
-            .await
-            .and_then(reqwest::Response::error_for_status)
-            .map_err(io::Error::other)?;
-        if !response.status().is_success() {
-            let status = response.status();
-            return Err(io::Error::other(format!("unexpected status {status}")));
-        }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(io::Error::other)? {
-            if body.len().saturating_add(chunk.len()) > MAX_BYTES {
-                return Err(io::Error::other("response is larger than 1 MiB"));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(body)
+        self.http.fetch(headers).await
     }
 }
 

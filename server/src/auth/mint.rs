@@ -1,16 +1,16 @@
 //! Signing of tokens with a shared secret, for deployments without an issuer.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use doorman_openapi::GlobSet;
-use doorman_openapi::Scopes;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, crypto, encode, get_current_timestamp};
-use serde::Serialize;
+use doorman_jwt::{checked_secret, install_provider};
+use doorman_openapi::{GlobSet, Scopes};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp};
+use serde_json::json;
 
-use super::keys;
 use crate::util::small_file;
 
 /// Claims of a token to sign. It does not hold the secret.
@@ -59,56 +59,42 @@ pub enum SignError {
     Signing(#[source] jsonwebtoken::errors::Error),
 }
 
-#[derive(Serialize)]
-struct Claims<'a> {
-    iss: &'a str,
-    aud: &'a str,
-    sub: &'a str,
-    iat: u64,
-    exp: u64,
-    scope: String,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    client_id: &'a [String],
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    resources: &'a [String],
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    services: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_priority: Option<i32>,
-}
-
 impl Token {
     /// Signs the token with the secret in a file. Blocks on the file system.
     ///
     /// # Errors
     /// The secret cannot be read or is too short, or a restriction is not a glob.
     pub fn sign(&self, secret_file: &Path) -> Result<String, SignError> {
-        crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
-        for (flag, globs) in [
-            ("--client-id", &self.clients),
-            ("--resources", &self.resources),
-            ("--services", &self.services),
+        install_provider();
+        let now = get_current_timestamp();
+        let exp = now.saturating_add(self.lifetime.as_secs());
+        let mut claims = BTreeMap::from([
+            ("iss", json!(self.issuer)),
+            ("aud", json!(self.audience)),
+            ("sub", json!(self.subject)),
+            ("iat", json!(now)),
+            ("exp", json!(exp)),
+            ("scope", json!(self.scopes.to_string())),
+        ]);
+        for (flag, name, globs) in [
+            ("--client-id", "client_id", &self.clients),
+            ("--resources", "resources", &self.resources),
+            ("--services", "services", &self.services),
         ] {
             GlobSet::new(globs).map_err(|invalid| SignError::Glob(flag, invalid))?;
+            if !globs.is_empty() {
+                claims.insert(name, json!(globs));
+            }
+        }
+        if let Some(priority) = self.max_priority {
+            claims.insert("max_priority", json!(priority));
         }
         let bytes = small_file::read(secret_file).map_err(|source| SignError::Unreadable {
             path: secret_file.to_owned(),
             source,
         })?;
-        let secret = keys::secret(&bytes).map_err(|error| SignError::Secret(error.to_string()))?;
-        let now = get_current_timestamp();
-        let claims = Claims {
-            iss: &self.issuer,
-            aud: &self.audience,
-            sub: &self.subject,
-            iat: now,
-            exp: now.saturating_add(self.lifetime.as_secs()),
-            scope: self.scopes.to_string(),
-            client_id: &self.clients,
-            resources: &self.resources,
-            services: &self.services,
-            max_priority: self.max_priority,
-        };
+        let secret = checked_secret(bytes.trim_ascii())
+            .map_err(|error| SignError::Secret(error.to_string()))?;
         let header = Header::new(Algorithm::HS256);
         encode(&header, &claims, &EncodingKey::from_secret(secret)).map_err(SignError::Signing)
     }

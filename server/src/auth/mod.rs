@@ -1,8 +1,9 @@
 //! Authentication by bearer tokens (JWT).
 //!
 //! `bearer` finds the token of a request, `verify` checks it by the keys of trusted issuers, and
-//! `claims` or a grant make a [`Caller`] of it. `token_cache` remembers valid tokens. A change of
-//! any of the `sources` (files, and a URL that `jwks_client` fetches) makes a new verifier.
+//! `claims` or a grant make a [`Caller`] of it. The package `doorman-jwt` has the checks, the keys
+//! and the cache of valid tokens. A change of any of the `sources` (files, and a URL that
+//! `jwks_client` fetches) makes a new verifier.
 //! `inspect` explains a token to its issuer; callers of a server learn less.
 
 mod bearer;
@@ -10,11 +11,9 @@ mod caller;
 mod claims;
 mod inspect;
 mod jwks_client;
-mod keys;
 mod mint;
 mod settings;
 mod sources;
-mod token_cache;
 mod verify;
 
 #[cfg(test)]
@@ -24,32 +23,20 @@ mod tests;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{
-            AtomicBool,
-            Ordering::{Acquire, Release},
-        },
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use axum::http::HeaderMap;
+use doorman_jwt::install_provider;
 use doorman_openapi::Moment;
 use futures_util::future::{join, join_all};
-use jsonwebtoken::crypto;
 use tokio::{
     task,
     time::{MissedTickBehavior, interval},
 };
 
-use self::{
-    bearer::NoToken,
-    jwks_client::JwksClient,
-    sources::{Location, Source},
-    verify::Verifier,
-};
 pub(crate) use self::{caller::Caller, verify::TokenStatus};
 pub use self::{
     inspect::{DecodedToken, Verdict, check_token},
@@ -59,6 +46,7 @@ pub use self::{
     },
     verify::FailedCheck,
 };
+use self::{jwks_client::JwksClient, sources::Source, verify::Verifier};
 use crate::util::{clock, follow::FileFollower, small_file};
 
 /// How often the age of fetched keys is checked.
@@ -67,12 +55,11 @@ const AGE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// A request is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unauthenticated {
+    /// No `Authorization` header, or one of another scheme.
     NoToken,
-    /// The `Authorization` header is ill-formed, too long or not the only one.
+    /// Several `Authorization` headers, or a token that is empty, too long or ill-formed.
     Malformed,
     Invalid(FailedCheck),
-    NotYetValid,
-    Expired,
     /// The issuer's keys have not been fetched yet.
     KeysUnavailable,
 }
@@ -84,8 +71,6 @@ impl Unauthenticated {
             Self::NoToken => "no token",
             Self::Malformed => "authorization header",
             Self::Invalid(check) => check.name(),
-            Self::NotYetValid => FailedCheck::NotYetValid.name(),
-            Self::Expired => FailedCheck::Expired.name(),
             Self::KeysUnavailable => "keys unavailable",
         }
     }
@@ -96,8 +81,6 @@ pub(crate) struct Auth {
     settings: AuthSettings,
     /// Locked during a change of the verifier.
     sources: Mutex<Vec<Source>>,
-    /// Whether each source has had valid content.
-    is_loaded: AtomicBool,
     jwks: Option<JwksClient>,
     verifier: ArcSwap<Verifier>,
 }
@@ -108,13 +91,11 @@ impl Auth {
     /// # Errors
     /// A file cannot be read or is invalid, or the settings contradict each other.
     pub(crate) fn load(settings: AuthSettings) -> Result<Self, AuthError> {
-        // Otherwise jsonwebtoken panics at the first token if a dependency enables its other
-        // provider, too. A provider that the program has installed before stays.
-        crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
+        install_provider();
         settings.validate()?;
         let mut sources = sources::of_settings(&settings);
         for source in &mut sources {
-            if let Location::File(path) = &source.location {
+            if let JwksSource::File(path) = &source.location {
                 let content = small_file::read(path).map_err(|error| source.error(&error))?;
                 source.set_valid(content);
             }
@@ -126,7 +107,6 @@ impl Auth {
         let verifier = sources::verifier(&settings, &sources)?;
         Ok(Self {
             settings,
-            is_loaded: AtomicBool::new(jwks.is_none()),
             sources: Mutex::new(sources),
             jwks,
             verifier: ArcSwap::from_pointee(verifier),
@@ -146,37 +126,39 @@ impl Auth {
     pub(crate) fn token_status(&self, headers: &HeaderMap, now: Moment) -> TokenStatus {
         match bearer::token(headers) {
             Ok(token) => self.verifier.load().token_status(token, now),
-            Err(NoToken::Absent | NoToken::Malformed) => TokenStatus::Absent,
+            Err(_) => TokenStatus::Absent,
         }
     }
 
-    /// The caller of a request. A token with an unknown key may wait for a fetch of the keys.
+    /// The caller of a request.
     pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,
     ) -> Result<Caller, Unauthenticated> {
-        let token = bearer::token(headers).map_err(|error| match error {
-            NoToken::Absent => Unauthenticated::NoToken,
-            NoToken::Malformed => Unauthenticated::Malformed,
-        })?;
-        // Read before each verification: otherwise keys that arrive meanwhile would count as tried.
-        let was_loaded = self.is_loaded();
-        let verified = self.verifier.load().verify(token, clock::now());
+        self.verify(bearer::token(headers)?).await
+    }
+
+    /// The bearer of a token. One with an unknown key may wait for a fetch of the keys.
+    async fn verify(&self, token: &str) -> Result<Caller, Unauthenticated> {
+        let verify = || {
+            let verifier = self.verifier.load();
+            (verifier.verify(token, clock::now()), verifier.is_complete)
+        };
+        let (verified, is_complete) = verify();
         let may_fetch_help = match verified {
             _ if self.jwks.is_none() => false,
             Err(FailedCheck::UnknownKey) => true,
             Ok(_) | Err(FailedCheck::NotYetValid | FailedCheck::Expired) => false,
-            Err(_) => !was_loaded,
+            Err(_) => !is_complete,
         };
         if !may_fetch_help {
-            return verified.map_err(Into::into);
+            return verified.map_err(Unauthenticated::Invalid);
         }
         self.fetch_keys().await;
-        let was_loaded = self.is_loaded();
-        let verified = self.verifier.load().verify(token, clock::now());
-        verified.map_err(|error| {
-            if was_loaded {
-                error.into()
+        let (verified, is_complete) = verify();
+        verified.map_err(|check| {
+            if is_complete {
+                Unauthenticated::Invalid(check)
             } else {
                 Unauthenticated::KeysUnavailable
             }
@@ -190,8 +172,8 @@ impl Auth {
     pub(crate) async fn follow(self: Arc<Self>) {
         let files: Vec<_> = (self.sources().iter().enumerate())
             .filter_map(|(index, source)| match &source.location {
-                Location::File(path) => Some((index, path.clone())),
-                Location::Url(_) => None,
+                JwksSource::File(path) => Some((index, path.clone())),
+                JwksSource::Url(_) => None,
             })
             .collect();
         let files = files
@@ -229,7 +211,7 @@ impl Auth {
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             checks.tick().await;
-            if !self.is_loaded() || jwks.is_stale(clock::now()).await {
+            if !self.verifier.load().is_complete || jwks.is_stale(clock::now()).await {
                 self.fetch_keys().await;
             }
         }
@@ -238,7 +220,7 @@ impl Auth {
     async fn fetch_keys(&self) {
         let Some(jwks) = &self.jwks else { return };
         jwks.fetch(|content| {
-            let is_remote = |source: &Source| matches!(source.location, Location::Url(_));
+            let is_remote = |source: &Source| matches!(source.location, JwksSource::Url(_));
             let index = self.sources().iter().position(is_remote);
             if let Some(index) = index {
                 self.update(index, content);
@@ -258,19 +240,17 @@ impl Auth {
             return;
         }
         source.set_valid(content.clone());
-        let (flag, name) = (source.flag(), source.name());
+        let (flag, name) = (source.flag(), source.location.to_string());
         match sources::verifier(&self.settings, &changed) {
-            Ok(mut verifier) => {
-                verifier.cache = self.verifier.load().cache.invalidated();
-                let is_loaded = changed.iter().all(Source::is_loaded);
+            Ok(verifier) => {
+                let verifier = verifier.succeeding(&self.verifier.load());
                 *sources = changed;
                 self.verifier.store(Arc::new(verifier));
-                self.is_loaded.store(is_loaded, Release);
                 tracing::info!(from = name, "{flag} changed and is active");
             }
             Err(error) => {
                 if let Some(source) = sources.get_mut(index) {
-                    source.set_invalid(content);
+                    source.invalid = Some(content);
                 }
                 tracing::error!("invalid change; previous keys and grants stay active: {error}");
             }
@@ -286,20 +266,5 @@ impl Auth {
     fn sources(&self) -> MutexGuard<'_, Vec<Source>> {
         // A panic leaves the sources and the verifier as they were.
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether each source has had valid content. A verifier loaded afterwards has all keys.
-    fn is_loaded(&self) -> bool {
-        self.is_loaded.load(Acquire)
-    }
-}
-
-impl From<FailedCheck> for Unauthenticated {
-    fn from(check: FailedCheck) -> Self {
-        match check {
-            FailedCheck::NotYetValid => Self::NotYetValid,
-            FailedCheck::Expired => Self::Expired,
-            check => Self::Invalid(check),
-        }
     }
 }

@@ -3,8 +3,8 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use axum::http::Uri;
+use doorman_jwt::Key;
 use jsonwebtoken::Algorithm;
-use reqwest::Url;
 
 const MAX_LEEWAY: Duration = Duration::from_secs(300);
 
@@ -57,13 +57,6 @@ impl AuthSettings {
         if self.leeway > MAX_LEEWAY {
             return invalid("--auth-leeway", "must be at most 300 seconds");
         }
-        // The message omits the URL: it must not appear in a log either.
-        if self.jwks.as_ref().is_some_and(JwksSource::has_credentials) {
-            return invalid(
-                "--auth-jwks",
-                "must not hold a user or a password: URLs are written to logs",
-            );
-        }
         if let (Some(JwksSource::File(_)), Some(_)) = (&self.jwks, &self.jwks_token_file) {
             return invalid(
                 "--auth-jwks-token-file",
@@ -100,7 +93,7 @@ impl Default for AuthSettings {
             jwks_token_file: None,
             issuer: None,
             audience: Self::NAME.to_owned(),
-            algorithms: KeyAlgorithm::ALL.to_vec(),
+            algorithms: Key::PUBLIC.map(KeyAlgorithm).to_vec(),
             leeway: Duration::from_secs(5),
             grants: None,
         }
@@ -141,39 +134,10 @@ impl fmt::Display for AuthError {
 
 impl std::error::Error for AuthError {}
 
-/// A signature algorithm of public keys. `none` is impossible, and so is a public key as a secret.
+/// A signature algorithm of public keys: RS256, ES256 or EdDSA. `none` is impossible, and so is a
+/// public key as a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyAlgorithm {
-    /// RSA (PKCS #1 v1.5) with SHA-256.
-    Rs256,
-    /// ECDSA on P-256 with SHA-256.
-    Es256,
-    /// Ed25519.
-    EdDsa,
-}
-
-impl KeyAlgorithm {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Rs256, Self::Es256, Self::EdDsa];
-
-    /// The name in tokens.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rs256 => "RS256",
-            Self::Es256 => "ES256",
-            Self::EdDsa => "EdDSA",
-        }
-    }
-
-    pub(super) fn algorithm(self) -> Algorithm {
-        match self {
-            Self::Rs256 => Algorithm::RS256,
-            Self::Es256 => Algorithm::ES256,
-            Self::EdDsa => Algorithm::EdDSA,
-        }
-    }
-}
+pub struct KeyAlgorithm(pub(super) Algorithm);
 
 /// A text is not the name of an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -184,8 +148,8 @@ impl FromStr for KeyAlgorithm {
     type Err = UnknownAlgorithm;
 
     fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
-        let named = Self::ALL.into_iter().find(|it| it.name() == text);
-        named.ok_or(UnknownAlgorithm)
+        let algorithm = text.parse().ok().filter(|it| Key::PUBLIC.contains(it));
+        algorithm.map(Self).ok_or(UnknownAlgorithm)
     }
 }
 
@@ -197,14 +161,6 @@ pub enum JwksSource {
     /// A URL, fetched every ten minutes and when a token has an unknown key. It appears in logs,
     /// so it must not hold a user or a password.
     Url(String),
-}
-
-impl JwksSource {
-    /// Whether the HTTP client would send a user or a password.
-    fn has_credentials(&self) -> bool {
-        let Self::Url(url) = self else { return false };
-        Url::parse(url).is_ok_and(|url| !url.username().is_empty() || url.password().is_some())
-    }
 }
 
 /// A text is not the location of a key set.

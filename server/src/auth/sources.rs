@@ -3,15 +3,14 @@
 //! A source is a file or the URL of a key set. Its last valid content stays active until it has
 //! other valid content.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use doorman_config::Grants;
+use doorman_jwt::{InvalidSet, Key, TokenChecks, read_set};
 
 use super::{
     AuthError, AuthSettings, JwksSource,
     claims::UngrantedTokens,
-    keys::{self, InvalidSet, Key},
-    token_cache::TokenCache,
     verify::{TrustedIssuer, Verifier},
 };
 
@@ -23,27 +22,21 @@ enum SourceKind {
     Grants,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Location {
-    File(PathBuf),
-    Url(String),
-}
-
 /// A source and its content. Debug output omits the content, which may be secret.
 #[derive(Clone)]
 pub(super) struct Source {
     kind: SourceKind,
-    pub(super) location: Location,
+    pub(super) location: JwksSource,
     /// The last valid content; `None` until the first fetch.
     valid: Option<Vec<u8>>,
     /// Whether there was other valid content before.
     has_changed: bool,
     /// The current content if it is invalid. It is logged once.
-    invalid: Option<Vec<u8>>,
+    pub(super) invalid: Option<Vec<u8>>,
 }
 
 impl Source {
-    fn new(kind: SourceKind, location: Location) -> Self {
+    fn new(kind: SourceKind, location: JwksSource) -> Self {
         Self {
             kind,
             location,
@@ -53,21 +46,9 @@ impl Source {
         }
     }
 
-    fn file(kind: SourceKind, path: &std::path::Path) -> Self {
-        Self::new(kind, Location::File(path.to_owned()))
-    }
-
     pub(super) fn set_valid(&mut self, content: Vec<u8>) {
         self.has_changed = self.valid.replace(content).is_some();
         self.invalid = None;
-    }
-
-    pub(super) fn set_invalid(&mut self, content: Vec<u8>) {
-        self.invalid = Some(content);
-    }
-
-    pub(super) fn is_loaded(&self) -> bool {
-        self.valid.is_some()
     }
 
     /// Whether this is the last content, valid or not.
@@ -78,7 +59,7 @@ impl Source {
     /// Whether a set without usable keys revokes all former keys. At the start, and in a file, it
     /// is a mistake instead.
     fn may_revoke_all(&self) -> bool {
-        self.has_changed && matches!(self.location, Location::Url(_))
+        self.has_changed && matches!(self.location, JwksSource::Url(_))
     }
 
     /// The flag that names the source.
@@ -91,16 +72,12 @@ impl Source {
         }
     }
 
-    /// The path or URL.
-    pub(super) fn name(&self) -> String {
-        match &self.location {
-            Location::File(path) => path.display().to_string(),
-            Location::Url(url) => url.clone(),
-        }
-    }
-
     pub(super) fn error(&self, reason: &(impl ToString + ?Sized)) -> AuthError {
-        AuthError::new(self.flag(), Some(self.name()), reason.to_string())
+        AuthError::new(
+            self.flag(),
+            Some(self.location.to_string()),
+            reason.to_string(),
+        )
     }
 }
 
@@ -115,19 +92,15 @@ impl fmt::Debug for Source {
 
 /// The sources that the settings name, without content.
 pub(super) fn of_settings(settings: &AuthSettings) -> Vec<Source> {
+    let of_file = |kind| move |path: &PathBuf| Source::new(kind, JwksSource::File(path.clone()));
+    let of_jwks = |location: &JwksSource| Source::new(SourceKind::Jwks, location.clone());
     let secrets = settings.secret_files.iter();
-    let keys = settings.key_files.iter();
-    let mut sources: Vec<_> = secrets
-        .map(|path| Source::file(SourceKind::Secret, path))
-        .chain(keys.map(|path| Source::file(SourceKind::Key, path)))
-        .collect();
-    sources.extend(settings.jwks.iter().map(|jwks| match jwks {
-        JwksSource::File(path) => Source::file(SourceKind::Jwks, path),
-        JwksSource::Url(url) => Source::new(SourceKind::Jwks, Location::Url(url.clone())),
-    }));
-    let grants = settings.grants.iter();
-    sources.extend(grants.map(|path| Source::file(SourceKind::Grants, path)));
-    sources
+    secrets
+        .map(of_file(SourceKind::Secret))
+        .chain(settings.key_files.iter().map(of_file(SourceKind::Key)))
+        .chain(settings.jwks.iter().map(of_jwks))
+        .chain(settings.grants.iter().map(of_file(SourceKind::Grants)))
+        .collect()
 }
 
 /// The valid content of all sources.
@@ -142,11 +115,7 @@ impl Contents {
     /// # Errors
     /// Content is invalid.
     fn read(settings: &AuthSettings, sources: &[Source]) -> Result<Self, AuthError> {
-        let allowed: Vec<_> = settings
-            .algorithms
-            .iter()
-            .map(|it| it.algorithm())
-            .collect();
+        let allowed: Vec<_> = settings.algorithms.iter().map(|it| it.0).collect();
         let mut contents = Self::default();
         for source in sources {
             let Some(content) = &source.valid else {
@@ -154,9 +123,8 @@ impl Contents {
             };
             match source.kind {
                 SourceKind::Secret => {
-                    contents
-                        .secrets
-                        .push(Key::from_secret(content).map_err(|it| source.error(&it))?);
+                    let key = Key::from_secret(content.trim_ascii());
+                    contents.secrets.push(key.map_err(|it| source.error(&it))?);
                 }
                 SourceKind::Key => {
                     let key = Key::from_pem(content).map_err(|it| source.error(&it))?;
@@ -165,15 +133,16 @@ impl Contents {
                     }
                     contents.keys.push(key);
                 }
-                SourceKind::Jwks => match keys::read_set(content, &allowed) {
+                SourceKind::Jwks => match read_set(content, &allowed) {
                     Ok(set) => contents.keys.extend(set),
-                    // Rejecting it would keep keys active that the issuer has revoked.
-                    Err(it @ (InvalidSet::Empty | InvalidSet::NoKey))
-                        if source.may_revoke_all() =>
-                    {
+                    Err(it @ InvalidSet::NoKey) => {
+                        let error = source.error(&format!("{it} that --auth-algorithms allows"));
+                        if !source.may_revoke_all() {
+                            return Err(error);
+                        }
+                        // Rejecting it would keep keys active that the issuer has revoked.
                         tracing::error!(
-                            "no usable keys; tokens from this issuer are rejected: {}",
-                            source.error(&it)
+                            "no usable keys; tokens from this issuer are rejected: {error}"
                         );
                     }
                     Err(it) => return Err(source.error(&it)),
@@ -195,24 +164,21 @@ impl Contents {
 /// # Errors
 /// Content is invalid.
 pub(super) fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Verifier, AuthError> {
-    let Contents {
-        secrets,
-        keys,
-        grants,
-    } = Contents::read(settings, sources)?;
+    let contents = Contents::read(settings, sources)?;
+    let checks = |issuer| TokenChecks::new(issuer, &settings.audience, settings.leeway);
     let mut issuers = Vec::new();
-    if !secrets.is_empty() {
+    if !contents.secrets.is_empty() {
         issuers.push(TrustedIssuer {
-            name: settings.secret_issuer.clone(),
-            keys: secrets,
+            checks: checks(&settings.secret_issuer),
+            keys: contents.secrets,
             // The operator has the secret, and could as well write a grant.
             ungranted: UngrantedTokens::UseClaims,
         });
     }
-    if let Some(name) = settings.issuer.clone() {
+    if let Some(name) = &settings.issuer {
         issuers.push(TrustedIssuer {
-            name,
-            keys,
+            checks: checks(name),
+            keys: contents.keys,
             ungranted: match settings.grants {
                 Some(_) => UngrantedTokens::Deny,
                 None => UngrantedTokens::UseClaims,
@@ -221,9 +187,9 @@ pub(super) fn verifier(settings: &AuthSettings, sources: &[Source]) -> Result<Ve
     }
     Ok(Verifier {
         issuers,
-        audience: settings.audience.clone(),
-        leeway: settings.leeway,
-        grants,
-        cache: TokenCache::new(),
+        grants: contents.grants,
+        is_complete: sources.iter().all(|source| source.valid.is_some()),
+        generation: 0,
+        cache: Arc::default(),
     })
 }

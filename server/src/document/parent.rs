@@ -9,7 +9,9 @@ use axum::http::HeaderValue;
 use doorman_config::{Document, LastGoodFile};
 use doorman_openapi::RulesResponse;
 use tokio::{task, time::sleep};
-use tower_doorman::lease::{FetchedRules, HttpTransport, ParentClient, TransportError};
+use tower_doorman::lease::{
+    ControlPlaneClient, FetchedRules, HttpTransport, RequestError, TransportError,
+};
 
 use super::{ActiveDocument, file::LastValidWriter};
 use crate::{
@@ -24,8 +26,9 @@ const JITTER: f64 = 0.1;
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+#[derive(Debug)]
 pub(crate) struct ParentRules {
-    client: ParentClient<HttpTransport>,
+    client: ControlPlaneClient<HttpTransport>,
     parent: Arc<ParentNode>,
     /// The server to ask next.
     server: usize,
@@ -89,7 +92,8 @@ impl ParentRules {
         for _ in 0..servers {
             let asked = self.server;
             let etag = self.etag.clone();
-            match self.client.fetch_rules(asked, etag, TIMEOUT).await {
+            let rules = self.client.fetch_rules(asked, None, etag, TIMEOUT).await;
+            match rules.result {
                 Ok(FetchedRules::NotModified) => return self.on_answer(active).await,
                 Ok(FetchedRules::Modified { rules, etag }) => match parse(active, rules).await {
                     Ok(document) => {
@@ -102,7 +106,7 @@ impl ParentRules {
                     }
                     Err(invalid) => error = format!("invalid rules: {invalid}"),
                 },
-                Err((_, reason)) => error = reason,
+                Err(RequestError { reason, .. }) => error = reason,
             }
             error = format!("{}: {error}", self.client.address(asked));
             self.server = (asked + 1) % servers;
@@ -121,9 +125,11 @@ impl ParentRules {
         self.parent.on_rules(Ok(self.server));
         active.clear_error();
         // Its place in the tree. A server that is not master asks for no leases.
-        match self.client.discover(self.server, TIMEOUT).await {
+        match self.client.discover(self.server, TIMEOUT).await.result {
             Ok(discovery) => self.parent.on_discovery(&discovery, clock::now()),
-            Err((_, reason)) => tracing::debug!(reason, "discovery of the parent failed"),
+            Err(RequestError { reason, .. }) => {
+                tracing::debug!(reason, "discovery of the parent failed");
+            }
         }
         true
     }

@@ -12,7 +12,7 @@ use doorman_core::master::NotGranted;
 use doorman_openapi::{FieldError, Mastership, Problem, ProblemType, Scope, Scopes};
 
 use crate::{
-    auth::Unauthenticated,
+    auth::{FailedCheck, Unauthenticated},
     document::{EditFailed, EtcdFailure},
     leasing::LedgerUnavailable,
     quota::{LimitScope, RateLimited},
@@ -218,9 +218,11 @@ impl From<Unauthenticated> for ApiError {
                 "invalid_request",
                 "malformed `authorization` header: must be one bearer token of at most 8192 bytes",
             ),
+            Unauthenticated::Invalid(FailedCheck::NotYetValid) => {
+                ("invalid_token", "token not yet valid")
+            }
+            Unauthenticated::Invalid(FailedCheck::Expired) => ("invalid_token", "token expired"),
             Unauthenticated::Invalid(_) => ("invalid_token", "invalid token"),
-            Unauthenticated::NotYetValid => ("invalid_token", "token not yet valid"),
-            Unauthenticated::Expired => ("invalid_token", "token expired"),
         };
         Self::new(ProblemType::Unauthorized, detail).with_header(
             header::WWW_AUTHENTICATE,

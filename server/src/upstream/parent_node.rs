@@ -1,8 +1,11 @@
 //! The state of the parent node, for views and metrics.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use doorman_openapi::{
@@ -23,6 +26,16 @@ const MAX_ERROR: usize = 400;
 /// The highest level that no error is reported for: the levels of a cycle grow with each response.
 const MAX_LEVEL: u32 = 16;
 
+/// What becomes of a request for leases.
+const OUTCOMES: [&str; 6] = [
+    "answered",
+    "limited",
+    "redirected",
+    "refused",
+    "too_large",
+    "unavailable",
+];
+
 /// The parent node of this server.
 #[derive(Debug)]
 pub(crate) struct ParentNode {
@@ -30,19 +43,9 @@ pub(crate) struct ParentNode {
     /// The level of this server in the tree.
     level: AtomicU32,
     state: Mutex<ParentState>,
-    requests: Requests,
     started: Moment,
-    rules: Rules,
-}
-
-/// Which rules of the parent this server has.
-#[derive(Debug, Default)]
-struct Rules {
-    are_known: AtomicBool,
-    /// The parent says that they have changed.
-    changed: Notify,
-    /// The server that answers for them, plus one; 0 while none does.
-    source: AtomicUsize,
+    /// The parent says that the rules have changed.
+    rules_changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -53,17 +56,12 @@ struct ParentState {
     leases_end: Moment,
     lease_error: Option<String>,
     document_error: Option<String>,
-}
-
-/// Requests for leases, by outcome.
-#[derive(Debug, Default)]
-struct Requests {
-    answered: AtomicU64,
-    redirected: AtomicU64,
-    refused: AtomicU64,
-    too_large: AtomicU64,
-    limited: AtomicU64,
-    unavailable: AtomicU64,
+    /// Whether this server has rules of the parent.
+    has_rules: bool,
+    /// The server that answers for the rules.
+    rules_source: Option<usize>,
+    /// Requests for leases, by outcome.
+    requests: BTreeMap<&'static str, u64>,
 }
 
 impl ParentNode {
@@ -73,9 +71,8 @@ impl ParentNode {
             servers: servers.iter().map(ServerUrl::to_string).collect(),
             level: AtomicU32::new(1),
             state: Mutex::default(),
-            requests: Requests::default(),
             started: now,
-            rules: Rules::default(),
+            rules_changed: Notify::new(),
         }
     }
 
@@ -96,29 +93,30 @@ impl ParentNode {
 
     /// Records a response with leases, whose request was sent at `sent`.
     pub(crate) fn on_leases(&self, response: &ServerCapacityResponse, sent: Moment, now: Moment) {
-        count(&self.requests.answered);
         self.set_level(response.level);
         let ends = response.resources.iter().map(|resource| {
             let length = resource.answer.gets.lease_length;
             sent.after_seconds(length.get())
         });
         let mut state = self.state();
+        state.count("answered");
         state.leases_end = ends.fold(state.leases_end, Moment::max);
         state.lease_error = None;
         state.set_node(&response.node, response.epoch, now);
     }
 
     pub(crate) fn on_failure(&self, failure: &Failure, reason: &str) {
-        count(match failure {
-            Failure::Redirected { .. } => &self.requests.redirected,
-            Failure::Rejected { .. } => &self.requests.refused,
-            Failure::TooLarge => &self.requests.too_large,
-            Failure::RateLimited { .. } => &self.requests.limited,
-            Failure::Unavailable { .. } => &self.requests.unavailable,
+        let mut state = self.state();
+        state.count(match failure {
+            Failure::Redirected { .. } => "redirected",
+            Failure::Rejected { .. } => "refused",
+            Failure::TooLarge => "too_large",
+            Failure::RateLimited { .. } => "limited",
+            Failure::Unavailable { .. } => "unavailable",
         });
         // A redirect to another server of the parent is followed.
         if !matches!(failure, Failure::Redirected { to: Some(_) }) {
-            self.state().lease_error = Some(truncated(reason));
+            state.lease_error = Some(truncated(reason));
         }
     }
 
@@ -138,32 +136,30 @@ impl ParentNode {
 
     /// Whether this server has rules of the parent. They may be older ones.
     pub(crate) fn has_rules(&self) -> bool {
-        self.rules.are_known.load(Ordering::Relaxed)
+        self.state().has_rules
     }
 
     /// This server has rules of the parent.
     pub(crate) fn set_has_rules(&self) {
-        self.rules.are_known.store(true, Ordering::Relaxed);
+        self.state().has_rules = true;
     }
 
     /// The server that answers for the rules; `None` while none does.
     pub(super) fn rules_source(&self) -> Option<usize> {
-        self.rules.source.load(Ordering::Relaxed).checked_sub(1)
+        self.state().rules_source
     }
 
     /// Records which server has answered for the rules, or why none did.
     pub(crate) fn on_rules(&self, answer: Result<usize, &str>) {
-        let source = answer.map_or(0, |server| server.saturating_add(1));
-        self.rules.source.store(source, Ordering::Relaxed);
-        self.state().document_error = answer.err().map(truncated);
+        let mut state = self.state();
+        state.rules_source = answer.ok();
+        state.document_error = answer.err().map(truncated);
     }
 
     /// The rules have changed, says a server of the parent.
     pub(super) fn announce_rules(&self, server: usize) {
-        self.rules
-            .source
-            .store(server.saturating_add(1), Ordering::Relaxed);
-        self.rules.changed.notify_one();
+        self.state().rules_source = Some(server);
+        self.rules_changed.notify_one();
     }
 
     /// Waits for the rules to change. Returns the server that says so.
@@ -171,7 +167,7 @@ impl ParentNode {
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
     pub(crate) async fn rules_changed(&self) -> Option<usize> {
-        self.rules.changed.notified().await;
+        self.rules_changed.notified().await;
         self.rules_source()
     }
 
@@ -191,31 +187,14 @@ impl ParentNode {
     }
 
     pub(crate) fn register(&self, registry: &mut Registry, now: Moment) {
-        let Requests {
-            answered,
-            redirected,
-            refused,
-            too_large,
-            limited,
-            unavailable,
-        } = &self.requests;
-        let counts = [
-            ("answered", answered),
-            ("limited", limited),
-            ("redirected", redirected),
-            ("refused", refused),
-            ("too_large", too_large),
-            ("unavailable", unavailable),
-        ];
+        let state = self.state();
+        let count = |outcome| (outcome, state.requests.get(outcome).copied().unwrap_or(0));
         registry.register(
             "parent_requests",
             "Requests for leases to the parent node, by outcome",
-            counters(
-                "outcome",
-                counts.map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed))),
-            ),
+            counters("outcome", OUTCOMES.map(count)),
         );
-        let answered = self.state().answered.unwrap_or(self.started);
+        let answered = state.answered.unwrap_or(self.started);
         registry.register_with_unit(
             "parent_last_answer_age",
             "Time since the last successful response of the parent node, or since the start",
@@ -245,6 +224,10 @@ impl ParentNode {
 }
 
 impl ParentState {
+    fn count(&mut self, outcome: &'static str) {
+        *self.requests.entry(outcome).or_default() += 1;
+    }
+
     /// A server may not know of a newer epoch yet.
     fn set_node(&mut self, node: &NodeId, epoch: Epoch, now: Moment) {
         self.answered = Some(now);
@@ -252,10 +235,6 @@ impl ParentState {
         let epoch = known.map_or(epoch, |(_, known)| epoch.max(*known));
         self.node = Some((node.clone(), epoch));
     }
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 fn truncated(reason: &str) -> String {

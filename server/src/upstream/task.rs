@@ -5,12 +5,16 @@ use std::{future::Future, net::IpAddr, path::PathBuf, pin::Pin, sync::Arc, time:
 use doorman_core::upstream::{Effect, Event};
 use doorman_openapi::{
     Epoch, Moment, NodeId, Seq, ServerCapacityRequest, ServerCapacityResponse, ServerUrl,
+    paths::{SERVER_CAPACITY, SERVER_CAPACITY_RELEASE},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::sleep;
 use tower_doorman::{
     Credentials,
-    lease::{Failure, Hints, HttpTransport, ParentClient, TransportError, Warning},
+    lease::{
+        Certificates, ControlPlaneClient, FetchedHints, HttpTransport, Outcome, Pem, RequestError,
+        TransportError, Warning,
+    },
 };
 
 use super::ParentNode;
@@ -46,19 +50,20 @@ impl ParentSettings {
     ///
     /// # Errors
     /// The file of the certificate authorities cannot be used.
-    pub(crate) fn client(&self) -> Result<ParentClient<HttpTransport>, TransportError> {
+    pub(crate) fn client(&self) -> Result<ControlPlaneClient<HttpTransport>, TransportError> {
         let is_encrypted = self.servers.iter().any(ServerUrl::is_encrypted);
-        let transport = HttpTransport::with_authority(self.ca_file.clone(), is_encrypted)?;
-        let credentials = self.token_file.clone().map(Credentials::file);
-        Ok(ParentClient::new(
-            transport,
-            self.servers.clone(),
-            credentials,
-        ))
+        let certificates = Certificates {
+            authority: self.ca_file.clone().map(|file| Pem::Files(vec![file])),
+            ..Certificates::default()
+        };
+        Ok(ControlPlaneClient {
+            transport: HttpTransport::new(certificates, is_encrypted)?,
+            servers: self.servers.clone().into(),
+            credentials: self.token_file.clone().map(Credentials::file),
+        })
     }
 }
 
-type Answer<T> = Result<T, (Failure, String)>;
 type Pending<T> = FuturesUnordered<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// A request that waits for its response.
@@ -73,15 +78,15 @@ struct Sent {
 pub(crate) struct UpstreamTask {
     ledger: Arc<SharedLedger>,
     node: NodeId,
-    client: ParentClient<HttpTransport>,
+    client: ControlPlaneClient<HttpTransport>,
     parent: Arc<ParentNode>,
     /// The address of this server, which the parent shows to operators.
     address: Option<ServerUrl>,
     /// The epoch of the reign that its requests belong to.
     epoch: Option<Epoch>,
-    requests: Pending<(Sent, Answer<ServerCapacityResponse>)>,
-    releases: Pending<Answer<()>>,
-    polls: Pending<(usize, Answer<Hints>)>,
+    requests: Pending<(Sent, Outcome<ServerCapacityResponse>)>,
+    releases: Pending<Outcome<()>>,
+    polls: Pending<(usize, Outcome<FetchedHints>)>,
     /// The server of the parent that tells of changed rules, as the state machine knows it.
     rules_source: Option<usize>,
 }
@@ -122,7 +127,7 @@ impl UpstreamTask {
             tokio::select! {
                 Some((sent, answer)) = self.requests.next() => self.on_answer(sent, answer),
                 Some(answer) = self.releases.next() => {
-                    if let Err((_, reason)) = answer {
+                    if let Err(RequestError { reason, .. }) = answer.result {
                         tracing::info!(reason, "cannot release leases from the parent; they will expire");
                     }
                 }
@@ -164,7 +169,9 @@ impl UpstreamTask {
                         address: self.address.clone(),
                         ..request
                     };
-                    let answer = self.client.request_leases(endpoint, &request, timeout);
+                    let client = &self.client;
+                    let answer =
+                        client.request_leases(endpoint, SERVER_CAPACITY, &request, timeout);
                     let sent = Sent {
                         seq,
                         endpoint,
@@ -174,11 +181,13 @@ impl UpstreamTask {
                         .push(Box::pin(async move { (sent, answer.await) }));
                 }
                 Effect::Release { endpoint, request } => {
-                    let released = self.client.release(endpoint, &request, MAX_SLEEP);
+                    let path = SERVER_CAPACITY_RELEASE;
+                    let released = self.client.release(endpoint, path, &request, MAX_SLEEP);
                     self.releases.push(Box::pin(released));
                 }
                 Effect::OpenPoll { endpoint, after } => {
-                    let hints = self.client.poll_hints(endpoint, &self.node, after);
+                    let holder = ("node_id", self.node.as_str());
+                    let hints = self.client.poll_hints(endpoint, holder, after);
                     self.polls
                         .push(Box::pin(async move { (endpoint, hints.await) }));
                 }
@@ -188,14 +197,14 @@ impl UpstreamTask {
         }
     }
 
-    fn on_answer(&mut self, sent: Sent, answer: Answer<ServerCapacityResponse>) {
+    fn on_answer(&mut self, sent: Sent, answer: Outcome<ServerCapacityResponse>) {
         let Sent { seq, endpoint, at } = sent;
-        let event = match answer {
+        let event = match answer.result {
             Ok(response) => {
                 self.parent.on_leases(&response, at, clock::now());
                 Event::Answered { seq, response }
             }
-            Err((failure, reason)) => {
+            Err(RequestError { failure, reason }) => {
                 let server = self.client.address(endpoint);
                 tracing::debug!(server, reason, "request to the parent failed");
                 self.parent
@@ -214,16 +223,16 @@ impl UpstreamTask {
         }
     }
 
-    fn on_hints(&mut self, endpoint: usize, answer: Answer<Hints>) {
-        self.handle(match answer {
-            Ok(Hints::Received(hints)) => {
+    fn on_hints(&mut self, endpoint: usize, answer: Outcome<FetchedHints>) {
+        self.handle(match answer.result {
+            Ok(FetchedHints::Hints(hints)) => {
                 if hints.rules {
                     self.parent.announce_rules(endpoint);
                 }
                 Event::Hinted { endpoint, hints }
             }
-            Ok(Hints::Unsupported) => Event::PollUnsupported,
-            Err((failure, _)) => Event::PollFailed { endpoint, failure },
+            Ok(FetchedHints::Unsupported) => Event::PollUnsupported,
+            Err(RequestError { failure, .. }) => Event::PollFailed { endpoint, failure },
         });
     }
 
@@ -259,12 +268,6 @@ impl UpstreamTask {
                 "ignoring response of a parent server with a stale epoch"
             ),
         }
-    }
-}
-
-impl std::fmt::Debug for UpstreamTask {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UpstreamTask").finish_non_exhaustive()
     }
 }
 

@@ -1,10 +1,8 @@
 //! Reading of small files that an operator provides: keys, certificates, grants.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::Path,
-};
+use std::path::Path;
+
+pub(crate) use doorman_jwt::read_file as read;
 
 /// A file that a flag names cannot be used. The message is one line with the flag, the file and the
 /// problem.
@@ -23,19 +21,4 @@ impl FileError {
             problem: problem.into(),
         }
     }
-}
-
-/// Size limit of such a file. A key set has a few thousand bytes.
-pub(crate) const MAX_BYTES: usize = 1024 * 1024;
-
-/// Reads a file of at most [`MAX_BYTES`]. Blocks on the file system.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)?;
-    if bytes.len() > MAX_BYTES {
-        return Err(io::Error::other("file is larger than 1 MiB"));
-    }
-    Ok(bytes)
 }

@@ -1,22 +1,18 @@
 //! Key sets that an issuer rotates: read from a file or URL in the background.
 
-#[cfg(feature = "reqwest")]
-mod client;
-
 use std::{
-    fmt,
-    fs::File,
-    io::{self, Read},
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+    fmt, io,
+    path::PathBuf,
+    sync::{Arc, Weak},
 };
 
 use arc_swap::{ArcSwap, Guard};
 use doorman_holder::LogThrottle;
+#[cfg(feature = "reqwest")]
+use doorman_jwt::JwksClient;
+use doorman_jwt::{InvalidSet, Key, MAX_AGE, MIN_INTERVAL, read_file, read_set};
+#[cfg(feature = "reqwest")]
+use http::HeaderMap;
 use tokio::{
     runtime::Handle,
     sync::Notify,
@@ -24,35 +20,22 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-#[cfg(feature = "reqwest")]
-use self::client::JwksClient;
-use super::key_set::{self, InvalidSet, KeySet};
 use crate::clock;
-
-/// The largest key set, in bytes.
-const MAX_BYTES: usize = 1024 * 1024;
-/// The shortest time between two reads: tokens with invented key ids must not become load on the
-/// issuer.
-const MIN_INTERVAL: Duration = Duration::from_secs(10);
-/// A URL is read again after this time even if no key is missing.
-#[cfg(feature = "reqwest")]
-const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// Where an issuer publishes its keys, as a JSON Web Key Set (RFC 7517): for
 /// [`JwtVerifier::jwks`](super::JwtVerifier::jwks).
 #[derive(Clone)]
-pub struct Jwks {
-    location: Location,
-    /// Certificate authority in PEM.
-    #[cfg(feature = "reqwest")]
-    authority: Option<Vec<u8>>,
-}
+pub struct Jwks(Location);
 
 #[derive(Clone)]
 enum Location {
     File(PathBuf),
     #[cfg(feature = "reqwest")]
-    Url(String),
+    Url {
+        url: String,
+        /// Certificate authority in PEM.
+        authority: Option<Vec<u8>>,
+    },
 }
 
 /// Why a key set cannot be used.
@@ -68,11 +51,7 @@ crate::error::debug_as_text!(InvalidJwks);
 impl Jwks {
     /// A file, which is read again every ten seconds.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self {
-            location: Location::File(path.into()),
-            #[cfg(feature = "reqwest")]
-            authority: None,
-        }
+        Self(Location::File(path.into()))
     }
 
     /// A URL, which is fetched again every ten minutes, and when a token names an unknown key, but
@@ -80,42 +59,36 @@ impl Jwks {
     /// used.
     #[cfg(feature = "reqwest")]
     pub fn url(url: impl Into<String>) -> Self {
-        Self {
-            location: Location::Url(url.into()),
+        Self(Location::Url {
+            url: url.into(),
             authority: None,
-        }
+        })
     }
 
     /// The authority of the URL's certificate, in PEM, in addition to those of the system.
     #[cfg(feature = "reqwest")]
     #[must_use]
     pub fn certificate_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.authority = Some(pem.into());
+        if let Location::Url { authority, .. } = &mut self.0 {
+            *authority = Some(pem.into());
+        }
         self
     }
 
     fn name(&self) -> String {
-        match &self.location {
+        match &self.0 {
             Location::File(path) => path.display().to_string(),
             // Before an @ there may be a password.
             #[cfg(feature = "reqwest")]
-            Location::Url(url) if url.contains('@') => "***".to_owned(),
+            Location::Url { url, .. } if url.contains('@') => "***".to_owned(),
             #[cfg(feature = "reqwest")]
-            Location::Url(url) => url.clone(),
-        }
-    }
-
-    fn source(self) -> Result<Source, String> {
-        match self.location {
-            Location::File(path) => Ok(Source::File(path)),
-            #[cfg(feature = "reqwest")]
-            Location::Url(url) => JwksClient::new(&url, self.authority.as_deref()).map(Source::Url),
+            Location::Url { url, .. } => url.clone(),
         }
     }
 
     /// Reads the keys for the first time and follows them until the result is dropped. A file must
     /// be valid. A URL is tried again.
-    pub(super) async fn follow(self) -> Result<Arc<RotatedKeys>, InvalidJwks> {
+    pub(super) async fn follow(self) -> Result<Arc<CurrentKeys>, InvalidJwks> {
         let name = self.name();
         let invalid = |reason: String| InvalidJwks {
             location: name.clone(),
@@ -124,19 +97,14 @@ impl Jwks {
         let runtime =
             Handle::try_current().map_err(|_| invalid("needs a tokio runtime".to_owned()))?;
         let mut follower = Follower {
-            source: self.source().map_err(invalid)?,
+            source: Source::new(self.0).map_err(invalid)?,
             name: name.clone(),
             last: None,
-            generation: 0,
             log: LogThrottle::default(),
         };
-        let keys = Arc::new(RotatedKeys {
-            current: ArcSwap::default(),
-            wanted: AtomicBool::new(false),
-            wake: Arc::default(),
-        });
+        let keys = Arc::new(CurrentKeys::from(Vec::new()));
         let read = follower.read(&keys).await;
-        if let (Err(reason), Source::File(_)) = (&read, &follower.source) {
+        if let (Err(reason), true) = (&read, follower.source.is_file()) {
             return Err(invalid(reason.clone()));
         }
         let loaded = follower.log_failure(read);
@@ -152,28 +120,42 @@ impl fmt::Debug for Jwks {
     }
 }
 
-/// The keys that a task keeps current. Its readers never wait.
-pub(super) struct RotatedKeys {
-    current: ArcSwap<KeySet>,
-    /// A token named an unknown key.
-    wanted: AtomicBool,
+/// The keys that are valid at one time.
+pub(super) struct KeySet {
+    pub(super) keys: Vec<Key>,
+    /// Another number after every change. A cached token is valid with its own set only.
+    pub(super) generation: u64,
+}
+
+/// Keys that stay, or that a task keeps current. Their readers never wait.
+pub(super) struct CurrentKeys {
+    set: ArcSwap<KeySet>,
+    /// Wakes the task.
     wake: Arc<Notify>,
 }
 
-impl RotatedKeys {
-    pub(super) fn current(&self) -> Guard<Arc<KeySet>> {
-        self.current.load()
-    }
-
-    /// Asks for the keys to be read again, because a token names an unknown one.
-    pub(super) fn request_refresh(&self) {
-        if !self.wanted.swap(true, Ordering::Relaxed) {
-            self.wake.notify_one();
+impl From<Vec<Key>> for CurrentKeys {
+    fn from(keys: Vec<Key>) -> Self {
+        let generation = 0;
+        Self {
+            set: ArcSwap::from_pointee(KeySet { keys, generation }),
+            wake: Arc::default(),
         }
     }
 }
 
-impl Drop for RotatedKeys {
+impl CurrentKeys {
+    pub(super) fn get(&self) -> Guard<Arc<KeySet>> {
+        self.set.load()
+    }
+
+    /// Asks for the keys to be read again, because a token was signed with an unknown one.
+    pub(super) fn request_refresh(&self) {
+        self.wake.notify_one();
+    }
+}
+
+impl Drop for CurrentKeys {
     /// Ends the task.
     fn drop(&mut self) {
         self.wake.notify_one();
@@ -187,6 +169,18 @@ enum Source {
 }
 
 impl Source {
+    fn new(location: Location) -> Result<Self, String> {
+        match location {
+            Location::File(path) => Ok(Self::File(path)),
+            #[cfg(feature = "reqwest")]
+            Location::Url { url, authority } => {
+                let agent = concat!("tower-doorman/", env!("CARGO_PKG_VERSION"));
+                let client = JwksClient::new(&url, authority.as_deref(), agent);
+                client.map(Self::Url).map_err(|invalid| invalid.to_string())
+            }
+        }
+    }
+
     async fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::File(path) => {
@@ -196,37 +190,13 @@ impl Source {
                 text.map_err(|error| error.to_string())
             }
             #[cfg(feature = "reqwest")]
-            Self::Url(client) => client.fetch().await,
+            Self::Url(client) => client.fetch(HeaderMap::new()).await,
         }
     }
 
-    /// How long valid keys are used without reading them again.
-    fn max_age(&self) -> Duration {
-        match self {
-            Self::File(_) => MIN_INTERVAL,
-            #[cfg(feature = "reqwest")]
-            Self::Url(_) => MAX_AGE,
-        }
+    fn is_file(&self) -> bool {
+        matches!(self, Self::File(_))
     }
-
-    /// Whether a set without usable keys revokes all former keys. In a file it is a mistake.
-    fn may_revoke_all(&self) -> bool {
-        match self {
-            Self::File(_) => false,
-            #[cfg(feature = "reqwest")]
-            Self::Url(_) => true,
-        }
-    }
-}
-
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    let mut file = File::open(path)?.take(MAX_BYTES as u64 + 1);
-    file.read_to_end(&mut text)?;
-    if text.len() > MAX_BYTES {
-        return Err(io::Error::other("is larger than 1 MiB"));
-    }
-    Ok(text)
 }
 
 /// Reads the keys again and again. The last valid ones stay in use when that fails.
@@ -235,56 +205,49 @@ struct Follower {
     name: String,
     /// The last valid text.
     last: Option<Vec<u8>>,
-    generation: u64,
     log: LogThrottle,
 }
 
 impl Follower {
-    async fn run(mut self, keys: Weak<RotatedKeys>, wake: Arc<Notify>, mut loaded: bool) {
+    async fn run(mut self, keys: Weak<CurrentKeys>, wake: Arc<Notify>, mut loaded: bool) {
         loop {
             sleep(MIN_INTERVAL).await;
-            if loaded {
-                let rest = self.source.max_age().saturating_sub(MIN_INTERVAL);
+            if loaded && !self.source.is_file() {
+                let rest = MAX_AGE.saturating_sub(MIN_INTERVAL);
                 // Either way the keys are read.
                 timeout(rest, wake.notified()).await.ok();
             }
             let Some(keys) = keys.upgrade() else {
                 return;
             };
-            keys.wanted.store(false, Ordering::Relaxed);
             let read = self.read(&keys).await;
             loaded = self.log_failure(read);
         }
     }
 
     /// Reads the keys, and replaces the current ones if they are valid and new.
-    async fn read(&mut self, keys: &RotatedKeys) -> Result<(), String> {
+    async fn read(&mut self, keys: &CurrentKeys) -> Result<(), String> {
         let text = self.source.read().await?;
         if self.last.as_ref() == Some(&text) {
             return Ok(());
         }
-        let set = match key_set::read(&text) {
+        let set = match read_set(&text, &Key::PUBLIC) {
             Ok(set) => set,
-            // Rejecting it would keep keys in use that the issuer has revoked.
-            Err(error @ InvalidSet::NoKey) if self.may_revoke_all() => {
+            // The issuer has revoked its former keys. In a file, or at first, it is a mistake.
+            Err(error @ InvalidSet::NoKey) if self.last.is_some() && !self.source.is_file() => {
                 tracing::error!(jwks = self.name, %error, "all keys revoked; tokens are rejected");
                 Vec::new()
             }
             Err(error) => return Err(error.to_string()),
         };
-        self.generation = self.generation.wrapping_add(1);
         if self.last.replace(text).is_some() {
             tracing::info!(jwks = self.name, keys = set.len(), "keys of tokens changed");
         }
-        keys.current.store(Arc::new(KeySet {
+        keys.set.store(Arc::new(KeySet {
+            generation: keys.get().generation.wrapping_add(1),
             keys: set,
-            generation: self.generation,
         }));
         Ok(())
-    }
-
-    fn may_revoke_all(&self) -> bool {
-        self.last.is_some() && self.source.may_revoke_all()
     }
 
     /// Whether the keys were read.

@@ -1,7 +1,8 @@
 mod rotation;
 
+use doorman_jwt::MAX_TOKEN;
 use http::Request;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -249,6 +250,16 @@ fn forged_tokens_are_invalid() {
     header.crit = Some(vec!["exp".to_owned()]);
     let critical = encode(&header, &claims(&json!({})), &Issuer::rs256().key).unwrap();
     check_invalid(&verifier, "critical extension", &critical);
+    for (typ, is_valid) in [("logout+jwt", false), ("", false), ("at+JWT", true)] {
+        let mut header = Header::new(Algorithm::RS256);
+        header.typ = Some(typ.to_owned());
+        let token = encode(&header, &claims(&json!({})), &Issuer::rs256().key).unwrap();
+        if is_valid {
+            check_valid(&verifier, &token);
+        } else {
+            check_invalid(&verifier, typ, &token);
+        }
+    }
     check_valid(&verifier, &good);
 }
 
@@ -293,6 +304,10 @@ fn invalid_keys_are_rejected() {
     assert!(error(JwtKey::es256_pem(RSA_PUBLIC)).contains("ES256"));
     assert!(error(JwtKey::rs256_pem("nothing")).contains("RS256"));
     assert!(error(JwtKey::eddsa_pem(RSA_PUBLIC)).contains("EdDSA"));
+    let private = error(JwtKey::rs256_pem(include_bytes!("test_keys/rsa.pem")));
+    assert!(private.contains("private key"), "{private}");
+    let of_another_kind = error(JwtKey::rs256_pem(include_bytes!("test_keys/ec.pub.pem")));
+    assert!(of_another_kind.contains("RS256"), "{of_another_kind}");
     let mixed = [
         JwtKey::hs256(SECRET).unwrap(),
         JwtKey::rs256_pem(RSA_PUBLIC).unwrap(),
@@ -307,33 +322,6 @@ fn invalid_keys_are_rejected() {
         verifier(JwtKey::hs256(SECRET))
     );
     assert!(!shown.contains("thirty"), "{shown}");
-}
-
-fn verified(name: &str) -> VerifiedClaims {
-    VerifiedClaims::new(&json!({"sub": name})).unwrap()
-}
-
-#[test]
-fn cached_token_is_used_until_its_end() {
-    let cache = TokenCache::new();
-    let now = Moment::ORIGIN.after(Duration::from_secs(1));
-    let end = now.after(Duration::from_secs(10));
-    cache.insert("token", 7, verified("alice"), end);
-    assert_eq!(cache.get("token", 7, now), Some(verified("alice")));
-    assert_eq!(cache.get("other", 7, now), None);
-    assert_eq!(cache.get("token", 8, now), None, "other keys");
-    assert_eq!(cache.get("token", 7, end), None);
-}
-
-#[test]
-fn cache_size_is_bounded() {
-    let cache = TokenCache::new();
-    let end = Moment::ORIGIN.after(Duration::from_secs(10));
-    for number in 0..5_000 {
-        cache.insert(&format!("{number:04000}"), 0, verified("alice"), end);
-    }
-    assert!(cache.0.weight() <= CACHE_BYTES);
-    assert!(cache.0.len() > 1_000, "{}", cache.0.len());
 }
 
 proptest! {

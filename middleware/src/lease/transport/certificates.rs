@@ -1,6 +1,7 @@
 //! PEM certificates of a connection: given once, or read from files.
 
 use std::{
+    fmt,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -14,18 +15,30 @@ use crate::lease::TransportError;
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
 /// Certificates in PEM, possibly with their key.
-pub(crate) enum Pem {
+pub enum Pem {
+    /// The text.
     Text(Vec<u8>),
     /// The concatenation of these files.
     Files(Vec<PathBuf>),
 }
 
 /// The certificate authority to trust, by default that of the system, and the client's identity.
-#[derive(Default)]
-pub(crate) struct Certificates {
-    pub(crate) authority: Option<Pem>,
+#[derive(Debug, Default)]
+pub struct Certificates {
+    /// The certificate authorities to trust instead of those of the system.
+    pub authority: Option<Pem>,
     /// A certificate chain and its private key.
-    pub(crate) identity: Option<Pem>,
+    pub identity: Option<Pem>,
+    /// Danger: any server is accepted, whatever its certificate. Only for a probe of this machine
+    /// that sends no credentials.
+    pub accepts_any_server: bool,
+}
+
+impl fmt::Debug for Pem {
+    /// There may be a private key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pem").finish_non_exhaustive()
+    }
 }
 
 /// [`Certificates`] as read at one moment.

@@ -135,7 +135,7 @@ impl Watched {
         fs::write(&file, certificate()).unwrap();
         let certificates = Certificates {
             authority: Some(Pem::Files(vec![file.clone()])),
-            identity: None,
+            ..Certificates::default()
         };
         Self {
             _home: home,

@@ -1,6 +1,6 @@
 //! Long poll for hints: opens it, and passes its response on.
 
-use doorman_holder::{Event, GRACE, WAIT};
+use doorman_holder::Event;
 
 use super::Worker;
 use crate::{
@@ -12,7 +12,7 @@ impl<T: Transport> Worker<T> {
     pub(super) fn open_poll(&mut self, endpoint: usize, after: u64) {
         let holder = ("client_id", self.parts.engine.holder().client_id().as_str());
         let client = &self.parts.client;
-        let poll = client.poll_hints(endpoint, holder, after, WAIT, WAIT + GRACE);
+        let poll = client.poll_hints(endpoint, holder, after);
         self.hint_polls.push(Box::pin(poll));
     }
 

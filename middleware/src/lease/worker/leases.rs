@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use doorman_holder::{Effect, Event, Warning};
-use doorman_openapi::{CapacityResponse, Moment, ReleaseRequest, ResourceId, Seconds, Seq, Unit};
+use doorman_openapi::{
+    CapacityResponse, Moment, ReleaseRequest, ResourceId, Seconds, Seq, Unit,
+    paths::{CAPACITY, CAPACITY_RELEASE},
+};
 
 use super::{MAX_PER_ROUND, Worker};
 use crate::{
@@ -129,13 +132,15 @@ impl<T: Transport> Worker<T> {
                 request,
                 timeout,
             } => {
-                let response = client.request_leases(seq, endpoint, &request, timeout);
-                self.lease_requests.push(Box::pin(response));
+                let response = client.request_leases(endpoint, CAPACITY, &request, timeout);
+                self.lease_requests
+                    .push(Box::pin(async move { (seq, response.await) }));
             }
             Effect::SendRelease {
                 endpoint, request, ..
             } => {
-                let release = client.release(endpoint, &request, IDLE_RELEASE_TIME);
+                let release =
+                    client.release(endpoint, CAPACITY_RELEASE, &request, IDLE_RELEASE_TIME);
                 self.releases.push(Box::pin(release));
             }
             Effect::OpenPoll { endpoint, after } => self.open_poll(endpoint, after),

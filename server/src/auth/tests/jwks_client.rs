@@ -6,10 +6,10 @@ use std::sync::{
 };
 
 use axum::{Router, http::StatusCode, routing::get};
+use doorman_jwt::MIN_INTERVAL;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use super::*;
-use crate::auth::jwks_client::MIN_INTERVAL;
 
 type Event = Box<dyn FnOnce() + Send>;
 

@@ -12,7 +12,7 @@ use super::*;
 const NEXT_READ: Duration = Duration::from_secs(11);
 
 fn es256() -> Issuer {
-    crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
+    install_provider();
     Issuer {
         algorithm: Algorithm::ES256,
         key: EncodingKey::from_ec_pem(include_bytes!("../test_keys/ec.pem")).unwrap(),
@@ -20,7 +20,7 @@ fn es256() -> Issuer {
 }
 
 fn rs256() -> Issuer {
-    crypto::aws_lc::DEFAULT_PROVIDER.install_default().ok();
+    install_provider();
     Issuer::rs256()
 }
 
