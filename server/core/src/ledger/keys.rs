@@ -5,7 +5,7 @@ use std::num::NonZero;
 macro_rules! slab_key {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub(in crate::ledger) struct $name(u32);
 
         impl $name {
@@ -52,6 +52,9 @@ impl EntrySlot {
 }
 
 impl HolderKey {
+    /// Not before any other key.
+    pub(in crate::ledger) const LAST: Self = Self(u32::MAX);
+
     /// The key in the low half of a poll's ticket.
     pub(in crate::ledger) fn of_ticket(ticket: u64) -> Self {
         Self(ticket as u32)

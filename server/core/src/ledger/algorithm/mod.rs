@@ -211,6 +211,29 @@ impl ShareRule {
         }
     }
 
+    /// The share of a holder that has `held` of the `available` capacity: a surplus near the
+    /// present one is left alone, within a part of it, so that small changes of the demands move no
+    /// capacity.
+    ///
+    /// After a cut the leases may exceed the capacity. Then none is left alone.
+    pub(super) fn keep_surplus(
+        &self,
+        share: f64,
+        wants: f64,
+        held: f64,
+        available: f64,
+        tolerance: f64,
+    ) -> f64 {
+        let surplus = share - wants;
+        let is_near = (held - share).abs() <= surplus * tolerance;
+        let fits = held <= available * (1.0 + TOLERANCE);
+        if self.divides() && surplus > 0.0 && is_near && fits {
+            held
+        } else {
+            share
+        }
+    }
+
     /// PROPORTIONAL_SHARE: the equal share of a client. That of the whole tree counts if the
     /// capacity covers it: only then do the shares of a node's clients equal those in one server.
     fn equal_share(&self, demands: &DemandTree) -> f64 {

@@ -57,7 +57,7 @@ impl Decider<'_> {
         let is_confirmed = self.is_confirmed();
         let (ask, now) = (self.ask, self.now);
         let entry = &mut *self.entry;
-        if ask.stamp.order.epoch > entry.order.epoch {
+        if ask.stamp.order.is_of_later_master(entry.order) {
             entry.predecessor_until = entry.booking.last_end();
         }
         // A master that does not know what the node holds may echo the epoch for other resources.
@@ -81,12 +81,13 @@ impl Decider<'_> {
         };
         let used = entry.report_used(ask.used, baseline, self.terms.rate());
         if let Some(parent) = &mut self.parent {
-            parent.used += used;
+            parent.add_used(used);
         }
         let wanted_before = entry.wants();
         entry.set_demand(ask.bands, self.demands);
         // Before the charge, which the demand may explain.
-        self.feedback.set_demand(self.demands, self.terms, now);
+        let wants = self.demands.total().wants;
+        self.feedback.set_demand(wants, self.terms, now);
         self.feedback.charge(used, self.terms, now);
         entry.wants() > JUMP * wanted_before
     }

@@ -28,9 +28,9 @@ impl Decider<'_> {
         if !has_jumped && !is_worth_a_hint(self.ask.kind, lacks, share, limit) {
             lacks = 0.0;
         }
-        if self.polls || self.is_learning {
+        if (self.polls || self.is_learning) && self.hints.is_none() {
             let by_priority = self.demands.is_by_priority();
-            (self.hints).get_or_insert_with(|| Box::new(HintState::new(by_priority)));
+            *self.hints = Some(Box::new(HintState::new(by_priority)));
         }
         if let Some(hints) = self.hints {
             hints.report(self.entry, amount, lacks);

@@ -76,6 +76,9 @@ impl Decider<'_> {
             if keeps && rule.divides() {
                 share = share.max(claimed.held.min(usual));
             }
+        } else if may_have_surplus && hints.is_some_and(|it| it.may_keep_surplus(entry)) {
+            let tolerance = self.terms.tuning().surplus_tolerance;
+            share = rule.keep_surplus(share, wants, claimed.held, claimed.available, tolerance);
         }
         let input = GrantInput {
             wants,

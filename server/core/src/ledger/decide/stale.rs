@@ -5,7 +5,8 @@ use doorman_openapi::{Capacity, Moment, Reason, Seconds};
 
 use super::{decider::Decider, interval::NODE_INTERVAL};
 use crate::ledger::{
-    resource::Has, resource::booking::Hold, resource::decision::Decision, resource::entry::Entry,
+    resource::Has, resource::booking::Hold, resource::decision::Anomalies,
+    resource::decision::Decision, resource::entry::Entry,
 };
 
 /// The longest interval, in seconds, at which a node's new master asks for leases that its parent
@@ -34,7 +35,7 @@ impl Decider<'_> {
         let mut decision = match self.ask.has {
             // Safety rule: the node has another master, or another node has its name. The lease is
             // that of the later master alone.
-            _ if stamp.order.epoch < self.entry.order.epoch => Decision::none(self.terms),
+            _ if stamp.order.is_of_earlier_master(self.entry.order) => Decision::none(self.terms),
             Has::Amount(_) => self.restate(),
             Has::Unknown => self.report_to_new_master(self.is_learning && !was_confirmed),
         };
@@ -91,7 +92,8 @@ impl Decider<'_> {
             }),
             reason,
             booked_until: lease.map_or(Moment::ORIGIN, |lease| lease.end),
-            ..Decision::none(self.terms)
+            anomalies: Anomalies::default(),
+            lacks: None,
         }
     }
 
@@ -117,7 +119,8 @@ impl Decider<'_> {
             refresh_interval: Seconds::saturating(interval),
             reason: Reason::Pending,
             booked_until: hold.map_or(now, |hold| hold.end),
-            ..Decision::none(self.terms)
+            anomalies: Anomalies::default(),
+            lacks: None,
         }
     }
 }

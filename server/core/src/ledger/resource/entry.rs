@@ -1,10 +1,11 @@
 //! The entries of one resource, one per holder.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, mem};
+use std::{borrow::Cow, fmt, mem};
 
 use doorman_openapi::{
     Band, Capacity, ClientCount, HolderKind, MAX_BANDS, Moment, Reason, Seconds,
 };
+use foldhash::fast::RandomState;
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -15,6 +16,7 @@ use crate::ledger::{
     resource::booking::Booking,
     resource::order::RequestOrder,
     resource::unit_change::UnitChange,
+    store::linear_hash_map::LinearHashMap,
     store::packed::OptionalCapacity,
 };
 
@@ -27,6 +29,7 @@ pub(in crate::ledger) struct Entry {
     pub(in crate::ledger) outstanding: Capacity,
     pub(in crate::ledger) used: OptionalCapacity,
     pub(in crate::ledger) last_decision: Option<LastDecision>,
+    pub(in crate::ledger) deadline: Moment,
     /// Until then the entry stays without a lease, so that a late request is known as such.
     pub(in crate::ledger) retained_until: Moment,
     /// Until then the new master of a node may claim less than its predecessor has handed out.
@@ -102,6 +105,7 @@ impl Entry {
             outstanding: Capacity::ZERO,
             used: OptionalCapacity::NONE,
             last_decision: None,
+            deadline: Moment::NEVER,
             retained_until: Moment::ORIGIN,
             predecessor_until: Moment::ORIGIN,
             is_unconfirmed: false,
@@ -332,10 +336,10 @@ fn merge_bands(bands: &[Band]) -> Cow<'_, [Band]> {
 }
 
 /// The entries of one resource, by holder and by slot. They are large and many, so they lie in a
-/// slab, which a small map indexes. A hash map would stall when it grows.
+/// slab; only a small map is hashed.
 #[derive(Clone, Default)]
 pub(in crate::ledger) struct Entries {
-    slots: BTreeMap<HolderKey, EntrySlot>,
+    slots: LinearHashMap<HolderKey, EntrySlot, RandomState>,
     entries: Slab<Entry>,
     /// One past the highest slot that was ever used.
     end: usize,

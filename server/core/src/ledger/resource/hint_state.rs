@@ -6,13 +6,14 @@ use slab::Slab;
 use crate::ledger::{
     keys::{CallSlot, EntrySlot},
     resource::entry::Entry,
+    resource::hint_bands::BandOrder,
     store::max_tree::MaxTree,
     store::sum_tree::SumTree,
+    terms::tuning::Tuning,
 };
 
-/// The most hints per window, beside those of rounds. The last ones are for waiting holders only.
-const MAX_IN_WINDOW: u32 = 64;
-const MAX_UNRESERVED: u32 = 56;
+/// One in so many hints of a window is for waiting holders only.
+const RESERVED: u32 = 8;
 
 /// In seconds.
 const WINDOW: f64 = 0.1;
@@ -29,9 +30,9 @@ const MISSING_OF_NODE: f64 = 0.005;
 /// Kept from the first poll of a holder on.
 #[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct HintState {
-    /// Whether the algorithm reads priorities.
-    pub(in crate::ledger) by_priority: bool,
     candidates: [MaxTree; 3],
+    /// Present if the algorithm reads priorities.
+    pub(in crate::ledger) bands: Option<Box<BandOrders>>,
     /// The part of its share that each pending holder lacks.
     shortfall: SumTree,
     calls: Slab<()>,
@@ -41,14 +42,21 @@ pub(in crate::ledger) struct HintState {
     pub(in crate::ledger) promised: SumTree,
     window: Moment,
     in_window: u32,
-    /// Hints to holders that may have reported their demand long ago.
-    pub(in crate::ledger) probes: Rounds,
-    /// Hints because the feedback of SUPPRESSION or SHARED_BUCKET has changed.
-    pub(in crate::ledger) feedback: Rounds,
-    /// Hints to all holders after a change of the terms or of the feedback.
-    pub(in crate::ledger) round: Option<Round>,
+    pub(in crate::ledger) probe: Probe,
+    pub(in crate::ledger) feedback: FeedbackRounds,
+    /// Hints to all holders after a change of the terms.
+    pub(in crate::ledger) change: Option<Round>,
     /// When to plan again without a request.
-    pub(in crate::ledger) next_at: Moment,
+    pub(in crate::ledger) next_at: Option<Moment>,
+}
+
+/// [`Order::Booked`] and [`Order::Waiting`] by band.
+#[derive(Debug, Clone, Default)]
+pub(in crate::ledger) struct BandOrders {
+    /// In the band of the last unit that is booked.
+    pub(in crate::ledger) booked: BandOrder,
+    /// In the band of the next unit that is wanted.
+    pub(in crate::ledger) waiting: BandOrder,
 }
 
 /// An order of the holders that poll and have no open hint.
@@ -56,22 +64,24 @@ pub(in crate::ledger) struct HintState {
 pub(in crate::ledger) enum Order {
     /// By what is booked beyond the wants.
     Spare = 0,
-    /// By what is booked per weight; by priority, in the lowest band first. That of a holder is the
-    /// one of the last unit that is booked for it.
+    /// By what is booked per weight.
     Booked = 1,
-    /// Those with unmet wants, the least booked per weight first; by priority, in the highest band
-    /// first. That of a holder is the one of the next unit that it wants.
+    /// Those with unmet wants, the least booked per weight first.
     Waiting = 2,
 }
 
-/// When rounds of hints are given about a value that changes.
+/// Rounds of hints to holders that may have reported their demand long ago.
 #[derive(Debug, Clone, Default)]
-pub(in crate::ledger) struct Rounds {
-    /// The value at the last round.
-    pub(in crate::ledger) told: f64,
+pub(in crate::ledger) struct Probe {
+    /// Holders that have reported since need no hint.
+    pub(in crate::ledger) since: Moment,
     pub(in crate::ledger) next: Moment,
     /// Seconds between two rounds.
     pub(in crate::ledger) gap: f64,
+    /// The demand beyond the capacity when the rounds began, or when all had reported since; and in
+    /// the last round.
+    pub(in crate::ledger) first_excess: f64,
+    pub(in crate::ledger) last_excess: f64,
 }
 
 /// Hints to all holders, in order of their slots.
@@ -80,6 +90,17 @@ pub(in crate::ledger) struct Round {
     pub(in crate::ledger) next_slot: usize,
     /// Holders that have reported since need no hint.
     pub(in crate::ledger) since: Moment,
+}
+
+/// Rounds of hints because the feedback of SUPPRESSION or SHARED_BUCKET has changed.
+#[derive(Debug, Clone, Default)]
+pub(in crate::ledger) struct FeedbackRounds {
+    /// The feedback of the last round.
+    pub(in crate::ledger) told: Option<f64>,
+    pub(in crate::ledger) round: Option<Round>,
+    pub(in crate::ledger) next: Moment,
+    /// Seconds between two rounds.
+    pub(in crate::ledger) gap: f64,
 }
 
 /// Whether it is worth a hint that a holder lacks so much of its share. Small differences are
@@ -98,26 +119,16 @@ pub(in crate::ledger) fn is_worth_a_hint(
     }
 }
 
+fn unreserved(tuning: &Tuning) -> u32 {
+    tuning.hints_per_window - tuning.hints_per_window / RESERVED
+}
+
 impl HintState {
     pub(in crate::ledger) fn new(by_priority: bool) -> Self {
-        let feedback = Rounds {
-            told: 1.0,
-            ..Rounds::default()
-        };
         Self {
-            by_priority,
-            feedback,
-            next_at: Moment::NEVER,
+            bands: by_priority.then(Box::default),
             ..Self::default()
         }
-    }
-
-    /// Begins a round of hints to all holders, in place of the one under way.
-    pub(in crate::ledger) fn begin_round(&mut self, now: Moment) {
-        self.round = Some(Round {
-            next_slot: 0,
-            since: now,
-        });
     }
 
     /// Records a request or release of a holder, and how much it lacks of its share.
@@ -142,28 +153,24 @@ impl HintState {
     /// Records what is booked for a holder.
     pub(in crate::ledger) fn track(&mut self, entry: &Entry, booked: f64) {
         let is_candidate = entry.polls && entry.call.is_none() && !entry.is_cleared();
-        let wants = entry.wants();
-        let spare = booked - wants.max(entry.outstanding.get());
-        let place = |is_next| {
-            if self.by_priority {
-                entry.place_of(booked, is_next)
-            } else {
-                Some((0, booked / entry.weight().max(1.0)))
-            }
-        };
-        let is_waiting = wants - booked > wants * UNMET;
+        let (wants, weight) = (entry.wants(), entry.weight().max(1.0));
+        let if_positive = |value: f64| Some(value).filter(|value| is_candidate && *value > 0.0);
+        let is_waiting = is_candidate && wants - booked > wants * UNMET;
+        let used = wants.max(entry.outstanding.get());
         let values = [
-            (spare > 0.0).then_some((0, spare)),
-            place(false)
-                .filter(|_| booked > 0.0)
-                .map(|(band, booked)| (!band, booked)),
-            place(true)
-                .filter(|_| is_waiting)
-                .map(|(band, booked)| (band, -booked)),
+            if_positive(booked - used),
+            if_positive(booked / weight),
+            is_waiting.then_some(-booked / weight),
         ];
         for (tree, value) in self.candidates.iter_mut().zip(values) {
-            let value = value.filter(|_| is_candidate);
-            tree.set(entry.slot.index(), value.map_or(0, rank));
+            tree.set(entry.slot.index(), value);
+        }
+        if let Some(bands) = &mut self.bands {
+            let slot = entry.slot.index();
+            let is_booked = is_candidate && booked > 0.0;
+            let place = |is_in, is_next| entry.place_of(booked, is_next).filter(|_| is_in);
+            bands.booked.set(slot, place(is_booked, false));
+            bands.waiting.set(slot, place(is_waiting, true));
         }
     }
 
@@ -196,13 +203,13 @@ impl HintState {
     }
 
     pub(in crate::ledger) fn first(&self, order: Order) -> Option<usize> {
-        self.candidates.get(order as usize)?.first()
+        self.candidates.get(order as usize)?.largest()
     }
 
     /// Leaves a holder out of an order until it is tracked again.
     pub(in crate::ledger) fn set_aside(&mut self, order: Order, slot: usize) {
         if let Some(tree) = self.candidates.get_mut(order as usize) {
-            tree.set(slot, 0);
+            tree.set(slot, None);
         }
     }
 
@@ -215,6 +222,11 @@ impl HintState {
         self.shortfall.get(slot.index()) > 0.0
     }
 
+    /// A surplus is left alone only while no other holder lacks capacity.
+    pub(in crate::ledger) fn may_keep_surplus(&self, entry: &Entry) -> bool {
+        entry.polls && self.nobody_else_lacks(entry)
+    }
+
     /// Whether no other holder lacks capacity.
     pub(in crate::ledger) fn nobody_else_lacks(&self, entry: &Entry) -> bool {
         self.shortfall.total_except(entry.slot.index()) == 0.0
@@ -222,11 +234,16 @@ impl HintState {
 
     /// Whether another hint is allowed now. If not, sets when to plan again. Some hints are
     /// reserved for waiting holders.
-    pub(in crate::ledger) fn has_room(&mut self, is_waiting: bool, now: Moment) -> bool {
+    pub(in crate::ledger) fn has_room(
+        &mut self,
+        is_waiting: bool,
+        tuning: &Tuning,
+        now: Moment,
+    ) -> bool {
         let most = if is_waiting {
-            MAX_IN_WINDOW
+            tuning.hints_per_window
         } else {
-            MAX_UNRESERVED
+            unreserved(tuning)
         };
         let end = self.window.after_seconds(WINDOW);
         if now >= end {
@@ -239,17 +256,12 @@ impl HintState {
         true
     }
 
-    pub(in crate::ledger) fn wake_at(&mut self, at: Moment) {
-        self.next_at = self.next_at.min(at);
+    /// The end of a window without room.
+    pub(in crate::ledger) fn window_end(&self, tuning: &Tuning) -> Option<Moment> {
+        (self.in_window >= unreserved(tuning)).then(|| self.window.after_seconds(WINDOW))
     }
-}
 
-/// By the band, then by the number. `f32` is precise enough: ranks only find candidates.
-fn rank((band, number): (i32, f64)) -> u64 {
-    let bits = (number as f32).to_bits();
-    // In the order of `f32::total_cmp`.
-    let is_negative = bits >> 31 == 1;
-    let number = if is_negative { !bits } else { bits | 1 << 31 };
-    let band = band.cast_unsigned() ^ 1 << 31;
-    u64::from(band) << 32 | u64::from(number)
+    pub(in crate::ledger) fn wake_at(&mut self, at: Moment) {
+        self.next_at = Some(self.next_at.map_or(at, |next| next.min(at)));
+    }
 }

@@ -5,6 +5,7 @@ pub(in crate::ledger) mod convert;
 pub(in crate::ledger) mod decision;
 pub(in crate::ledger) mod entry;
 pub(in crate::ledger) mod feedback;
+pub(in crate::ledger) mod hint_bands;
 pub(in crate::ledger) mod hint_state;
 pub(in crate::ledger) mod learning;
 pub(in crate::ledger) mod order;
@@ -16,7 +17,7 @@ use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment
 
 use crate::ledger::{
     demands::DemandTree,
-    keys::{EntrySlot, HolderKey},
+    keys::HolderKey,
     resource::booking::Hold,
     resource::decision::{TOLERANCE, is_over_capacity},
     resource::entry::{Entries, Entry},
@@ -26,8 +27,8 @@ use crate::ledger::{
     resource::order::{RequestOrder, RequestStamp},
     resource::parent::ParentLease,
     resource::unit_change::UnitChange,
+    store::expiry_heap::ExpiryHeap,
     store::sum_tree::SumTree,
-    store::timers::Timers,
     terms::ResourceTerms,
     terms::unit::AmountUnit,
 };
@@ -84,7 +85,7 @@ pub(in crate::ledger) struct Resource {
     pub(in crate::ledger) booked: SumTree,
     pub(in crate::ledger) demands: DemandTree,
     pub(in crate::ledger) feedback: SharedFeedback,
-    pub(in crate::ledger) expiries: Timers,
+    pub(in crate::ledger) expiries: ExpiryHeap<HolderKey>,
     /// Present once a holder has polled.
     pub(in crate::ledger) hints: Option<Box<HintState>>,
     /// Present if the capacity is leased from a parent node.
@@ -109,7 +110,7 @@ impl Resource {
             predecessor,
             entries: Entries::default(),
             booked: SumTree::default(),
-            expiries: Timers::default(),
+            expiries: ExpiryHeap::default(),
             hints: None,
             parent: None,
         }
@@ -140,7 +141,8 @@ impl Resource {
         if let Some(unit) = self.terms.unit().filter(|unit| self.unit != Some(*unit)) {
             self.change_unit(unit, now);
         }
-        self.feedback.set_demand(&self.demands, &self.terms, now);
+        self.feedback
+            .set_demand(self.demands.total().wants, &self.terms, now);
         if self.learning_until != learning_until {
             // Confirmed entries are retained only until the old end.
             self.learning = None;
@@ -197,7 +199,7 @@ impl Resource {
     fn reorder_demands(&mut self, by_priority: bool, now: Moment) {
         self.demands = DemandTree::new(by_priority);
         if let Some(hints) = &mut self.hints {
-            hints.by_priority = by_priority;
+            hints.bands = by_priority.then(Box::default);
         }
         for entry in self.entries.iter_mut() {
             entry.move_demand(&mut self.demands);
@@ -325,7 +327,8 @@ impl Resource {
         entry.clear(&mut self.demands);
         entry.free_released(now);
         let amount = entry.booking.amount(now);
-        self.feedback.set_demand(&self.demands, &self.terms, now);
+        self.feedback
+            .set_demand(self.demands.total().wants, &self.terms, now);
         self.booked.set(entry.slot.index(), amount);
         if let Some(hints) = &mut self.hints {
             hints.report(entry, amount, 0.0);
@@ -343,6 +346,12 @@ impl Resource {
             schedule_expiry(entry, &mut self.expiries, now);
         } else {
             self.remove(holder, now);
+            let entries = &self.entries;
+            self.expiries.compact(entries.len(), |at, holder| {
+                entries
+                    .get(*holder)
+                    .is_some_and(|entry| entry.deadline == at)
+            });
         }
         had_lease
     }
@@ -351,12 +360,14 @@ impl Resource {
     pub(in crate::ledger) fn expire(&mut self, now: Moment, mut removed: impl FnMut(HolderKey)) {
         self.end_learning(now);
         for _ in 0..EXPIRATIONS_PER_REQUEST {
-            let Some(slot) = self.expiries.pop_due(now) else {
+            let Some((at, holder)) = self.expiries.pop_due(now) else {
                 return;
             };
-            let Some(entry) = self.entries.at_mut(EntrySlot::new(slot)) else {
+            let entry = self.entries.get_mut(holder);
+            let Some(entry) = entry.filter(|entry| entry.deadline == at) else {
                 continue;
             };
+            entry.deadline = Moment::NEVER;
             let amount = entry.booking.amount(now);
             self.booked.set(entry.slot.index(), amount);
             if let Some(learning) = &mut self.learning {
@@ -365,7 +376,8 @@ impl Resource {
             if entry.next_end(now).is_some() {
                 if entry.booking.next_end(now).is_none() && !entry.is_cleared() {
                     entry.clear(&mut self.demands);
-                    self.feedback.set_demand(&self.demands, &self.terms, now);
+                    self.feedback
+                        .set_demand(self.demands.total().wants, &self.terms, now);
                     if let Some(hints) = &mut self.hints {
                         hints.report(entry, amount, 0.0);
                     }
@@ -375,7 +387,6 @@ impl Resource {
                 }
                 schedule_expiry(entry, &mut self.expiries, now);
             } else {
-                let holder = entry.holder;
                 self.remove(holder, now);
                 removed(holder);
             }
@@ -385,8 +396,8 @@ impl Resource {
     fn remove(&mut self, holder: HolderKey, now: Moment) {
         if let Some(mut entry) = self.entries.remove(holder) {
             entry.remove_demand(&mut self.demands);
-            self.expiries.set(entry.slot.index(), Moment::NEVER);
-            self.feedback.set_demand(&self.demands, &self.terms, now);
+            self.feedback
+                .set_demand(self.demands.total().wants, &self.terms, now);
             self.booked.set(entry.slot.index(), 0.0);
             if let Some(hints) = &mut self.hints {
                 hints.report(&mut entry, 0.0, 0.0);
@@ -395,12 +406,14 @@ impl Resource {
     }
 }
 
-/// Sets the next deadline of an entry, unless an earlier one is set: renewals change none.
-pub(in crate::ledger) fn schedule_expiry(entry: &Entry, expiries: &mut Timers, now: Moment) {
-    let slot = entry.slot.index();
-    if let Some(end) = entry.next_end(now)
-        && end < expiries.get(slot)
-    {
-        expiries.set(slot, end);
+/// Pushes the next deadline of an entry, unless an earlier one is in the heap.
+pub(in crate::ledger) fn schedule_expiry(
+    entry: &mut Entry,
+    expiries: &mut ExpiryHeap<HolderKey>,
+    now: Moment,
+) {
+    if let Some(end) = entry.next_end(now).filter(|end| *end < entry.deadline) {
+        entry.deadline = end;
+        expiries.push(end, entry.holder);
     }
 }

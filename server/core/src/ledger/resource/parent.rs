@@ -37,22 +37,21 @@ pub(super) enum Knowledge {
     Leases,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(in crate::ledger) struct ParentLease {
     pub(super) knowledge: Knowledge,
     pub(super) newest: Hold,
-    pub(in crate::ledger) older: Hold,
+    pub(super) older: Hold,
     /// The most that a previous master may have granted: the holding that the parent stated at
     /// first, or what the lease of a handed-over ledger covers.
     pub(super) stated: f64,
     /// The last response.
     pub(super) last: Option<Box<ServerResourceResponse>>,
     /// The total that holders have used.
-    pub(in crate::ledger) used: f64,
+    pub(super) used: f64,
     pub(super) reported: Reported,
-    /// Whether the parent has rejected the last request for it: holders get no lease then, without
-    /// waiting for it.
-    pub(in crate::ledger) is_rejected: bool,
+    /// Whether the parent has rejected the last request for it.
+    pub(super) is_rejected: bool,
     /// Until when a lower demand is reported at once, because the parent has hinted.
     pub(super) hinted_until: Moment,
 }
@@ -77,6 +76,22 @@ impl Default for Reported {
             outstanding: 0.0,
             claim_ends: Moment::NEVER,
             used: 0.0,
+        }
+    }
+}
+
+impl Default for ParentLease {
+    fn default() -> Self {
+        Self {
+            knowledge: Knowledge::None,
+            newest: Hold::NONE,
+            older: Hold::NONE,
+            stated: 0.0,
+            last: None,
+            used: 0.0,
+            reported: Reported::default(),
+            is_rejected: false,
+            hinted_until: Moment::ORIGIN,
         }
     }
 }
@@ -254,6 +269,10 @@ impl ParentLease {
         learning_left: u64,
         now: Moment,
     ) -> Option<ParentRecord> {
+        let record = |hold: Hold| HoldRecord {
+            amount: Capacity::saturating(hold.amount),
+            left: hold.end.as_nanos().saturating_sub(now.as_nanos()),
+        };
         if self.knowledge != Knowledge::Leases {
             return None;
         }
@@ -261,8 +280,8 @@ impl ParentLease {
         let (unit, per) = unit.map_or((None, None), AmountUnit::to_record);
         Some(ParentRecord {
             response: ServerResourceResponse::clone(response),
-            newest: HoldRecord::of(self.newest, now),
-            older: HoldRecord::of(self.older, now),
+            newest: record(self.newest),
+            older: record(self.older),
             used: Capacity::saturating(self.used),
             stated: Capacity::saturating(self.stated),
             learning_left,
@@ -272,10 +291,14 @@ impl ParentLease {
     }
 
     pub(in crate::ledger) fn restore(record: &ParentRecord, stopped: Moment) -> Self {
+        let hold = |record: HoldRecord| Hold {
+            amount: record.amount.get(),
+            end: Moment::from_nanos(stopped.as_nanos().saturating_add(record.left)),
+        };
         let mut parent = Self {
             knowledge: Knowledge::Leases,
-            newest: record.newest.restore(stopped),
-            older: record.older.restore(stopped),
+            newest: hold(record.newest),
+            older: hold(record.older),
             stated: record.stated.get(),
             used: record.used.get(),
             last: Some(Box::new(record.response.clone())),
@@ -284,6 +307,15 @@ impl ParentLease {
         // Safety rule: if this master learns, holders confirm what they have of the last one, too.
         parent.stated = parent.granted_before(stopped);
         parent
+    }
+
+    /// The parent has rejected a request: holders get no lease, without waiting for it.
+    pub(in crate::ledger) fn set_rejected(&mut self) {
+        self.is_rejected = true;
+    }
+
+    pub(in crate::ledger) fn set_older(&mut self, older: Hold) {
+        self.older = older;
     }
 
     /// Converts all amounts to another unit.
@@ -297,6 +329,10 @@ impl ParentLease {
 
     pub(in crate::ledger) fn set_hinted(&mut self, now: Moment) {
         self.hinted_until = now.after_seconds(HINT_TIME);
+    }
+
+    pub(in crate::ledger) fn add_used(&mut self, used: f64) {
+        self.used += used;
     }
 
     /// Records a lease. An older one is kept if it is larger and holders may have more than this

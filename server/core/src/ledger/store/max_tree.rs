@@ -1,36 +1,85 @@
-//! The highest of many ranks.
+//! The largest of many numbers.
 
-use super::group_tree::GroupTree;
-
-/// A rank per slot, with the slot of the highest in O(log n). A slot without a rank has 0.
+/// A number per slot, or none, with the largest of all in O(log n). `f32` is precise enough: the
+/// numbers only find candidates.
 #[derive(Debug, Clone, Default)]
-pub(in crate::ledger) struct MaxTree(GroupTree<u64>);
+pub(in crate::ledger) struct MaxTree {
+    slots: Vec<f32>,
+    /// Each level holds the maxima of [`GROUP`] numbers of the level below.
+    levels: Vec<Vec<f32>>,
+}
+
+/// Numbers per maximum: a cache line.
+const GROUP: usize = 16;
+
+const NONE: f32 = f32::NEG_INFINITY;
 
 impl MaxTree {
-    pub(in crate::ledger) fn set(&mut self, slot: usize, rank: u64) {
-        self.0.set(slot, rank, 0, highest);
+    pub(in crate::ledger) fn set(&mut self, slot: usize, value: Option<f64>) {
+        let value = value.map_or(NONE, |value| value as f32);
+        if slot >= self.slots.len() {
+            if value == NONE {
+                return;
+            }
+            self.slots.resize(slot.saturating_add(1), NONE);
+        }
+        let mut at = slot;
+        let Some(mut changed) = set_and_max(&mut self.slots, at, value) else {
+            return;
+        };
+        for level in &mut self.levels {
+            at /= GROUP;
+            match set_and_max(level, at, changed) {
+                Some(max) => changed = max,
+                None => return,
+            }
+        }
+        while self.top().len() > GROUP {
+            let level = self.top().chunks(GROUP).map(max).collect();
+            self.levels.push(level);
+        }
     }
 
-    pub(super) fn get(&self, slot: usize) -> u64 {
-        self.0.get(slot).unwrap_or(0)
+    /// The slot of the largest number.
+    pub(in crate::ledger) fn largest(&self) -> Option<usize> {
+        let mut at = 0;
+        for level in self.levels.iter().rev().chain([&self.slots]) {
+            let group = group(level, at);
+            let (first, _) = group
+                .iter()
+                .enumerate()
+                .max_by(|(_, a), (_, b)| a.total_cmp(b))
+                .filter(|(_, value)| **value > NONE)?;
+            at = at.saturating_add(first).saturating_mul(GROUP);
+        }
+        Some(at / GROUP)
     }
 
-    /// The highest rank.
-    pub(super) fn max(&self) -> u64 {
-        highest(self.0.top())
-    }
-
-    /// The slot of the highest rank.
-    pub(in crate::ledger) fn first(&self) -> Option<usize> {
-        self.0.descend(|ranks| {
-            let (at, highest) = ranks.iter().enumerate().max_by_key(|(_, rank)| **rank)?;
-            (*highest > 0).then_some(at)
-        })
+    fn top(&self) -> &[f32] {
+        self.levels.last().unwrap_or(&self.slots)
     }
 }
 
-fn highest(ranks: &[u64]) -> u64 {
-    ranks.iter().copied().fold(0, u64::max)
+/// Sets one number and returns the maximum of its group; `None` if nothing changes.
+fn set_and_max(numbers: &mut Vec<f32>, at: usize, value: f32) -> Option<f32> {
+    if at >= numbers.len() {
+        numbers.resize(at.saturating_add(1), NONE);
+    } else if numbers.get(at) == Some(&value) {
+        return None;
+    }
+    if let Some(number) = numbers.get_mut(at) {
+        *number = value;
+    }
+    Some(max(group(numbers, at.saturating_sub(at % GROUP))))
+}
+
+fn max(numbers: &[f32]) -> f32 {
+    numbers.iter().copied().fold(NONE, f32::max)
+}
+
+fn group(numbers: &[f32], from: usize) -> &[f32] {
+    let rest = numbers.get(from..).unwrap_or_default();
+    rest.get(..GROUP).unwrap_or(rest)
 }
 
 #[cfg(test)]
@@ -42,16 +91,15 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_list(
-            changes in prop::collection::vec((0usize..700, 0u64..200), 1..300)
+            changes in prop::collection::vec((0usize..700, prop::option::of(-100i16..100)), 1..300)
         ) {
             let mut tree = MaxTree::default();
-            let mut list = [0; 700];
-            for (slot, rank) in changes {
-                tree.set(slot, rank);
-                list[slot] = rank;
-                let highest = list.iter().max().copied().unwrap_or(0);
-                prop_assert_eq!((tree.get(slot), tree.max()), (rank, highest));
-                prop_assert_eq!(tree.first().map_or(0, |slot| list[slot]), highest);
+            let mut list = [None; 700];
+            for (slot, value) in changes {
+                tree.set(slot, value.map(f64::from));
+                list[slot] = value;
+                let found = tree.largest().map(|slot| list[slot]);
+                prop_assert_eq!(found.flatten(), list.iter().max().copied().flatten());
             }
         }
     }
