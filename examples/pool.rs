@@ -28,7 +28,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::sleep,
 };
-use tower_doorman::{DirectSettings, Doorman, Gauge, Snapshot};
+use tower_doorman::{Doorman, Gauge, GaugeSettings, Snapshot};
 
 /// How long a query waits for its turn.
 const MAX_WAIT: Duration = Duration::from_secs(5);
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let doorman = Doorman::builder(arguments.server).service("pool").spawn()?;
     let pool = Pool {
-        queries: doorman.gauge(DirectSettings::new("db").max_wait(MAX_WAIT)),
+        queries: doorman.gauge(GaugeSettings::new("db").max_wait(MAX_WAIT)),
         doorman: doorman.clone(),
         database: arguments.database,
     };

@@ -20,7 +20,7 @@ use doorman_config::{Document, Source};
 use doorman_server::{ParentSettings, Server, Settings};
 use tempfile::TempDir;
 use tokio::{sync::watch, task::JoinSet, time};
-use tower_doorman::{Capacity, DirectSettings, Doorman, Lease};
+use tower_doorman::{Capacity, Doorman, Lease, LeaseSettings};
 
 const RESOURCE: &str = "api";
 const LIMIT: f64 = 1200.0;
@@ -171,7 +171,7 @@ fn start_clients(leaf: Option<&String>) -> Result<Vec<Client>, Box<dyn Error>> {
     let leaf = leaf.ok_or("a leaf has no address")?;
     let clients = (0..CLIENTS_PER_LEAF).map(|_| {
         let doorman = Doorman::builder(leaf).service("shop").spawn()?;
-        let lease = doorman.lease(DirectSettings::new(RESOURCE));
+        let lease = doorman.lease(LeaseSettings::new(RESOURCE));
         Ok(Client { doorman, lease })
     });
     clients.collect()

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::{
     clock,
-    direct::{DirectSettings, One},
+    direct::{LeaseSettings, One},
     limiter::Registry,
 };
 
@@ -48,7 +48,7 @@ pub struct LeasedCapacity {
     /// The seconds that the amount refers to; 1 for a gauge, and before the resource is known.
     pub per: f64,
     /// Whether there is a lease. Otherwise the amount is that of the
-    /// [fallback](DirectSettings::fallback).
+    /// [fallback](LeaseSettings::fallback).
     pub is_leased: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct LeaseWatch {
 }
 
 impl Lease {
-    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<DirectSettings>) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<LeaseSettings>) -> Self {
         Self(One::new(registry, settings.into()))
     }
 

@@ -1,6 +1,7 @@
 //! Direct use of a limit, without a layer: the settings and decisions of rates, gauges and leases.
 
 use std::{
+    marker::PhantomData,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,9 +13,11 @@ use doorman_openapi::{Capacity, Fallback, ResourceId, Unit};
 use tokio::time::{sleep, timeout};
 
 use crate::{
+    capacity::Lease,
     charge::Charge,
     clock,
     cost::Cost,
+    gauge::Gauge,
     key::{KeyPrefix, to_resource_id},
     limiter::{
         Acquisition, Burst, Committed, Limiter, LimiterHandle, LimiterSettings, PinnedLimiter,
@@ -22,60 +25,89 @@ use crate::{
     },
     meter::{LimitMeter, UseGuard},
     permit::{Permit, PermitBuilder},
+    rate::Rate,
     refusal::{Refusal, RefusalReason},
 };
 
 /// The shortest pause between two tries under suppression: the resolution of timers.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Settings of a [`Rate`](crate::Rate), [`Gauge`](crate::Gauge) or [`Lease`](crate::Lease), or of
-/// the rates or gauges of many keys. A text is a resource with the default settings.
+/// Settings of a [`Rate`] or [`Gauge`], of those of many keys, or of a [`Lease`]. A text is a
+/// resource with the default settings.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_doorman::{Cost, DirectSettings, Doorman, Fallback};
+/// use tower_doorman::{Cost, Doorman, Fallback, GaugeSettings, RateSettings};
 ///
 /// let doorman = Doorman::fixed([("db", 10.0), ("tx", 10.0)]);
-/// let settings = DirectSettings::new("db")
+/// let settings = RateSettings::new("db")
 ///     .fallback(Fallback::Safe)
 ///     .burst(Duration::from_secs(2))
 ///     .max_wait(Duration::from_secs(5));
 /// assert!(doorman.rate(settings).try_acquire(Cost::ONE).is_ok());
-/// let transactions = doorman.gauge(DirectSettings::new("tx").priority(1));
+/// let transactions = doorman.gauge(GaugeSettings::new("tx").priority(1));
 /// assert!(transactions.try_acquire().is_ok());
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "settings do nothing without a rate, gauge or lease"]
-pub struct DirectSettings {
+pub struct DirectSettings<Use> {
     resource: String,
     limiter: LimiterSettings,
     max_wait: Option<Duration>,
+    of: PhantomData<fn() -> Use>,
 }
 
-impl DirectSettings {
+/// Settings of a [`Rate`].
+pub type RateSettings = DirectSettings<Rate>;
+
+/// Settings of a [`Gauge`].
+pub type GaugeSettings = DirectSettings<Gauge>;
+
+/// Settings of a [`Lease`].
+pub type LeaseSettings = DirectSettings<Lease>;
+
+mod sealed {
+    use doorman_openapi::Unit;
+
+    /// A limit for direct use.
+    pub trait Direct {
+        /// The unit by default.
+        const UNIT: Unit;
+    }
+
+    /// One that callers wait for.
+    pub trait Waited: Direct {}
+}
+
+impl sealed::Direct for Rate {
+    const UNIT: Unit = Unit::Rate;
+}
+
+impl sealed::Waited for Rate {}
+
+impl sealed::Direct for Gauge {
+    const UNIT: Unit = Unit::Gauge;
+}
+
+impl sealed::Waited for Gauge {}
+
+impl sealed::Direct for Lease {
+    const UNIT: Unit = Unit::Rate;
+}
+
+impl<Use: sealed::Direct> DirectSettings<Use> {
     /// The resource, as of [`Key::constant`](crate::Key::constant), with the default settings.
     pub fn new(resource: impl Into<String>) -> Self {
         Self {
             resource: resource.into(),
             limiter: LimiterSettings {
+                unit: Use::UNIT,
                 fallback: Fallback::Pessimistic.into(),
                 ..LimiterSettings::default()
             },
             max_wait: None,
+            of: PhantomData,
         }
-    }
-
-    /// The unit of the resource of a [`Lease`](crate::Lease), by default [`Unit::Rate`]. If it has
-    /// the other one, the fallback applies.
-    pub fn unit(mut self, unit: Unit) -> Self {
-        self.limiter.unit = unit;
-        self
-    }
-
-    /// The size of the token bucket of a rate, as [`Limit::burst`](crate::Limit::burst).
-    pub fn burst(mut self, burst: Duration) -> Self {
-        self.limiter.burst = Burst::new(burst).into();
-        self
     }
 
     /// The decision, or the capacity, without a lease: by default [`Fallback::Pessimistic`], nothing.
@@ -96,7 +128,9 @@ impl DirectSettings {
         self.limiter.wants = Some(wants).into();
         self
     }
+}
 
+impl<Use: sealed::Waited> DirectSettings<Use> {
     /// How long a rate waits for its tokens, or a gauge for its units, or either for a lease, before
     /// it fails: by default without end.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
@@ -105,7 +139,24 @@ impl DirectSettings {
     }
 }
 
-impl<T: AsRef<str>> From<T> for DirectSettings {
+impl RateSettings {
+    /// The size of the token bucket, as [`Limit::burst`](crate::Limit::burst).
+    pub fn burst(mut self, burst: Duration) -> Self {
+        self.limiter.burst = Burst::new(burst).into();
+        self
+    }
+}
+
+impl LeaseSettings {
+    /// The unit of the resource, by default [`Unit::Rate`]. If it has the other one, the fallback
+    /// applies.
+    pub fn unit(mut self, unit: Unit) -> Self {
+        self.limiter.unit = unit;
+        self
+    }
+}
+
+impl<Use: sealed::Direct, T: AsRef<str>> From<T> for DirectSettings<Use> {
     fn from(resource: T) -> Self {
         Self::new(resource.as_ref())
     }
@@ -119,7 +170,7 @@ pub(crate) struct One {
 }
 
 impl One {
-    pub(crate) fn new(registry: Arc<Registry>, settings: DirectSettings) -> Self {
+    pub(crate) fn new<Use>(registry: Arc<Registry>, settings: DirectSettings<Use>) -> Self {
         let resource = to_resource_id(&settings.resource);
         let direct = Direct::new(registry, settings);
         let limiter = direct
@@ -161,7 +212,7 @@ pub(crate) struct Keyed {
 }
 
 impl Keyed {
-    pub(crate) fn new(registry: Arc<Registry>, settings: DirectSettings) -> Self {
+    pub(crate) fn new<Use>(registry: Arc<Registry>, settings: DirectSettings<Use>) -> Self {
         let resources = KeyPrefix::new(&settings.resource);
         Self {
             overflow: resources.overflow(),
@@ -203,11 +254,12 @@ struct Direct {
 }
 
 impl Direct {
-    fn new(registry: Arc<Registry>, settings: DirectSettings) -> Arc<Self> {
+    fn new<Use>(registry: Arc<Registry>, settings: DirectSettings<Use>) -> Arc<Self> {
         let DirectSettings {
             resource,
             limiter,
             max_wait,
+            ..
         } = settings;
         if resource.contains(['{', '}']) {
             tracing::warn!(

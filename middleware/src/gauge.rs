@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use doorman_openapi::Unit;
-
 use crate::{
     cost::Cost,
-    direct::{DirectSettings, Keyed, One},
+    direct::{GaugeSettings, Keyed, One},
     limiter::Registry,
     permit::Permit,
     refusal::Refusal,
@@ -38,12 +36,12 @@ pub struct Gauge(One);
 pub struct KeyedGauge(Keyed);
 
 impl Gauge {
-    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<DirectSettings>) -> Self {
-        Self(One::new(registry, settings.into().unit(Unit::Gauge)))
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<GaugeSettings>) -> Self {
+        Self(One::new(registry, settings.into()))
     }
 
     /// Waits for one unit, which is given back when the permit is dropped. It waits at most for
-    /// [`max_wait`](DirectSettings::max_wait); without a lease, until one comes or the fallback
+    /// [`max_wait`](GaugeSettings::max_wait); without a lease, until one comes or the fallback
     /// admits. Waiting callers are served in order.
     ///
     /// # Errors
@@ -93,8 +91,8 @@ impl Gauge {
     reason = "the methods of `Gauge` state them"
 )]
 impl KeyedGauge {
-    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<DirectSettings>) -> Self {
-        Self(Keyed::new(registry, settings.into().unit(Unit::Gauge)))
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<GaugeSettings>) -> Self {
+        Self(Keyed::new(registry, settings.into()))
     }
 
     /// Waits for a unit of a key, as [`Gauge::acquire`].

@@ -12,7 +12,7 @@ use crate::{
     capacity::Lease,
     check::Checks,
     clock,
-    direct::DirectSettings,
+    direct::{GaugeSettings, LeaseSettings, RateSettings},
     gauge::{Gauge, KeyedGauge},
     key::{Callers, to_resource_id},
     layer::LimitLayer,
@@ -174,10 +174,10 @@ impl Doorman {
         Checks::new(Arc::clone(&self.registry))
     }
 
-    /// The rate of one resource, for direct use: of a name, or of [settings](DirectSettings). It is
+    /// The rate of one resource, for direct use: of a name, or of [settings](RateSettings). It is
     /// leased from now on.
     #[must_use]
-    pub fn rate(&self, settings: impl Into<DirectSettings>) -> Rate {
+    pub fn rate(&self, settings: impl Into<RateSettings>) -> Rate {
         Rate::new(Arc::clone(&self.registry), settings)
     }
 
@@ -191,27 +191,27 @@ impl Doorman {
     /// assert!(tenants.try_acquire("acme", Cost::ONE).is_ok());
     /// ```
     #[must_use]
-    pub fn keyed_rate(&self, settings: impl Into<DirectSettings>) -> KeyedRate {
+    pub fn keyed_rate(&self, settings: impl Into<RateSettings>) -> KeyedRate {
         KeyedRate::new(Arc::clone(&self.registry), settings)
     }
 
     /// A limit on what is in flight at once, for direct use: of a name, or of
-    /// [settings](DirectSettings). It is leased from now on.
+    /// [settings](GaugeSettings). It is leased from now on.
     #[must_use]
-    pub fn gauge(&self, settings: impl Into<DirectSettings>) -> Gauge {
+    pub fn gauge(&self, settings: impl Into<GaugeSettings>) -> Gauge {
         Gauge::new(Arc::clone(&self.registry), settings)
     }
 
     /// The gauges of many keys, for direct use: `<resource>/<key>`, each leased from its first use
     /// on.
     #[must_use]
-    pub fn keyed_gauge(&self, settings: impl Into<DirectSettings>) -> KeyedGauge {
+    pub fn keyed_gauge(&self, settings: impl Into<GaugeSettings>) -> KeyedGauge {
         KeyedGauge::new(Arc::clone(&self.registry), settings)
     }
 
     /// A part of a resource for code without requests: of a name, or of
-    /// [settings](DirectSettings). It is leased from now on.
-    pub fn lease(&self, settings: impl Into<DirectSettings>) -> Lease {
+    /// [settings](LeaseSettings). It is leased from now on.
+    pub fn lease(&self, settings: impl Into<LeaseSettings>) -> Lease {
         Lease::new(Arc::clone(&self.registry), settings)
     }
 

@@ -116,7 +116,7 @@ pub use charge::Charge;
 pub use check::{AdmittedCheck, CheckError, Checks, RefusedCheck};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
-pub use direct::DirectSettings;
+pub use direct::{DirectSettings, GaugeSettings, LeaseSettings, RateSettings};
 pub use doorman_openapi::{
     Capacity, Fallback, InvalidKeyTemplate, InvalidServerUrl, OnMissingKey, ResourceId, Rule,
     ServerUrl, Unit,

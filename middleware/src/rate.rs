@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use doorman_openapi::Unit;
-
 use crate::{
     charge::Charge,
     cost::Cost,
-    direct::{DirectSettings, Keyed, One},
+    direct::{Keyed, One, RateSettings},
     limiter::Registry,
     refusal::Refusal,
 };
@@ -26,12 +24,12 @@ pub struct Rate(One);
 pub struct KeyedRate(Keyed);
 
 impl Rate {
-    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<DirectSettings>) -> Self {
-        Self(One::new(registry, settings.into().unit(Unit::Rate)))
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<RateSettings>) -> Self {
+        Self(One::new(registry, settings.into()))
     }
 
     /// Waits until the tokens are available, at most for
-    /// [`max_wait`](DirectSettings::max_wait); without a lease, until one comes or the fallback
+    /// [`max_wait`](RateSettings::max_wait); without a lease, until one comes or the fallback
     /// admits. Waiting callers are served in order.
     ///
     /// # Errors
@@ -81,8 +79,8 @@ impl Rate {
     reason = "the methods of `Rate` state them"
 )]
 impl KeyedRate {
-    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<DirectSettings>) -> Self {
-        Self(Keyed::new(registry, settings.into().unit(Unit::Rate)))
+    pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<RateSettings>) -> Self {
+        Self(Keyed::new(registry, settings.into()))
     }
 
     /// Waits for the tokens of a key, as [`Rate::wait`].

@@ -14,7 +14,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use tower_doorman::{Builder, Capacity, DirectSettings, Doorman, Lease};
+use tower_doorman::{Builder, Capacity, Doorman, Lease, LeaseSettings};
 
 use crate::support::{
     ControlPlane, Etcd, Master, Node, Stopped, TIMEOUT, exclusive_load, now, until,
@@ -132,9 +132,7 @@ impl Tree {
                 builder.spawn().expect("the settings are valid")
             })
             .collect();
-        let leases = services
-            .iter()
-            .map(|it| it.lease(DirectSettings::new("db")));
+        let leases = services.iter().map(|it| it.lease(LeaseSettings::new("db")));
         Self {
             leases: leases.collect(),
             root,

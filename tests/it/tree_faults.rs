@@ -6,7 +6,7 @@
 use std::{thread, time::Duration};
 
 use tempfile::TempDir;
-use tower_doorman::{Builder, Capacity, DirectSettings, Doorman, Lease};
+use tower_doorman::{Builder, Capacity, Doorman, Lease, LeaseSettings};
 
 use crate::{
     support::{ControlPlane, Etcd, Node, Relay, TIMEOUT, now, until},
@@ -24,7 +24,7 @@ fn client<'a>(servers: impl IntoIterator<Item = &'a str>, wants: f64) -> (Doorma
     let first = servers.next().expect("a node has a server");
     let builder = servers.fold(Doorman::builder(first), Builder::server);
     let client = builder.spawn().expect("the settings are valid");
-    let lease = client.lease(DirectSettings::new("db"));
+    let lease = client.lease(LeaseSettings::new("db"));
     lease.set_wants(Capacity::new(wants).expect("a valid demand"));
     (client, lease)
 }

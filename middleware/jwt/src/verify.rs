@@ -125,10 +125,11 @@ impl TokenChecks {
         Self { validation }.with_leeway(leeway)
     }
 
-    /// Changes the accepted clock skew.
+    /// Changes the accepted clock skew, at most a day.
     #[must_use]
     pub fn with_leeway(mut self, leeway: Duration) -> Self {
-        self.validation.leeway = leeway.as_secs();
+        const DAY: u64 = 86_400;
+        self.validation.leeway = leeway.as_secs().min(DAY);
         self
     }
 

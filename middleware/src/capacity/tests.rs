@@ -73,7 +73,7 @@ async fn end_of_the_lease_is_noticed_without_a_message() {
         (Fallback::Safe, 2.0),
     ] {
         let (registry, _nudges) = leased_registry(10);
-        let settings = DirectSettings::new("db").fallback(fallback);
+        let settings = LeaseSettings::new("db").fallback(fallback);
         let mut watch = Lease::new(Arc::clone(&registry), settings).watch();
         let mut state = leased(10.0, 17 * SECOND);
         if let LeaseState::Leased { safe, .. } = &mut state {
@@ -113,7 +113,7 @@ async fn amount_is_in_the_unit_of_the_resource() {
     let capacity = rate.capacity();
     assert_eq!((capacity.amount, capacity.per_second()), (600.0, 10.0));
 
-    let settings = DirectSettings::new("tx").unit(Unit::Gauge);
+    let settings = LeaseSettings::new("tx").unit(Unit::Gauge);
     let gauge = Lease::new(Arc::clone(&registry), settings);
     registry.publish("tx", leased(7.5, SECOND));
     assert_eq!(gauge.capacity().amount, 7.0);

@@ -142,7 +142,7 @@ async fn dropped_or_late_wait_leaves_the_queue() {
     let held = gauge.try_acquire().unwrap();
     assert!(timeout(MINUTE, gauge.acquire()).await.is_err());
     let impatient = Doorman::fixed([("tx", 1.0)]);
-    let impatient = impatient.gauge(DirectSettings::new("tx").max_wait(MINUTE));
+    let impatient = impatient.gauge(GaugeSettings::new("tx").max_wait(MINUTE));
     let other = impatient.try_acquire().unwrap();
     let start = crate::clock::now();
     let refusal = impatient.acquire().await.unwrap_err();
@@ -209,7 +209,7 @@ async fn operations_outlive_a_lapsed_lease_and_others_wait() {
 async fn fallbacks_decide_without_a_lease() {
     let (registry, _nudges) = leased_registry(10);
     let gauge = |fallback| {
-        let settings = DirectSettings::new(format!("{fallback:?}")).fallback(fallback);
+        let settings = GaugeSettings::new(format!("{fallback:?}")).fallback(fallback);
         Gauge::new(Arc::clone(&registry), settings)
     };
     let [optimistic, safe] = [Fallback::Optimistic, Fallback::Safe].map(gauge);

@@ -8,7 +8,7 @@ mod tests;
 use std::{fmt, sync::Arc, time::Duration};
 
 pub(super) use doorman_jwt::FailedCheck;
-use doorman_jwt::{InvalidKey, Key, TokenCache, TokenChecks, install_provider};
+use doorman_jwt::{Key, TokenCache, TokenChecks, install_provider};
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
@@ -58,8 +58,8 @@ pub struct JwtKey(Key);
 #[non_exhaustive]
 pub enum InvalidJwtKey {
     /// The text is no key for this algorithm.
-    #[error("key for {0}: {1}")]
-    Key(&'static str, InvalidKey),
+    #[error("invalid key for {0}: {1}")]
+    Key(&'static str, String),
     /// There are both secrets and public keys.
     #[error("keys of a verifier must be either all secrets or all public keys")]
     Mixed,
@@ -197,7 +197,7 @@ impl JwtKey {
     pub fn hs256(secret: impl AsRef<[u8]>) -> Result<Self, InvalidJwtKey> {
         let key = Key::from_secret(secret.as_ref());
         key.map(Self)
-            .map_err(|invalid| InvalidJwtKey::Key("HS256", invalid))
+            .map_err(|invalid| InvalidJwtKey::Key("HS256", invalid.to_string()))
     }
 
     /// A public RSA key in PEM, for RS256.
@@ -231,8 +231,11 @@ impl JwtKey {
     ) -> Result<Self, InvalidJwtKey> {
         match Key::from_pem(pem) {
             Ok(key) if key.algorithm == algorithm => Ok(Self(key)),
-            Ok(_) => Err(InvalidJwtKey::Key(name, InvalidKey::NoKey)),
-            Err(invalid) => Err(InvalidJwtKey::Key(name, invalid)),
+            Ok(other) => {
+                let message = format!("must be a public key for {name}, not {:?}", other.algorithm);
+                Err(InvalidJwtKey::Key(name, message))
+            }
+            Err(invalid) => Err(InvalidJwtKey::Key(name, invalid.to_string())),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use doorman_holder::LogThrottle;
 use doorman_openapi::Moment;
-use http::{Request, Response};
+use http::{Request, Response, header::AUTHORIZATION};
 use reqwest::{Certificate, Client, Identity, redirect};
 use tokio::{task::spawn_blocking, time::timeout};
 use tower_service::Service;
@@ -82,6 +82,13 @@ impl Service<Request<Bytes>> for HttpTransport {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let client = Arc::clone(&self.client);
         Box::pin(async move {
+            if client.certificates.accepts_any_server
+                && request.headers().contains_key(AUTHORIZATION)
+            {
+                return Err(
+                    "credentials are sent only to servers with verified certificates".into(),
+                );
+            }
             let client = client.current().await;
             let sent = client.execute(request.try_into()?).await;
             // The caller logs the address itself.
@@ -240,9 +247,11 @@ impl Certificates {
             .user_agent(concat!("tower-doorman/", env!("CARGO_PKG_VERSION")));
         let builder = match &texts.authority {
             Some(pem) => {
-                let certificates = Certificate::from_pem_bundle(pem)?;
+                let invalid = |cause| format!("invalid certificate authority: {cause}");
+                let certificates = Certificate::from_pem_bundle(pem)
+                    .map_err(|error| invalid(error.to_string()))?;
                 if certificates.is_empty() {
-                    return Err("no certificate in the certificate authority's PEM".into());
+                    return Err(invalid("no PEM certificate".to_owned()).into());
                 }
                 builder.tls_certs_only(certificates)
             }
@@ -250,7 +259,10 @@ impl Certificates {
             None => builder.tls_certs_only([]),
         };
         let builder = match &texts.identity {
-            Some(pem) => builder.identity(Identity::from_pem(pem)?),
+            Some(pem) => builder.identity(
+                Identity::from_pem(pem)
+                    .map_err(|error| format!("invalid client identity: {error}"))?,
+            ),
             None => builder,
         };
         Ok(builder.build()?)

@@ -170,7 +170,7 @@ async fn suppressed_wait_retries_while_the_refresh_is_overdue() {
 #[tokio::test(start_paused = true)]
 async fn wait_ends_after_max_wait_and_spends_nothing() {
     let registry = static_registry(|_| LeaseState::Fixed { rate: 1.0 });
-    let limited = DirectSettings::new("db").max_wait(Duration::from_millis(500));
+    let limited = RateSettings::new("db").max_wait(Duration::from_millis(500));
     let rate = Rate::new(Arc::clone(&registry), limited);
     rate.try_acquire(Cost::ONE).unwrap();
     let start = clock::now();
@@ -184,7 +184,7 @@ async fn wait_ends_after_max_wait_and_spends_nothing() {
 #[tokio::test(start_paused = true)]
 async fn max_wait_includes_the_wait_for_a_lease() {
     let (registry, _nudges) = leased_registry(10);
-    let settings = DirectSettings::new("db").max_wait(MINUTE);
+    let settings = RateSettings::new("db").max_wait(MINUTE);
     let rate = Rate::new(Arc::clone(&registry), settings);
     let waiting = [spawn(&rate, Cost::ONE), spawn(&rate, cost(61.0))];
     advance(MINUTE / 2).await;
@@ -199,7 +199,7 @@ async fn max_wait_includes_the_wait_for_a_lease() {
 #[tokio::test(start_paused = true)]
 async fn settings_of_a_rate_apply() {
     let (registry, _nudges) = leased_registry(10);
-    let settings = DirectSettings::new("db")
+    let settings = RateSettings::new("db")
         .fallback(Fallback::Optimistic)
         .burst(Duration::from_secs(3))
         .priority(7)

@@ -117,14 +117,50 @@ impl ServerArguments {
         })
     }
 
-    /// The files of `--ca-file`, `--client-cert` and `--client-key`.
-    fn certificates(&self) -> Certificates {
-        let identity = self.client_cert.clone().zip(self.client_key.clone());
-        Certificates {
-            authority: self.ca_file.clone().map(|file| Pem::Files(vec![file])),
-            identity: identity.map(|(certificate, key)| Pem::Files(vec![certificate, key])),
-            accepts_any_server: false,
+    /// The flags of files for TLS that are given.
+    fn tls_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let files = [
+            ("--ca-file", &self.ca_file),
+            ("--client-cert", &self.client_cert),
+            ("--client-key", &self.client_key),
+        ];
+        let given = files.into_iter();
+        given.filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
+    }
+
+    /// Reads each file once: it may be a pipe.
+    fn transport(&self, accepts_any_server: bool) -> Result<HttpTransport, Failure> {
+        let mut certificates = Certificates {
+            accepts_any_server,
+            ..Certificates::default()
+        };
+        for (flag, path) in self.tls_files() {
+            let text = read(flag, path)?;
+            let pem = match flag {
+                "--ca-file" => &mut certificates.authority,
+                _ => &mut certificates.identity,
+            };
+            match pem {
+                // The certificate may lack its last line end.
+                Some(Pem::Text(certificate)) => certificate.extend([b"\n", &*text].concat()),
+                Some(Pem::Files(_)) | None => *pem = Some(Pem::Text(text)),
+            }
         }
+        HttpTransport::new(certificates, true).map_err(|error| {
+            let files = self.tls_files();
+            let files = files.map(|(flag, path)| format!("{flag} {}", path.display()));
+            let files: Vec<_> = files.collect();
+            let failure = match &*files {
+                [] => Failure::new("cannot set up TLS"),
+                _ => Failure::new(format!("cannot set up TLS with {}", files.join(" "))),
+            };
+            // A container may have no certificate authorities at all.
+            failure.with_cause(&*error).with_hint(
+                files
+                    .is_empty()
+                    .then_some("name the authority of the server's certificate with --ca-file"),
+            )
+        })
     }
 }
 
@@ -150,41 +186,28 @@ impl Client {
         } else {
             arguments.server.clone()
         };
-        Self::of(servers, arguments.certificates(), credentials)
+        Self::of(servers, arguments, credentials, false)
     }
 
     /// Client of the server on this machine. It does not verify the certificate, which is for the
     /// server's public name, and sends no token.
     pub(super) fn local(arguments: &ServerArguments, server: ServerUrl) -> Result<Self, Failure> {
-        let certificates = Certificates {
-            accepts_any_server: true,
-            ..arguments.certificates()
-        };
-        Self::of(vec![server], certificates, None)
+        Self::of(vec![server], arguments, None, true)
     }
 
     fn of(
         servers: Vec<ServerUrl>,
-        certificates: Certificates,
+        arguments: &ServerArguments,
         credentials: Option<Credentials>,
+        accepts_any_server: bool,
     ) -> Result<Self, Failure> {
-        let is_encrypted = servers.iter().any(ServerUrl::is_encrypted);
-        // Without TLS none are needed, and a file may be missing.
-        let certificates = if is_encrypted {
-            certificates
+        // Without TLS no certificates are needed, and a file may be missing.
+        let transport = if servers.iter().any(ServerUrl::is_encrypted) {
+            arguments.transport(accepts_any_server)?
         } else {
-            Certificates::default()
+            HttpTransport::new(Certificates::default(), false)
+                .map_err(|error| Failure::new("cannot set up HTTP").with_cause(&*error))?
         };
-        // A container may have no certificate authorities at all.
-        let hint = certificates
-            .authority
-            .is_none()
-            .then_some("name the authority of the server's certificate with --ca-file");
-        let transport = HttpTransport::new(certificates, is_encrypted).map_err(|error| {
-            Failure::new("cannot set up TLS")
-                .with_cause(&*error)
-                .with_hint(hint)
-        })?;
         Ok(Self {
             current: Cell::new(fastrand::usize(..servers.len())),
             plane: ControlPlaneClient {

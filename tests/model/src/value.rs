@@ -38,7 +38,6 @@ pub const DROPPED: &[&str] = &[
     "Ledger.keys",
     "Holders.by_id",
     "OwnNames.numbers",
-    "OwnNames.hasher",
     "Ledger.learning_count",
     "Resource.booked",
     "Resource.demands",
@@ -71,7 +70,6 @@ pub const DROPPED: &[&str] = &[
     "LastDecision.at",
     "LastDecision.due_after",
     // Only told to callers.
-    "ResourceTerms.of_parent",
     "ResourceTerms.safe",
     "Resource.reason",
     "ServerResourceResponse.algorithm",

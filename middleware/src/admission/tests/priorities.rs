@@ -191,7 +191,7 @@ async fn waiting_low_requests_leave_the_queue_to_higher() {
 async fn direct_waits_are_in_order_of_priority() {
     let (registry, _nudges) = leased_registry(10);
     let rate = |priority| {
-        let settings = crate::DirectSettings::new("api").burst(Duration::ZERO);
+        let settings = crate::RateSettings::new("api").burst(Duration::ZERO);
         crate::Rate::new(Arc::clone(&registry), settings.priority(priority))
     };
     let [low, high] = [LOW, HIGH].map(rate);
@@ -220,7 +220,7 @@ async fn direct_waits_are_in_order_of_priority() {
 async fn freed_unit_goes_to_the_highest_waiting_priority() {
     let (registry, _nudges) = leased_registry(10);
     let gauge = |priority| {
-        let settings = crate::DirectSettings::new("api").priority(priority);
+        let settings = crate::GaugeSettings::new("api").priority(priority);
         crate::Gauge::new(Arc::clone(&registry), settings)
     };
     let [low, high] = [LOW, HIGH].map(gauge);
@@ -254,7 +254,7 @@ async fn freed_unit_goes_to_the_highest_waiting_priority() {
 async fn low_priority_leaves_units_that_higher_ones_need() {
     let (registry, _nudges) = leased_registry(10);
     let gauge = |priority| {
-        let settings = crate::DirectSettings::new("api").priority(priority);
+        let settings = crate::GaugeSettings::new("api").priority(priority);
         crate::Gauge::new(Arc::clone(&registry), settings)
     };
     let [low, high] = [LOW, HIGH].map(gauge);

@@ -181,7 +181,7 @@ async fn late_charge_delays_a_waiting_request_behind_all_admitted() {
 #[tokio::test(start_paused = true)]
 async fn refund_of_forgiven_credit_returns_nothing() {
     let (registry, _nudges) = leased_registry(10);
-    let settings = DirectSettings::new("db").fallback(crate::Fallback::Optimistic);
+    let settings = RateSettings::new("db").fallback(crate::Fallback::Optimistic);
     let rate = Rate::new(Arc::clone(&registry), settings);
     let charge = charge(&rate, 1_000_000.0);
     registry.publish("db", leased(10.0, HOUR));

@@ -8,7 +8,7 @@ use tokio::time::{advance, sleep};
 
 use super::*;
 use crate::{
-    DirectSettings, Doorman, Rate,
+    Doorman, Rate, RateSettings,
     limiter::{
         LeaseState,
         testing::{leased, leased_registry, static_registry},

@@ -70,7 +70,7 @@ impl Supply {
 
     /// A rate of a fixed capacity, or of leases that are published as the rates say.
     fn begin(&self) -> Rate {
-        let settings = DirectSettings::new("db").burst(self.burst);
+        let settings = RateSettings::new("db").burst(self.burst);
         let [(_, rate), rest @ ..] = &*self.rates else {
             panic!("no rate")
         };

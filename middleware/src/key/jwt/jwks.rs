@@ -54,8 +54,8 @@ impl Jwks {
         Self(Location::File(path.into()))
     }
 
-    /// A URL, which is fetched again every ten minutes, and when a token names an unknown key, but
-    /// at most every ten seconds. Redirects are not followed, and no proxies of the environment
+    /// A URL, which is fetched again every ten minutes, and when a token is signed with an unknown
+    /// key, but at most every ten seconds. Redirects are not followed, and no proxies of the environment
     /// used.
     #[cfg(feature = "reqwest")]
     pub fn url(url: impl Into<String>) -> Self {

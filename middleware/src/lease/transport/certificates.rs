@@ -29,8 +29,8 @@ pub struct Certificates {
     pub authority: Option<Pem>,
     /// A certificate chain and its private key.
     pub identity: Option<Pem>,
-    /// Danger: any server is accepted, whatever its certificate. Only for a probe of this machine
-    /// that sends no credentials.
+    /// Danger: any server is accepted, whatever its certificate. Only for a probe of this machine:
+    /// requests with credentials fail.
     pub accepts_any_server: bool,
 }
 
@@ -69,7 +69,9 @@ impl Pem {
 }
 
 fn append(file: &Path, all: &mut Vec<u8>) -> io::Result<()> {
-    File::open(file)?.take(MAX_FILE).read_to_end(all)?;
+    if File::open(file)?.take(MAX_FILE + 1).read_to_end(all)? as u64 > MAX_FILE {
+        return Err(io::Error::other(format!("longer than {MAX_FILE} bytes")));
+    }
     Ok(())
 }
 

@@ -252,9 +252,11 @@ impl Attempt<'_> {
             self.read_again();
             return Ok(None);
         }
+        let reservation = Reservation::new(self.request, range);
+        // The peak of a band includes the units that are in use by now.
         self.raise_peaks(range);
         Ok(Some(State::Taken {
-            reservation: Reservation::new(self.request, range),
+            reservation,
             // The worker looks at a limiter again when it signals.
             runs_low: self.woken || self.at.view.runs_low(range.end()),
             delayed: self.delayed,

@@ -6,10 +6,15 @@ use super::*;
 
 const PRIORITIES: [i32; 3] = [2, 1, 0];
 
-/// A limiter whose first limit has the priority at `first`.
+/// A limiter of a rate whose first limit has the priority at `first`.
 fn of_priorities(first: usize) -> Limiter<'static> {
+    with_bands(Unit::Rate, first)
+}
+
+fn with_bands(unit: Unit, first: usize) -> Limiter<'static> {
     let of = |priority: i32| {
         Arc::new(LimiterSettings {
+            unit,
             priority: priority.into(),
             ..LimiterSettings::default()
         })
@@ -96,6 +101,17 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_given_back_at_once_count_in_the_peak_of_their_band() {
+    let limiter = with_bands(Unit::Gauge, 0);
+    limiter.publish(leased(10.0, MINUTE), clock::now());
+    let bands = limiter.current_bands().unwrap();
+    assert!(try_take(limiter, 2, 1.0));
+    let tallies = limiter.band_tallies(&bands);
+    let peaks: Vec<_> = tallies.map(|tally| tally.peak).collect();
+    assert_eq!(peaks, [0.0, 0.0, 1.0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use crate::{
-    DirectSettings, LimitService, OnLimit,
+    GaugeSettings, LimitService, OnLimit, RateSettings,
     testing::{Inner, send},
 };
 
@@ -178,7 +178,7 @@ async fn waiting_low_requests_take_nothing_from_higher_ones() {
 async fn low_priority_of_a_gauge_is_refused_first() {
     let plane = gauge(5, 10);
     let (doorman, _) = run(builder(), &plane);
-    let gauges = [HIGH, LOW].map(|it| doorman.gauge(DirectSettings::new("tx").priority(it)));
+    let gauges = [HIGH, LOW].map(|it| doorman.gauge(GaugeSettings::new("tx").priority(it)));
     doorman.ready(SECOND).await.unwrap();
     let mut rng = fastrand::Rng::with_seed(7);
     let mut held = Vec::new();
@@ -212,7 +212,7 @@ async fn low_priority_of_a_gauge_is_refused_first() {
 async fn bands_are_reported_in_corrected_costs() {
     let plane = refreshed_every(1, "PRIORITY_SHARE", 10_000.0);
     let (doorman, _) = run(builder(), &plane);
-    let [high, low] = [HIGH, LOW].map(|it| doorman.rate(DirectSettings::new("db").priority(it)));
+    let [high, low] = [HIGH, LOW].map(|it| doorman.rate(RateSettings::new("db").priority(it)));
     doorman.ready(SECOND).await.unwrap();
     assert_eq!(plane.last_request().resources[0].priority, Some(HIGH));
     for step in 0..200 {

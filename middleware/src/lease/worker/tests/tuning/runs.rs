@@ -10,7 +10,7 @@ use super::{
     Setting,
     load::{CAPACITY, Load, Requests},
 };
-use crate::{Cost, DirectSettings, Doorman, Rate, clock, tuning};
+use crate::{Cost, Doorman, Rate, RateSettings, clock, tuning};
 
 /// Leases last so long, in seconds.
 const LEASE_LENGTH: u32 = 60;
@@ -183,7 +183,7 @@ fn fleet_of(server: &Server, processes: usize) -> Vec<(Doorman, Rate)> {
     let processes = (0..processes).map(|_| {
         let (doorman, _) = run(builder(), &server.plane);
         // A stated demand keeps its lease without requests.
-        let rate = doorman.rate(DirectSettings::new("api").wants(wants));
+        let rate = doorman.rate(RateSettings::new("api").wants(wants));
         (doorman, rate)
     });
     processes.collect()
