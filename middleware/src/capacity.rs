@@ -2,12 +2,12 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use doorman_openapi::{Capacity, Moment};
+use doorman_openapi::{Capacity, Moment, Unit};
 use tokio::time::sleep;
 
 use crate::{
     clock,
-    direct::{LeaseSettings, One},
+    direct::{DirectSettings, DirectUse, One},
     limiter::Registry,
 };
 
@@ -65,6 +65,22 @@ impl LeasedCapacity {
 pub struct LeaseWatch {
     lease: Lease,
     seen: Option<LeasedCapacity>,
+}
+
+/// Settings of a [`Lease`].
+pub type LeaseSettings = DirectSettings<Lease>;
+
+impl DirectUse for Lease {
+    const UNIT: Unit = Unit::Rate;
+}
+
+impl LeaseSettings {
+    /// The unit of the resource, by default [`Unit::Rate`]. If it has the other one, the fallback
+    /// applies.
+    pub fn unit(mut self, unit: Unit) -> Self {
+        self.limiter.unit = unit;
+        self
+    }
 }
 
 impl Lease {

@@ -13,27 +13,24 @@ use doorman_openapi::{Capacity, Fallback, ResourceId, Unit};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    capacity::Lease,
     charge::Charge,
     clock,
     cost::Cost,
-    gauge::Gauge,
     key::{KeyPrefix, to_resource_id},
     limiter::{
-        Acquisition, Burst, Committed, Limiter, LimiterHandle, LimiterSettings, PinnedLimiter,
+        Acquisition, Committed, Limiter, LimiterHandle, LimiterSettings, PinnedLimiter,
         RegisteredSettings, Registry, Rejected, SpentTokens, WaitLimit,
     },
     meter::{LimitMeter, UseGuard},
     permit::{Permit, PermitBuilder},
-    rate::Rate,
     refusal::{Refusal, RefusalReason},
 };
 
 /// The shortest pause between two tries under suppression: the resolution of timers.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Settings of a [`Rate`] or [`Gauge`], of those of many keys, or of a [`Lease`]. A text is a
-/// resource with the default settings.
+/// Settings of a [`Rate`](crate::Rate) or [`Gauge`](crate::Gauge), of those of many keys, or of a
+/// [`Lease`](crate::Lease). A text is a resource with the default settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,50 +49,21 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 #[must_use = "settings do nothing without a rate, gauge or lease"]
 pub struct DirectSettings<Use> {
     resource: String,
-    limiter: LimiterSettings,
+    pub(crate) limiter: LimiterSettings,
     max_wait: Option<Duration>,
     of: PhantomData<fn() -> Use>,
 }
 
-/// Settings of a [`Rate`].
-pub type RateSettings = DirectSettings<Rate>;
-
-/// Settings of a [`Gauge`].
-pub type GaugeSettings = DirectSettings<Gauge>;
-
-/// Settings of a [`Lease`].
-pub type LeaseSettings = DirectSettings<Lease>;
-
-mod sealed {
-    use doorman_openapi::Unit;
-
-    /// A limit for direct use.
-    pub trait Direct {
-        /// The unit by default.
-        const UNIT: Unit;
-    }
-
-    /// One that callers wait for.
-    pub trait Waited: Direct {}
+/// A limit for direct use.
+pub trait DirectUse {
+    /// The unit by default.
+    const UNIT: Unit;
 }
 
-impl sealed::Direct for Rate {
-    const UNIT: Unit = Unit::Rate;
-}
+/// A limit that callers wait for.
+pub trait WaitedFor: DirectUse {}
 
-impl sealed::Waited for Rate {}
-
-impl sealed::Direct for Gauge {
-    const UNIT: Unit = Unit::Gauge;
-}
-
-impl sealed::Waited for Gauge {}
-
-impl sealed::Direct for Lease {
-    const UNIT: Unit = Unit::Rate;
-}
-
-impl<Use: sealed::Direct> DirectSettings<Use> {
+impl<Use: DirectUse> DirectSettings<Use> {
     /// The resource, as of [`Key::constant`](crate::Key::constant), with the default settings.
     pub fn new(resource: impl Into<String>) -> Self {
         Self {
@@ -130,7 +98,7 @@ impl<Use: sealed::Direct> DirectSettings<Use> {
     }
 }
 
-impl<Use: sealed::Waited> DirectSettings<Use> {
+impl<Use: WaitedFor> DirectSettings<Use> {
     /// How long a rate waits for its tokens, or a gauge for its units, or either for a lease, before
     /// it fails: by default without end.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
@@ -139,24 +107,7 @@ impl<Use: sealed::Waited> DirectSettings<Use> {
     }
 }
 
-impl RateSettings {
-    /// The size of the token bucket, as [`Limit::burst`](crate::Limit::burst).
-    pub fn burst(mut self, burst: Duration) -> Self {
-        self.limiter.burst = Burst::new(burst).into();
-        self
-    }
-}
-
-impl LeaseSettings {
-    /// The unit of the resource, by default [`Unit::Rate`]. If it has the other one, the fallback
-    /// applies.
-    pub fn unit(mut self, unit: Unit) -> Self {
-        self.limiter.unit = unit;
-        self
-    }
-}
-
-impl<Use: sealed::Direct, T: AsRef<str>> From<T> for DirectSettings<Use> {
+impl<Use: DirectUse, T: AsRef<str>> From<T> for DirectSettings<Use> {
     fn from(resource: T) -> Self {
         Self::new(resource.as_ref())
     }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use doorman_openapi::Unit;
+
 use crate::{
     cost::Cost,
-    direct::{GaugeSettings, Keyed, One},
+    direct::{DirectSettings, DirectUse, Keyed, One, WaitedFor},
     limiter::Registry,
     permit::Permit,
     refusal::Refusal,
@@ -34,6 +36,15 @@ pub struct Gauge(One);
 /// gauge.
 #[derive(Debug, Clone)]
 pub struct KeyedGauge(Keyed);
+
+/// Settings of a [`Gauge`].
+pub type GaugeSettings = DirectSettings<Gauge>;
+
+impl DirectUse for Gauge {
+    const UNIT: Unit = Unit::Gauge;
+}
+
+impl WaitedFor for Gauge {}
 
 impl Gauge {
     pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<GaugeSettings>) -> Self {

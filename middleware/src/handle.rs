@@ -9,18 +9,17 @@ use tokio::{
 };
 
 use crate::{
-    capacity::Lease,
+    capacity::{Lease, LeaseSettings},
     check::Checks,
     clock,
-    direct::{GaugeSettings, LeaseSettings, RateSettings},
-    gauge::{Gauge, KeyedGauge},
+    gauge::{Gauge, GaugeSettings, KeyedGauge},
     key::{Callers, to_resource_id},
     layer::LimitLayer,
     lease::Command,
     limit::{IntoLimits, InvalidLimit, Limit},
     limiter::{LeaseState, Registry, Source},
     own_rules::OwnRules,
-    rate::{KeyedRate, Rate},
+    rate::{KeyedRate, Rate, RateSettings},
     rules::Rules,
     snapshot::{LimitSnapshot, Snapshot},
     status::{Status, WorkerState},

@@ -111,17 +111,17 @@ mod testing;
 mod tuning;
 
 pub use builder::{BuildError, Builder};
-pub use capacity::{Lease, LeaseWatch, LeasedCapacity};
+pub use capacity::{Lease, LeaseSettings, LeaseWatch, LeasedCapacity};
 pub use charge::Charge;
 pub use check::{AdmittedCheck, CheckError, Checks, RefusedCheck};
 pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
-pub use direct::{DirectSettings, GaugeSettings, LeaseSettings, RateSettings};
+pub use direct::DirectSettings;
 pub use doorman_openapi::{
     Capacity, Fallback, InvalidKeyTemplate, InvalidServerUrl, OnMissingKey, ResourceId, Rule,
     ServerUrl, Unit,
 };
-pub use gauge::{Gauge, KeyedGauge};
+pub use gauge::{Gauge, GaugeSettings, KeyedGauge};
 pub use handle::{Doorman, NotReady, NotReleased};
 pub use key::{
     Callers, ForwardedHeader, InvalidClaims, InvalidKey, InvalidNetwork, Key, PeerAddr,
@@ -139,7 +139,7 @@ pub use outbound::{LimitedClient, SendError};
 pub use own_rules::OwnRules;
 pub use permit::Permit;
 pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
-pub use rate::{KeyedRate, Rate};
+pub use rate::{KeyedRate, Rate, RateSettings};
 pub use refusal::{Refusal, RefusalReason};
 pub use resource_use::ResourceUse;
 pub use rules::InvalidRules;

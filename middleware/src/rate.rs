@@ -1,12 +1,14 @@
 //! Rates for direct use, without a layer: of one resource, or of one for each key.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use doorman_openapi::Unit;
 
 use crate::{
     charge::Charge,
     cost::Cost,
-    direct::{Keyed, One, RateSettings},
-    limiter::Registry,
+    direct::{DirectSettings, DirectUse, Keyed, One, WaitedFor},
+    limiter::{Burst, Registry},
     refusal::Refusal,
 };
 
@@ -22,6 +24,23 @@ pub struct Rate(One);
 /// and keys beyond [`Builder::max_keys`](crate::Builder::max_keys) share one rate.
 #[derive(Debug, Clone)]
 pub struct KeyedRate(Keyed);
+
+/// Settings of a [`Rate`].
+pub type RateSettings = DirectSettings<Rate>;
+
+impl DirectUse for Rate {
+    const UNIT: Unit = Unit::Rate;
+}
+
+impl WaitedFor for Rate {}
+
+impl RateSettings {
+    /// The size of the token bucket, as [`Limit::burst`](crate::Limit::burst).
+    pub fn burst(mut self, burst: Duration) -> Self {
+        self.limiter.burst = Burst::new(burst).into();
+        self
+    }
+}
 
 impl Rate {
     pub(crate) fn new(registry: Arc<Registry>, settings: impl Into<RateSettings>) -> Self {

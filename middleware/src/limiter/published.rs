@@ -10,6 +10,7 @@ use super::{
         ALWAYS, LeaseState, Policy, admit_probability, first_refill, lapsed_refill, tokens_left,
     },
 };
+
 /// Everything that a decision, a rejection and the response headers need.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Published {

@@ -12,7 +12,7 @@ use utoipa::{
     openapi::{OpenApi, RefOr, Response},
 };
 
-use super::problems;
+use super::problems::{self, header};
 
 /// By operation, the examples of requests, and of responses by status.
 const EXAMPLES: &str = include_str!("examples.json");
@@ -258,10 +258,6 @@ fn add_examples(operation: &mut Value, examples: &Value) {
             }
         }
     }
-}
-
-pub(super) fn header(description: &str) -> Value {
-    json!({"schema": {"type": "string"}, "description": description})
 }
 
 fn add_parameter(operation: &mut Value, place: &str, name: &str, kind: &str, description: &str) {

@@ -3,7 +3,6 @@
 use doorman_openapi::{Problem, ProblemType};
 use serde_json::{Value, json};
 
-use super::complete::header;
 use crate::http::error::{ApiError, RETRY_AFTER_SECONDS};
 
 /// Of operations with a body.
@@ -117,4 +116,9 @@ fn example(kind: ProblemType) -> Problem {
         _ => "internal error; see the server log",
     };
     Problem::new(kind, detail)
+}
+
+/// The description of a response header.
+pub(super) fn header(description: &str) -> Value {
+    json!({"schema": {"type": "string"}, "description": description})
 }
