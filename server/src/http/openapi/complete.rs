@@ -52,6 +52,12 @@ pub(in crate::http) fn complete(
     schemas["ProblemType"] = problems::types();
     for (path, method, operation) in operations(&mut document) {
         operation["tags"] = json!([tag(path)]);
+        // `int64` excludes numbers that the server accepts.
+        for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
+            if let Some(schema) = parameter["schema"].as_object_mut() {
+                schema.remove("format");
+            }
+        }
         if is_change(&method) {
             describe_change(&method, path, operation, &mut schemas);
         }
