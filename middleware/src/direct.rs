@@ -78,7 +78,8 @@ impl<Use: DirectUse> DirectSettings<Use> {
         }
     }
 
-    /// The decision, or the capacity, without a lease: by default [`Fallback::Pessimistic`], nothing.
+    /// The decision, or the capacity, without a lease: by default [`Fallback::Pessimistic`],
+    /// nothing.
     pub fn fallback(mut self, fallback: Fallback) -> Self {
         self.limiter.fallback = fallback.into();
         self
@@ -99,8 +100,8 @@ impl<Use: DirectUse> DirectSettings<Use> {
 }
 
 impl<Use: WaitedFor> DirectSettings<Use> {
-    /// How long a rate waits for its tokens, or a gauge for its units, or either for a lease, before
-    /// it fails: by default without end.
+    /// How long a rate waits for its tokens, or a gauge for its units, or either for a lease,
+    /// before it fails: by default without end.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.max_wait = Some(max_wait);
         self

@@ -111,9 +111,9 @@ pub enum OnMissingKey {
     Reject,
 }
 
-// To add a fallback, add a variant: documents read it by its name, and the compiler names each place
-// that decides by it. Name it in the error of `config/src/parse/rule.rs` and in `examples/service.rs`,
-// and describe it in `docs/LAYER.md` and `docs/RULES.md`.
+// To add a fallback, add a variant: documents read it by its name, and the compiler names each
+// place that decides by it. Name it in the error of `config/src/parse/rule.rs` and in
+// `examples/service.rs`, and describe it in `docs/LAYER.md` and `docs/RULES.md`.
 /// How a limit decides while it has no lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -1,5 +1,5 @@
-//! What later releases leave and send: a store of a later format is refused, and a response with
-//! unknown fields is read.
+//! Data of later releases: a store of a later format is refused, and a response with unknown fields
+//! is read.
 
 use std::{fs, process::Command};
 

@@ -38,8 +38,8 @@ pub use self::{
 /// misread raises it.
 const FORMAT: i32 = 1;
 
-/// A store, which only this process writes if it was opened to write. A write is atomic, and durable
-/// when it returns.
+/// A store, which only this process writes if it was opened to write. A write is atomic, and
+/// durable when it returns.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,

@@ -62,8 +62,8 @@ pub enum Event {
         failure: Failure,
     },
     /// A server named leases to refresh now. If a poll brought them, call
-    /// [`Holder::end_poll`](super::Holder::end_poll) once before. Hints may be lost, late, duplicate
-    /// or wrong.
+    /// [`Holder::end_poll`](super::Holder::end_poll) once before. Hints may be lost, late,
+    /// duplicate or wrong.
     Hinted {
         /// The server that was polled: a position in the list of servers.
         endpoint: usize,

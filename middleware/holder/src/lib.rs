@@ -2,8 +2,8 @@
 //!
 //! A client, or a node of the control plane, that leases capacity runs these state machines.
 //! [`Holder`] requests leases, renews them, reacts to failures and polls for hints. The package has
-//! no clock, no sockets and no limiter: `tower-doorman` is the layer around it, and a simulator or a
-//! model checker runs the same code. The protocol is described in `docs/LEASES.md` of the
+//! no clock, no sockets and no limiter: `tower-doorman` is the layer around it, and a simulator or
+//! a model checker runs the same code. The protocol is described in `docs/LEASES.md` of the
 //! repository.
 
 mod backoff;

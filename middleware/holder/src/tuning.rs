@@ -20,8 +20,8 @@ pub struct Tuning {
     /// The longest pause while a lease is missing. A server that rate limits new leases may ask for
     /// more: retrying sooner would only prolong that.
     pub max_pause_without_lease: Duration,
-    /// The longest pause while every lease lasts, in refresh intervals: no second of a fleet's return
-    /// to a new master should bring twice its usual requests, which `tests/sim/herd` counts.
+    /// The longest pause while every lease lasts, in refresh intervals: no second of a fleet's
+    /// return to a new master should bring twice its usual requests, which `tests/sim/herd` counts.
     pub calm_intervals: f64,
 }
 

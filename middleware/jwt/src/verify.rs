@@ -104,7 +104,7 @@ impl From<Error> for FailedCheck {
     }
 }
 
-/// What the tokens of one issuer must have.
+/// The claims and header that tokens of one issuer must have.
 #[derive(Debug, Clone)]
 pub struct TokenChecks {
     /// For any algorithm.

@@ -148,8 +148,8 @@ impl Admission {
         Self::of(Arc::clone(&self.registry), self.callers.clone(), limits)
     }
 
-    /// Decides on a request. A refusal spends nothing. Most layers have one limit: nothing has to be
-    /// undone or merged.
+    /// Decides on a request. A refusal spends nothing. Most layers have one limit: nothing has to
+    /// be undone or merged.
     #[inline]
     fn decide<M: Mode>(self: &Arc<Self>, head: &RequestHead<'_>, mode: M) -> M::Decision {
         let [limit] = &*self.limits else {

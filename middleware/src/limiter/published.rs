@@ -39,8 +39,8 @@ impl Published {
         }
     }
 
-    /// The supply of a new state, and what is published beside it. `admitted` is the total cost that
-    /// the limiter has admitted.
+    /// The supply of a new state, and what is published beside it. `admitted` is the total cost
+    /// that the limiter has admitted.
     pub(super) fn apply(
         self,
         state: LeaseState,

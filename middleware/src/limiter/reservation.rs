@@ -14,7 +14,7 @@ use super::{
     wait_queue::{Ticket, unlock_and_wake},
 };
 
-/// What a request has taken at one limiter. It is either committed or released.
+/// Tokens or units that a request has taken at one limiter. They are committed or released.
 #[derive(Debug)]
 #[must_use = "the limiter stays short of it until it is released"]
 pub(super) enum Reservation {
@@ -34,7 +34,7 @@ pub(super) struct GaugeReservation {
     units: f64,
 }
 
-/// What an admitted request has at one limiter.
+/// The tokens or units of an admitted request.
 #[derive(Debug)]
 pub(crate) enum Committed {
     Rate(SpentTokens),

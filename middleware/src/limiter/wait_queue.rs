@@ -252,8 +252,9 @@ impl WaitQueue {
         Some(range)
     }
 
-    /// Moves all reservations back by tokens that are charged late, and behind everything `taken` by
-    /// admitted requests: when several have their turn, a later one may have been admitted first.
+    /// Moves all reservations back by tokens that are charged late, and behind everything `taken`
+    /// by admitted requests: when several have their turn, a later one may have been admitted
+    /// first.
     pub(super) fn postpone(&mut self, tokens: f64, taken: f64) {
         let mut ahead = taken;
         for queued in self.reservations.values_mut() {

@@ -282,8 +282,8 @@ impl Client {
         self.parse(&self.send(&call).await?)
     }
 
-    /// Puts JSON, or sends a JSON merge patch, if the resource still has this `ETag`. `None` changes
-    /// any.
+    /// Puts JSON, or sends a JSON merge patch, if the resource still has this `ETag`. `None`
+    /// changes any.
     pub(super) async fn change<T: DeserializeOwned>(
         &self,
         method: Method,

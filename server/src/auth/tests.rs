@@ -149,7 +149,8 @@ async fn token_of_another_type_is_rejected() {
     }
 }
 
-/// A token as Kubernetes projects it into a pod, and the keys of the cluster as `kubectl get --raw /openid/v1/jwks` prints them.
+/// A token as Kubernetes projects it into a pod, and the keys of the cluster as `kubectl get --raw
+/// /openid/v1/jwks` prints them.
 #[tokio::test(start_paused = true)]
 async fn kubernetes_service_account_has_its_grant() {
     let issuer = "https://kubernetes.default.svc.cluster.local";

@@ -61,8 +61,8 @@ pub(crate) enum LedgerTextError {
     Corrupted(String),
 }
 
-/// Writes the ledger of `epoch` for the next master. All lengths count from `now`, a time of `boot`,
-/// however long the writing takes.
+/// Writes the ledger of `epoch` for the next master. All lengths count from `now`, a time of
+/// `boot`, however long the writing takes.
 ///
 /// # Errors
 /// Those of `out`.

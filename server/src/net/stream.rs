@@ -35,7 +35,8 @@ pub(super) struct Opened<S> {
 }
 
 /// A stream that records its reads and writes in an [`Activity`]. A write is complete only when the
-/// system has the bytes: rustls buffers up to 64 KiB, and an unread response would seem to be taken.
+/// system has the bytes: rustls buffers up to 64 KiB, and an unread response would seem to be
+/// taken.
 #[derive(Debug)]
 pub(super) struct TrackedStream<S: AsyncRead + AsyncWrite + Unpin> {
     /// Bytes that are read first, and are not the peer's.

@@ -26,7 +26,7 @@ const MAX_ERROR: usize = 400;
 /// The highest level that no error is reported for: the levels of a cycle grow with each response.
 const MAX_LEVEL: u32 = 16;
 
-/// What becomes of a request for leases.
+/// The outcomes of a request for leases.
 const OUTCOMES: [&str; 6] = [
     "answered",
     "limited",

@@ -64,8 +64,8 @@ impl<N: Names> Holder<N> {
         self.resources.get(index).is_some_and(Resource::is_hinted)
     }
 
-    /// The server that tells of changed rules, a position in the list of servers. It is polled while
-    /// no resource is wanted.
+    /// The server that tells of changed rules, a position in the list of servers. It is polled
+    /// while no resource is wanted.
     pub fn set_rules_source(&mut self, server: Option<usize>) {
         self.rules_source = server;
     }

@@ -55,8 +55,8 @@ impl Jwks {
     }
 
     /// A URL, which is fetched again every ten minutes, and when a token is signed with an unknown
-    /// key, but at most every ten seconds. Redirects are not followed, and no proxies of the environment
-    /// used.
+    /// key, but at most every ten seconds. Redirects are not followed, and no proxies of the
+    /// environment used.
     #[cfg(feature = "reqwest")]
     pub fn url(url: impl Into<String>) -> Self {
         Self(Location::Url {

@@ -131,7 +131,8 @@ impl TrackedBands {
 
     /// Divides the demand for the whole resource among the priorities. Demand beyond the measured
     /// one counts at the lowest priority that has some: others need it more.
-    /// Returns the highest priority and, if there are several, all; `None` if no demand was measured.
+    /// Returns the highest priority and, if there are several, all; `None` if no demand was
+    /// measured.
     pub(super) fn divide(
         &self,
         wants: Capacity,

@@ -5,8 +5,8 @@ use doorman_openapi::{Reason, SafeCapacity, Seconds, Unit};
 
 use crate::limiter::{LeaseState, Policy, SafeRate};
 
-/// The state of a limiter, in tokens per second or units of a gauge. A resource in another unit than
-/// its limiter has no lease.
+/// The state of a limiter, in tokens per second or units of a gauge. A resource in another unit
+/// than its limiter has no lease.
 pub(super) fn lease_state(status: &LeaseStatus, unit: Unit, wants_stated: bool) -> LeaseState {
     let terms = status.terms.as_deref();
     let per = period(terms);

@@ -144,8 +144,8 @@ impl Attempt<'_> {
         Ok(None)
     }
 
-    /// What has to be available before the request may take its tokens, which a lower band also
-    /// leaves to others; `None` if it is.
+    /// The range that must be available before the request may take its tokens, with the reserve
+    /// that a lower band leaves to others; `None` if it is.
     fn missing(&self, range: TokenRange) -> Option<TokenRange> {
         let band = self.request.lower_band();
         let reserve = self.request.reserve(self.spent);

@@ -62,7 +62,7 @@ impl Request {
         band.map_or(0.0, |band| band.reserve(self.unit, spent))
     }
 
-    /// What has to be available before it may take its tokens.
+    /// The range that must be available before it may take its tokens.
     pub(super) fn needed(&self, at: &View, spent: f64) -> TokenRange {
         let range = at.view.next(spent, self.cost);
         at.view.with_reserve(range, self.reserve(spent))

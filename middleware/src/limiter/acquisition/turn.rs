@@ -8,8 +8,8 @@ use crate::limiter::{
     wait_queue::{HeldBackTicket, Ticket},
 };
 
-/// What a request has when its turn has come, or else when to look again; `None` if the turn does
-/// not come in time.
+/// The reservation of a request whose turn has come, or else the pause until the next look; `None`
+/// if the turn does not come in time.
 type Turn = Result<Reservation, Option<Pause>>;
 
 impl Request {

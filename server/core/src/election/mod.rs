@@ -113,8 +113,8 @@ pub enum Effect<C> {
     /// The terms of the node's leases, as far as they are known now. To be remembered: the storage
     /// of the election may be lost, or given up.
     TermsHeard(Vec<TermsGeneration>),
-    /// The server has resigned, and never becomes master again. Whether the ledger was offered to the next
-    /// master.
+    /// The server has resigned, and never becomes master again. Whether the ledger was offered to
+    /// the next master.
     Resigned {
         /// The epoch whose ledger the next master may fetch.
         offered: Option<Epoch>,

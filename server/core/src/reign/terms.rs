@@ -92,7 +92,8 @@ impl DurableTerms {
         }
     }
 
-    /// Puts terms in force. Those before are kept until all leases under them have ended, by `ends`.
+    /// Puts terms in force. Those before are kept until all leases under them have ended, by
+    /// `ends`.
     pub fn note(&mut self, terms: GrantingTerms, ends: Moment) {
         let ends = ends.max(self.earlier_end);
         for generation in &mut self.generations {

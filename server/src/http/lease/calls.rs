@@ -3,9 +3,9 @@
 //! One call carries all resources of a holder. It is a POST, though idempotent, since it needs a
 //! body and must not be cached. A release is no DELETE, since it carries a list and a `seq`.
 //!
-//! Unlike for clients, demand of nodes comes in bands, an absent `has` means *unknown*, requests are
-//! also ordered by the master's epoch, and the response has the algorithm, by which the node divides
-//! further.
+//! Unlike for clients, demand of nodes comes in bands, an absent `has` means *unknown*, requests
+//! are also ordered by the master's epoch, and the response has the algorithm, by which the node
+//! divides further.
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use doorman_core::ledger::{HolderId, LeaseCall, ReleaseCall};
