@@ -53,8 +53,11 @@ pub(in crate::http) fn complete(
     for (path, method, operation) in operations(&mut document) {
         operation["tags"] = json!([tag(path)]);
         // `int64` excludes numbers that the server accepts.
-        for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
-            if let Some(schema) = parameter["schema"].as_object_mut() {
+        let parameters = operation.get_mut("parameters");
+        let parameters = parameters.and_then(Value::as_array_mut);
+        for parameter in parameters.into_iter().flatten() {
+            let schema = parameter.get_mut("schema");
+            if let Some(schema) = schema.and_then(Value::as_object_mut) {
                 schema.remove("format");
             }
         }
