@@ -101,7 +101,7 @@ pub enum Effect<C> {
         call: C,
     },
     /// Fetch the ledger of the last master, then report it. It is used by the next
-    /// [`Begin`](Self::Begin).
+    /// [`Begin`](ReignEffect::Begin).
     FetchLedger {
         /// Where it is.
         source: LedgerSource,
