@@ -48,6 +48,42 @@ fn committed_openapi_document_matches_the_routes() {
     );
 }
 
+/// A pointer or a name in a file of data that matches nothing would be skipped.
+#[test]
+fn every_schema_and_example_in_files_of_data_is_in_a_document() {
+    let data =
+        |text: &str| -> serde_json::Map<String, Value> { serde_json::from_str(text).unwrap() };
+    let documents: [Value; 2] = [
+        serde_json::from_str(OPENAPI_JSON).unwrap(),
+        crate::http::agent::agent_document(),
+    ];
+    for (pointer, schema) in data(include_str!("../openapi/schemas.json")) {
+        let pointer = format!("/components/schemas{pointer}");
+        let mut described = documents.iter().filter_map(|it| it.pointer(&pointer));
+        assert!(described.any(|it| *it == schema), "{pointer}");
+    }
+    for (id, examples) in data(include_str!("../openapi/examples.json")) {
+        let operation = documents
+            .iter()
+            .flat_map(|it| it["paths"].as_object().unwrap().values())
+            .flat_map(|it| it.as_object().unwrap().values())
+            .find(|it| it["operationId"] == *id)
+            .unwrap_or_else(|| panic!("no operation {id}"));
+        let requests = &operation["requestBody"]["content"]["application/json"]["examples"];
+        assert_eq!(requests, &examples["requests"], "{id}");
+        for (status, example) in examples["responses"].as_object().into_iter().flatten() {
+            let mut contents = operation["responses"][status]["content"]
+                .as_object()
+                .unwrap()
+                .values();
+            assert!(
+                contents.all(|it| it["example"] == *example),
+                "{id} {status}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn served_openapi_document_is_the_committed_one() {
     let auth = Arc::new(Home::new().secret(SECRET).load().unwrap());
