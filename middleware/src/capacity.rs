@@ -97,7 +97,7 @@ impl Lease {
     /// The capacity now. It lasts until the next refresh, at most until the lease ends.
     #[must_use]
     pub fn capacity(&self) -> LeasedCapacity {
-        self.look().0
+        self.read().0
     }
 
     /// Follows the capacity.
@@ -110,7 +110,7 @@ impl Lease {
     }
 
     /// The capacity, and when its lease ends.
-    fn look(&self) -> (LeasedCapacity, Moment) {
+    fn read(&self) -> (LeasedCapacity, Moment) {
         let allowance = self.0.limiter().allowance(clock::now());
         let per = allowance.policy.map_or(1.0, |policy| policy.per);
         let capacity = LeasedCapacity {
@@ -137,7 +137,7 @@ impl LeaseWatch {
             let mut changed = pin!(changes.notified());
             // No publication after this is missed.
             changed.as_mut().enable();
-            let (capacity, ends) = self.lease.look();
+            let (capacity, ends) = self.lease.read();
             if self.seen.replace(capacity) != Some(capacity) {
                 return capacity;
             }

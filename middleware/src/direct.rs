@@ -249,7 +249,7 @@ impl Direct {
         let deadline = self.max_wait.map(|max_wait| clock::now().after(max_wait));
         let mut acquisition = loop {
             let limiter = find();
-            match self.reserve(limiter, cost, Some(WaitLimit::NONE)) {
+            match self.reserve(limiter, cost, WaitLimit::UNBOUNDED) {
                 Ok(acquisition) => break acquisition,
                 // It was just forgotten. The next one is new.
                 Err(_) if !limiter.is_current() => {}
@@ -284,7 +284,7 @@ impl Direct {
 
     fn try_acquire(&self, limiter: Limiter<'_>, cost: Cost) -> Result<Admitted<'_>, Refusal> {
         let guard = UseGuard::new(&self.meter);
-        match self.reserve(limiter, cost, None) {
+        match self.reserve(limiter, cost, WaitLimit::NoWait) {
             Ok(acquisition) => Ok(self.commit(acquisition, guard)),
             Err(refusal) => Err(guard.refused(refusal)),
         }
@@ -294,7 +294,7 @@ impl Direct {
         &self,
         limiter: Limiter<'_>,
         cost: Cost,
-        limit: Option<WaitLimit>,
+        limit: WaitLimit,
     ) -> Result<Acquisition, Refusal> {
         let mut acquisition = Acquisition::new(limiter.handle(), self.settings.priority(), cost);
         let now = clock::now();

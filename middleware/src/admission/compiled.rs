@@ -414,13 +414,16 @@ impl TokenRequest {
         }
     }
 
-    pub(super) fn wait_limit(&self, now: Moment) -> Option<WaitLimit> {
+    pub(super) fn wait_limit(&self, now: Moment) -> WaitLimit {
         // A request with a deadline, however late, does not wait for ever.
         const LATEST: Moment = Moment::from_nanos(Moment::NEVER.as_nanos() - 1);
-        self.max_delay.map(|max_delay| WaitLimit {
-            deadline: now.after(max_delay).min(LATEST),
-            queue: self.queue,
-        })
+        match self.max_delay {
+            None => WaitLimit::NoWait,
+            Some(max_delay) => WaitLimit::Until {
+                deadline: now.after(max_delay).min(LATEST),
+                queue: self.queue,
+            },
+        }
     }
 }
 

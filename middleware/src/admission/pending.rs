@@ -16,6 +16,7 @@ use crate::{
     limit::SettleRule,
     limiter::{
         Acquisition, Committed, Limiter, LimiterHandle, Reading, Registry, Rejected, SpentTokens,
+        WaitLimit,
     },
     meter::Outcome,
     permit::PermitBuilder,
@@ -354,7 +355,7 @@ impl PendingCheck {
         let Tokens::Own(acquisition, request) = &mut self.tokens else {
             return Ok(());
         };
-        let limit = since.and_then(|since| request.wait_limit(since));
+        let limit = since.map_or(WaitLimit::NoWait, |since| request.wait_limit(since));
         let reserved = acquisition.reserve(limit, now);
         let registry = self.limit.registry(shared);
         registry.record_attempt(acquisition.limiter(), acquisition.shortage(), now);

@@ -15,7 +15,7 @@ use crate::{
     cost::Cost,
     limiter::{
         Acquisition, FirstLease, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings,
-        Registry, Source, WorkerWatchdog,
+        Registry, Source, WaitLimit, WorkerWatchdog,
     },
     status::{Status, WorkerState},
 };
@@ -90,7 +90,9 @@ impl SimulatedLayer {
             }
             None => {
                 let mut acquisition = Acquisition::new(limiter.handle(), priority, cost);
-                let reserved = with_thread_rng(&mut self.rng, || acquisition.reserve(None, now));
+                let reserved = with_thread_rng(&mut self.rng, || {
+                    acquisition.reserve(WaitLimit::NoWait, now)
+                });
                 let shortage = acquisition.shortage();
                 if reserved.is_ok() {
                     acquisition.commit();

@@ -16,7 +16,10 @@ use doorman_openapi::Moment;
 
 pub(super) use self::request::Request;
 pub(crate) use self::wait::WaitLimit;
-use self::wait::{Pause, WaitSlot, wait};
+use self::{
+    turn::Turn,
+    wait::{Pause, WaitSlot, wait},
+};
 use super::{
     Limiter, LimiterHandle, Rejected, Shortage,
     reservation::{Committed, Reservation},
@@ -48,19 +51,19 @@ enum State {
 
 #[derive(Debug)]
 struct Waiting {
-    place: Place,
+    kind: WaitKind,
     deadline: Moment,
     slot: WaitSlot,
 }
 
-/// Where a request waits.
+/// How a request waits.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum WaitKind {
     /// In the queue: its tokens are taken ahead of their turn.
     Queued(Ticket),
     /// Behind requests of higher priorities. It takes its tokens when they are available.
     HeldBack(HeldBackTicket),
-    /// Without a position: others would wait behind tokens that are seldom used. It tries again
+    /// Outside of the queue: others would wait behind tokens that are seldom used. It tries again
     /// when a lease is published.
     LargerLease(WaitLimit),
 }
@@ -79,12 +82,8 @@ impl Acquisition {
     }
 
     /// Takes the next tokens, or waits for them within this limit; [`Rejected`] if they come too
-    /// late, or without a limit.
-    pub(crate) fn reserve(
-        &mut self,
-        limit: Option<WaitLimit>,
-        now: Moment,
-    ) -> Result<(), Rejected> {
+    /// late.
+    pub(crate) fn reserve(&mut self, limit: WaitLimit, now: Moment) -> Result<(), Rejected> {
         self.release(now);
         self.attempt(limit, None, now)
     }
@@ -92,16 +91,31 @@ impl Acquisition {
     /// `slot` is that of a request that already waits.
     fn attempt(
         &mut self,
-        limit: Option<WaitLimit>,
+        limit: WaitLimit,
         slot: Option<WaitSlot>,
         now: Moment,
     ) -> Result<(), Rejected> {
         let attempted = self.request.attempt(limit, slot, now);
-        self.state = attempted.inspect_err(|_| self.request.clear_pending())?;
+        let state = attempted.inspect_err(|_| self.request.clear_pending())?;
+        self.set(state);
+        Ok(())
+    }
+
+    fn set(&mut self, state: State) {
+        self.state = state;
         if self.is_waiting() {
             self.request.mark_pending();
+        } else if self.has_units() {
+            self.request.clear_pending();
         }
-        Ok(())
+    }
+
+    /// Whether units of a gauge are in use, so that the request does not wait for them.
+    fn has_units(&self) -> bool {
+        let State::Taken { reservation, .. } = &self.state else {
+            return false;
+        };
+        matches!(reservation, Reservation::Gauge(_))
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
@@ -137,7 +151,9 @@ impl Acquisition {
 
     /// Adds the cost to the demand while the request waits, here or at another limit.
     pub(crate) fn mark_pending(&mut self) {
-        self.request.mark_pending();
+        if !self.has_units() {
+            self.request.mark_pending();
+        }
     }
 
     /// The earliest moment at which a retry could succeed; `None` when unknown.
@@ -152,7 +168,7 @@ impl Acquisition {
     pub(crate) fn release(&mut self, now: Moment) {
         match mem::take(&mut self.state) {
             State::Idle => {}
-            State::Waiting(waiting) => self.request.leave(waiting.place, now),
+            State::Waiting(waiting) => self.request.leave(waiting.kind, now),
             State::Taken {
                 reservation,
                 delayed,
@@ -178,32 +194,29 @@ impl Acquisition {
             return Ok(());
         }
         let changes = self.limiter().changes();
-        let turn = wait(changes, no_lease_can_come, |now| self.look(now)).await;
+        let turn = wait(changes, no_lease_can_come, |now| self.try_turn(now)).await;
         turn.unwrap_or_else(|| Err(self.give_up(clock::now())))
     }
 
     /// Takes the tokens of a request that waits if its turn has come.
-    fn look(&mut self, now: Moment) -> ControlFlow<Result<(), Rejected>, Pause> {
+    fn try_turn(&mut self, now: Moment) -> ControlFlow<Result<(), Rejected>, Pause> {
         if let Err(rejected) = self.retry(now) {
             return ControlFlow::Break(Err(rejected));
         }
-        let State::Waiting(Waiting {
-            place, deadline, ..
-        }) = self.state
-        else {
+        let State::Waiting(Waiting { kind, deadline, .. }) = self.state else {
             return ControlFlow::Break(Ok(()));
         };
-        match self.request.take_turn(place, deadline, now) {
-            Ok(reservation) => {
-                self.state = State::Taken {
+        match self.request.take_turn(kind, deadline, now) {
+            Turn::Come(reservation) => {
+                self.set(State::Taken {
                     reservation,
                     runs_low: false,
                     delayed: true,
-                };
+                });
                 ControlFlow::Break(Ok(()))
             }
-            Err(Some(pause)) => ControlFlow::Continue(pause),
-            Err(None) => ControlFlow::Break(Err(self.give_up(now))),
+            Turn::After(pause) => ControlFlow::Continue(pause),
+            Turn::TooLate => ControlFlow::Break(Err(self.give_up(now))),
         }
     }
 
@@ -211,10 +224,10 @@ impl Acquisition {
     fn retry(&mut self, now: Moment) -> Result<(), Rejected> {
         match mem::take(&mut self.state) {
             State::Waiting(Waiting {
-                place: Place::LargerLease(limit),
+                kind: WaitKind::LargerLease(limit),
                 slot,
                 ..
-            }) => self.attempt(Some(limit), Some(slot), now),
+            }) => self.attempt(limit, Some(slot), now),
             other => {
                 self.state = other;
                 Ok(())
@@ -228,7 +241,7 @@ impl Acquisition {
         let at = limiter.view(now);
         let queued = match &self.state {
             State::Waiting(Waiting {
-                place: Place::Queued(ticket),
+                kind: WaitKind::Queued(ticket),
                 ..
             }) => limiter.queue().range(*ticket),
             State::Idle | State::Waiting(_) | State::Taken { .. } => None,
@@ -245,8 +258,11 @@ impl Acquisition {
     /// requests wait already. Cancel safe: it takes nothing.
     pub(crate) async fn wait_first_lease(&self, timeout: Duration, queue: u32) {
         let request = &self.request;
-        let slot = WaitSlot::acquire(&request.handle, queue, request.priority);
-        if slot.is_none() {
+        let slot = {
+            let locked = &mut self.limiter().queue();
+            WaitSlot::acquire(&request.handle, locked, queue, request.priority)
+        };
+        if slot.is_none() || !self.limiter().is_current() {
             return;
         }
         wait(self.limiter().changes(), pending(), |now| {

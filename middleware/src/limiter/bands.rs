@@ -1,7 +1,7 @@
 //! Bands: the requests of different priorities at one limiter.
 //!
-//! All of them spend one bucket, or the units of one gauge. A request leaves in it a *reserve* for
-//! the higher bands: the amount that they are likely to need, as the worker has measured. So a
+//! All of them spend one bucket, or the units of one gauge. A request leaves in it what is
+//! *kept* for the higher bands: the amount that they are likely to need, as the worker has measured. So a
 //! bucket that runs low refuses the lower bands first, and the higher ones spend from it. Tokens
 //! that they do not spend stay in the bucket, so the lower bands have the rest of the rate. A full
 //! bucket admits every band.
@@ -23,6 +23,7 @@ use super::{
     record::Rank,
     settings::Priority,
     sync::{AtomicU32, Ordering},
+    wait_queue::WaitQueue,
 };
 
 /// The bands of a limiter that has several, the highest first.
@@ -132,7 +133,7 @@ impl Bands {
     }
 
     /// The tokens that requests of a band leave for higher ones, with so much *spent* in all.
-    fn reserve(&self, position: usize, unit: Unit, spent: f64) -> f64 {
+    fn kept(&self, position: usize, unit: Unit, spent: f64) -> f64 {
         let above = self.iter().take(position);
         match unit {
             Unit::Rate => above.map(|band| band.kept.load()).sum(),
@@ -219,8 +220,8 @@ impl<'b> BandRef<'b> {
     }
 
     /// The tokens that the request leaves for higher bands, with so much *spent* in all.
-    pub(super) fn reserve(self, unit: Unit, spent: f64) -> f64 {
-        self.bands.reserve(self.position, unit, spent)
+    pub(super) fn kept(self, unit: Unit, spent: f64) -> f64 {
+        self.bands.kept(self.position, unit, spent)
     }
 
     /// Whether earlier requests of this band, or of higher ones, are held back.
@@ -304,9 +305,7 @@ impl Limiter<'_> {
 
     /// Lets a request that is held back look again, after less is kept for higher ones.
     pub(crate) fn wake_held_back(self) {
-        if self.record.has_queue() {
-            self.queue().wake_first_held_back();
-        }
+        self.read_queue(WaitQueue::wake_first_held_back);
     }
 
     /// The totals of its bands.

@@ -410,10 +410,10 @@ impl TokenRange {
         }
     }
 
-    /// Whether a full bucket is left, or it is available and leaves a reserve.
+    /// Whether a full bucket is left, or it is available and leaves what is kept.
     #[inline]
-    fn leaves(self, reserve: f64, issued: f64, bucket: f64) -> bool {
-        self.start <= issued - bucket || self.cost < bucket && self.end() + reserve <= issued
+    fn leaves(self, kept: f64, issued: f64, bucket: f64) -> bool {
+        self.start <= issued - bucket || self.cost < bucket && self.end() + kept <= issued
     }
 
     /// Within a bucket of credit, of which a first request may cost more.
@@ -422,10 +422,10 @@ impl TokenRange {
         self.is_available(issued + bucket, bucket)
     }
 
-    /// The range that is available when this one leaves a reserve in the bucket, or finds it full.
-    fn with_reserve(self, reserve: f64, bucket: f64) -> Self {
+    /// The range that is available when this one leaves what is kept, or finds the bucket full.
+    fn with_kept(self, kept: f64, bucket: f64) -> Self {
         Self {
-            start: self.start + reserve.min(bucket - self.cost).max(0.0),
+            start: self.start + kept.min(bucket - self.cost).max(0.0),
             cost: self.cost,
         }
     }
@@ -456,31 +456,31 @@ impl BucketView {
         }
     }
 
-    /// Whether a range is available and leaves a reserve, or finds everything unused.
-    pub(crate) fn admits_beside(&self, range: TokenRange, reserve: f64) -> bool {
+    /// Whether a range is available and leaves what is kept, or finds everything unused.
+    pub(crate) fn admits_beside(&self, range: TokenRange, kept: f64) -> bool {
         match self.refill {
             Refill::Blocked => false,
             Refill::Unlimited => true,
             Refill::Credit(rate) => {
                 let bucket = self.burst.tokens(rate);
-                range.leaves(reserve, self.issued + bucket, bucket)
+                range.leaves(kept, self.issued + bucket, bucket)
             }
-            Refill::PerSecond(rate) => range.leaves(reserve, self.issued, self.burst.tokens(rate)),
+            Refill::PerSecond(rate) => range.leaves(kept, self.issued, self.burst.tokens(rate)),
             Refill::Units(units) => {
-                let needed = if range.start > 0.0 { reserve } else { 0.0 };
+                let needed = if range.start > 0.0 { kept } else { 0.0 };
                 range.end() + needed <= units
             }
         }
     }
 
-    /// The range that is available when this one is admitted beside a reserve.
-    pub(crate) fn with_reserve(&self, range: TokenRange, reserve: f64) -> TokenRange {
+    /// The range that is available when this one is admitted beside what is kept.
+    pub(crate) fn with_kept(&self, range: TokenRange, kept: f64) -> TokenRange {
         match self.refill {
             Refill::Blocked | Refill::Unlimited => range,
             Refill::Credit(rate) | Refill::PerSecond(rate) => {
-                range.with_reserve(reserve, self.burst.tokens(rate))
+                range.with_kept(kept, self.burst.tokens(rate))
             }
-            Refill::Units(units) => range.with_reserve(reserve, units),
+            Refill::Units(units) => range.with_kept(kept, units),
         }
     }
 

@@ -61,12 +61,12 @@ impl Limiter<'_> {
         loop {
             let (spent, view) = self.spent_and_view();
             let taken = spent - queue.cost();
-            queue.charges().look(taken, view.floor);
+            queue.charges().note_room(taken, view.floor);
             let returned = tokens.min(queue.charges().room(number));
             // An admission since then may have relied on an overflow.
             if self.record.spent.replace(spent, spent - returned).is_ok() {
                 queue.charges().refund(number, returned);
-                queue.advance(None, returned);
+                queue.advance(returned, |it| !view.admits(it));
                 return returned;
             }
         }
@@ -76,7 +76,7 @@ impl Limiter<'_> {
     fn charge_late(self, queue: &mut QueueGuard<'_>, late: &mut Option<Part>, tokens: f64) -> bool {
         let (spent, view) = self.spent_and_view();
         let taken = spent - queue.cost();
-        queue.charges().look(taken, view.floor);
+        queue.charges().note_room(taken, view.floor);
         let end = match queue.cost() {
             0.0 => taken.max(view.floor) + tokens,
             // The tokens of the queue are what overflows.

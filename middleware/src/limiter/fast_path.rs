@@ -160,16 +160,16 @@ impl Limiter<'_> {
         if !self.is_of(head) || about_to_end || awaits_lease || !is_usual {
             return None;
         }
-        let mut reserve = 0.0;
+        let mut kept = 0.0;
         if is_banded(head) {
-            let kept = self.with_band(priority, |band| {
-                (!band.is_behind_others()).then(|| band.reserve(unit, 0.0))
+            let of_band = self.with_band(priority, |band| {
+                (!band.is_behind_others()).then(|| band.kept(unit, 0.0))
             });
-            reserve = kept.unwrap_or(Some(0.0))?;
+            kept = of_band.unwrap_or(Some(0.0))?;
         }
         let range = self.take(head, self.record.spent.load(), |spent| {
             let range = view.next(spent, cost.get());
-            view.admits_beside(range, reserve).then_some(range)
+            view.admits_beside(range, kept).then_some(range)
         })?;
         if is_banded(head) {
             self.with_band(priority, |band| band.count(cost.get()));
@@ -178,7 +178,7 @@ impl Limiter<'_> {
         Some(Acquired {
             range,
             runs_low: view.runs_low(end),
-            left: view.left(end) - reserve,
+            left: view.left(end) - kept,
             rate: view.rate().unwrap_or(f64::INFINITY),
             changes_at: published.changes_at(&view),
             is_fallback: !view.leased,
@@ -224,8 +224,7 @@ impl Limiter<'_> {
 
     pub(crate) fn undo(self, acquired: &Acquired, priority: i32, now: Moment) {
         self.with_band(priority, |band| band.count(-acquired.range.cost));
-        // Available ranges come before all queued ones, so all of the queue is behind.
-        self.take_back(acquired.range, self.queue(), None, now);
+        self.take_back(acquired.range, self.queue(), f64::NEG_INFINITY, now);
     }
 
     /// The values of the response headers for a request that took these tokens.

@@ -53,7 +53,7 @@ use self::{
     record::{Record, generation_of, is_banded, is_in_use, settings_of},
     store::{QueueGuard, Store, Writer},
     sync::Notify,
-    wait_queue::unlock_and_wake,
+    wait_queue::{WaitQueue, unlock_and_wake},
 };
 use crate::key::to_resource_id;
 
@@ -260,20 +260,11 @@ impl<'s> Limiter<'s> {
     /// lease would come for them otherwise.
     pub(crate) fn attempted(self) -> f64 {
         let Tally { admitted, refused } = self.tally();
-        let pending = if self.record.has_queue() {
-            self.queue().pending()
-        } else {
-            0.0
-        };
-        admitted + refused + pending
+        admitted + refused + self.store.read_queue(self, WaitQueue::pending)
     }
 
     pub(crate) fn waiting(self) -> u32 {
-        if self.record.has_queue() {
-            self.queue().slots()
-        } else {
-            0
-        }
+        self.read_queue(WaitQueue::slots)
     }
 
     /// Whether code or a rule names the resource, so that the limiter stays when it is idle.
@@ -416,6 +407,14 @@ impl<'s> Limiter<'s> {
         self.store.queue(self)
     }
 
+    /// Reads the queue while it is locked, if requests wait.
+    fn read_queue<R: Default>(self, read: impl FnOnce(&WaitQueue) -> R) -> R {
+        if !self.record.has_queue() {
+            return R::default();
+        }
+        self.store.read_queue(self, read)
+    }
+
     /// Whether it may be forgotten: a new limiter would start with a full bucket and no debt.
     pub(crate) fn is_full(self, now: Moment) -> bool {
         self.view(now).view.is_full(self.record.spent.load())
@@ -438,8 +437,8 @@ impl<'s> Limiter<'s> {
         let spent = self.record.spent.load();
         let mut left = view.left(spent);
         if is_banded(head) {
-            let reserve = self.with_band(priority, |band| band.reserve(unit, spent));
-            left -= reserve.unwrap_or_default();
+            let kept = self.with_band(priority, |band| band.kept(unit, spent));
+            left -= kept.unwrap_or_default();
         }
         Reading {
             policy: published.policy,

@@ -15,7 +15,7 @@ const MAX_GROUPS: usize = 32;
 pub(super) struct OpenCharges {
     groups: SmallVec<[Group; 2]>,
     next: u64,
-    /// *Spent* by admitted requests when the room was last looked at. It has not fallen since.
+    /// *Spent* by admitted requests when the room was last noted. It has not fallen since.
     taken: f64,
 }
 
@@ -33,8 +33,8 @@ impl OpenCharges {
         self.groups.is_empty()
     }
 
-    /// Notes the room of the bucket since the last look. `floor` is the minimum of *spent*.
-    pub(super) fn look(&mut self, taken: f64, floor: f64) {
+    /// Notes the room of the bucket since the last time. `floor` is the minimum of *spent*.
+    pub(super) fn note_room(&mut self, taken: f64, floor: f64) {
         let room = (self.taken - floor).max(0.0);
         for group in &mut self.groups {
             group.room = group.room.min(room);
@@ -44,7 +44,7 @@ impl OpenCharges {
 
     /// Adds a charge of which the tokens end at `end`. Returns its number.
     pub(super) fn open(&mut self, end: f64, taken: f64, floor: f64) -> u64 {
-        self.look(taken, floor);
+        self.note_room(taken, floor);
         let number = self.next;
         self.next = number.saturating_add(1);
         let room = (end.min(taken) - floor).max(0.0);

@@ -113,7 +113,7 @@ const OUTRANKED: u64 = 64 << FLAGS_SHIFT;
 
 /// The resource has another unit than its limits.
 const UNIT_MISMATCH: u8 = 1;
-/// Requests wait, or have waited in vain: the store has a queue.
+/// Requests wait.
 const QUEUE: u8 = 2;
 /// The other bits: from which byte of the name on all are unreserved; their maximum if there are
 /// others behind it.

@@ -69,6 +69,11 @@ impl Limiter<'_> {
         self.rejection(RefusalReason::Suppressed, Some(retry_at))
     }
 
+    /// Rejects a request whose limiter was forgotten. A retry finds the next one of its resource.
+    pub(super) fn reject_forgotten(self, now: Moment) -> Rejected {
+        self.rejection(RefusalReason::Growing, Some(now))
+    }
+
     pub(super) fn rejection(self, reason: RefusalReason, retry_at: Option<Moment>) -> Rejected {
         let reason = if self.record.retention.is_overflow() {
             RefusalReason::Overflow

@@ -5,33 +5,17 @@
 use doorman_openapi::{Moment, Unit};
 
 use super::{
-    Limiter,
-    acquisition::Request,
-    bands::RequestBand,
-    bucket::TokenRange,
-    store::QueueGuard,
-    units::TakenUnits,
-    wait_queue::{Ticket, unlock_and_wake},
+    Limiter, acquisition::Request, bands::RequestBand, bucket::TokenRange, store::QueueGuard,
+    units::TakenUnits, wait_queue::unlock_and_wake,
 };
 
 /// Tokens or units that a request has taken at one limiter. They are committed or released.
 #[derive(Debug)]
 #[must_use = "the limiter stays short of it until it is released"]
 pub(super) enum Reservation {
-    Rate(RateReservation),
-    Gauge(GaugeReservation),
-}
-
-/// Tokens of a rate.
-#[derive(Debug)]
-pub(super) struct RateReservation {
-    range: TokenRange,
-}
-
-/// Units of a gauge, in use from now on.
-#[derive(Debug)]
-pub(super) struct GaugeReservation {
-    units: f64,
+    Rate(TokenRange),
+    /// Units, in use from now on.
+    Gauge(f64),
 }
 
 /// The tokens or units of an admitted request.
@@ -54,10 +38,10 @@ impl Reservation {
     /// Of a range that was just added to *spent*, and is not that of a request in the queue.
     pub(super) fn new(request: &Request, range: TokenRange) -> Self {
         match request.unit {
-            Unit::Rate => Self::Rate(RateReservation { range }),
+            Unit::Rate => Self::Rate(range),
             Unit::Gauge => {
                 request.use_units(range.cost);
-                Self::Gauge(GaugeReservation { units: range.cost })
+                Self::Gauge(range.cost)
             }
         }
     }
@@ -67,11 +51,11 @@ impl Reservation {
         request.count_admission();
         let band = request.band.clone();
         match self {
-            Self::Rate(RateReservation { range }) => Committed::Rate(SpentTokens {
+            Self::Rate(range) => Committed::Rate(SpentTokens {
                 end: range.end(),
                 band,
             }),
-            Self::Gauge(GaugeReservation { units }) => Committed::Gauge(TakenUnits { units, band }),
+            Self::Gauge(units) => Committed::Gauge(TakenUnits { units, band }),
         }
     }
 
@@ -79,11 +63,10 @@ impl Reservation {
     pub(super) fn release(self, request: &Request, now: Moment) {
         let limiter = request.limiter();
         match self {
-            // Available ranges come before all queued ones, so all of the queue is behind.
-            Self::Rate(RateReservation { range }) => {
-                limiter.take_back(range, limiter.queue(), None, now);
+            Self::Rate(range) => {
+                limiter.take_back(range, limiter.queue(), f64::NEG_INFINITY, now);
             }
-            Self::Gauge(GaugeReservation { units }) => {
+            Self::Gauge(units) => {
                 request.use_units(-units);
                 limiter.leave_queue(units, &limiter.queue());
             }
@@ -92,21 +75,23 @@ impl Reservation {
 }
 
 impl Limiter<'_> {
-    /// Returns the tokens that have not overflowed, and moves the requests queued behind forward.
+    /// Returns the tokens that have not overflowed, and moves the queued requests forward that
+    /// start behind a position. Those whose turn has come were ahead.
     pub(super) fn take_back(
         self,
         range: TokenRange,
         mut queue: QueueGuard<'_>,
-        removed: Option<Ticket>,
+        position: f64,
         now: Moment,
     ) {
         if !self.is_current() {
             return;
         }
-        let returned = range.returnable(&self.view(now).view);
+        let view = self.view(now).view;
+        let returned = range.returnable(&view);
         self.record.spent.update(|spent| spent - returned);
         queue.wake_first_held_back();
-        let moved = queue.advance(removed, returned);
+        let moved = queue.advance(returned, |it| it.start > position && !view.admits(it));
         let taken = self.record.spent.load() - queue.cost();
         if let Some(charges) = queue.open_charges() {
             charges.lower(taken);

@@ -567,16 +567,32 @@ impl Store {
 
     /// Locks the queue of a limiter.
     pub(super) fn queue<'s>(&'s self, limiter: Limiter<'s>) -> QueueGuard<'s> {
-        let [first, ..] = &self.queues;
-        let shard = usize::try_from(limiter.number).unwrap_or_default() % QUEUE_SHARDS;
-        let shard = self.queues.get(shard).unwrap_or(first);
-        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.queues_beside(limiter);
         let queue = shard.remove(&(limiter.number, limiter.generation));
         QueueGuard {
             queue: queue.unwrap_or_default(),
             shard,
             limiter,
         }
+    }
+
+    /// Reads the queue of a limiter while it is locked, if there is one.
+    pub(super) fn read_queue<R: Default>(
+        &self,
+        limiter: Limiter<'_>,
+        read: impl FnOnce(&WaitQueue) -> R,
+    ) -> R {
+        let shard = self.queues_beside(limiter);
+        let queue = shard.get(&(limiter.number, limiter.generation));
+        queue.map(read).unwrap_or_default()
+    }
+
+    /// Locks the queue of a limiter, with those of some others.
+    fn queues_beside(&self, limiter: Limiter<'_>) -> MutexGuard<'_, Queues> {
+        let [first, ..] = &self.queues;
+        let shard = usize::try_from(limiter.number).unwrap_or_default() % QUEUE_SHARDS;
+        let shard = self.queues.get(shard).unwrap_or(first);
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -615,6 +631,10 @@ impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         let limiter = self.limiter;
         let is_current = limiter.is_current();
+        let has_requests = self.queue.has_requests();
+        if is_current && has_requests != limiter.record.has_queue() {
+            limiter.record.set_has_queue(has_requests);
+        }
         let is_used = if is_current {
             !self.queue.is_unused()
         } else {
@@ -624,9 +644,6 @@ impl Drop for QueueGuard<'_> {
             let queue = std::mem::take(&mut self.queue);
             let key = (limiter.number, limiter.generation);
             self.shard.insert(key, queue);
-        }
-        if is_current && is_used != limiter.record.has_queue() {
-            limiter.record.set_has_queue(is_used);
         }
     }
 }

@@ -5,7 +5,7 @@ mod index;
 mod reuse;
 mod sharing;
 
-use std::{thread, time::Duration};
+use std::{sync::Barrier, thread, time::Duration};
 
 use doorman_holder::Sharing;
 
@@ -37,7 +37,7 @@ fn with_settings(settings: &Arc<LimiterSettings>) -> Limiter<'static> {
 
 fn reserve(limiter: Limiter<'_>, now: Moment) -> Result<Acquisition, Rejected> {
     let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
-    acquisition.reserve(None, now)?;
+    acquisition.reserve(WaitLimit::NoWait, now)?;
     Ok(acquisition)
 }
 
@@ -45,7 +45,7 @@ fn reserve(limiter: Limiter<'_>, now: Moment) -> Result<Acquisition, Rejected> {
 fn queued(limiter: Limiter<'_>) -> Acquisition {
     let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
     acquisition
-        .reserve(Some(WaitLimit::NONE), clock::now())
+        .reserve(WaitLimit::UNBOUNDED, clock::now())
         .unwrap();
     acquisition
 }
@@ -96,8 +96,49 @@ async fn waiting_request_is_one_attempt() {
     assert_eq!(limiter.attempted(), 3.0);
     admitted.wait_turn(std::future::pending()).await.unwrap();
     admitted.commit();
+    assert!(limiter.record.has_queue());
     drop(canceled);
     assert_eq!(limiter.attempted(), 3.0);
+    assert!(!limiter.record.has_queue(), "nobody waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn released_tokens_move_no_request_whose_turn_has_come() {
+    let limiter = with_settings(&Arc::new(LimiterSettings {
+        burst: Burst::new(Duration::from_secs(4)).into(),
+        ..LimiterSettings::default()
+    }));
+    limiter.publish(leased(1.0, MINUTE), clock::now());
+    let admitted = || {
+        let taken = std::iter::from_fn(|| reserve(limiter, clock::now()).ok());
+        taken.map(|mut taken| taken.commit()).count()
+    };
+    assert_eq!(admitted(), 4);
+    let [mut first, mut second] = [(); 2].map(|()| queued(limiter));
+    tokio::time::advance(Duration::from_secs(4)).await;
+    second.wait_turn(std::future::pending()).await.unwrap();
+    drop(second);
+    first.wait_turn(std::future::pending()).await.unwrap();
+    drop(first);
+    assert_eq!(admitted(), 4, "the bucket is full");
+}
+
+#[tokio::test(start_paused = true)]
+async fn threads_that_wake_a_limiter_are_all_admitted() {
+    let limiter = limiter(Fallback::Optimistic);
+    let now = clock::now();
+    for _ in 0..1_000 {
+        assert!(limiter.sleep(now));
+        let together = Barrier::new(3);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    together.wait();
+                    reserve(limiter, now).unwrap().commit();
+                });
+            }
+        });
+    }
 }
 
 #[tokio::test(start_paused = true)]

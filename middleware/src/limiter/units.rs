@@ -61,15 +61,16 @@ impl Limiter<'_> {
         if self.unit() != Unit::Gauge {
             return None;
         }
+        let spent = || self.record.spent.load();
         // While the queue is locked no request has its turn.
-        let queue = self.record.has_queue().then(|| self.queue());
-        let queued = queue.as_ref().map_or(0.0, |queue| queue.cost());
-        let waiting = queue.as_ref().map_or(0.0, |queue| queue.waiting());
-        let spent = self.record.spent.load();
-        drop(queue);
+        let with_queue = self.read_queue(|queue| {
+            let waiting = queue.waiting().max(queue.cost());
+            Some((spent() - queue.cost(), waiting))
+        });
+        let (in_use, waiting) = with_queue.unwrap_or_else(|| (spent(), 0.0));
         Some(UnitsInUse {
-            in_use: (spent - queued).max(0.0),
-            waiting: waiting.max(queued),
+            in_use: in_use.max(0.0),
+            waiting,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Requests that wait for tokens of one limiter, in order.
 //!
-//! Those of the highest priority have reservations: their tokens are taken ahead of their turn.
+//! Those of the highest priority are queued: their tokens are taken ahead of their turn.
 //! Others are held back: they take their tokens when they are available, in the order of their
 //! priorities.
 
@@ -16,13 +16,12 @@ use super::{bucket::TokenRange, open_charges::OpenCharges, sync::Notify};
 /// Most of very many keys never queue: an unused one allocates nothing.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
-    /// Those ahead of their turn.
-    reservations: BTreeMap<Ticket, Queued>,
-    /// Their cost. Exact for whole numbers, and 0 without reservations.
+    queued: BTreeMap<Ticket, Queued>,
+    /// Their cost. Exact for whole numbers, and 0 without any.
     cost: f64,
     /// By priority, the highest first.
     held_back: BTreeMap<Reverse<i32>, HeldBackBand>,
-    /// Requests that wait, with or without a reservation.
+    /// Requests that wait, in the queue or outside of it.
     slots: u32,
     /// Requests that wait here or at another limit, and their cost.
     requests: u32,
@@ -124,45 +123,47 @@ impl WaitQueue {
         self.pending
     }
 
-    /// Whether a request waits here, or waits at another limit and has tokens of this one, or a
-    /// charge may be corrected: the limiter must stay.
+    /// Whether a request waits here, or waits at another limit and has tokens of this one.
+    pub(super) fn has_requests(&self) -> bool {
+        self.slots > 0 || self.requests > 0
+    }
+
+    /// Whether requests wait, or a charge may be corrected: the limiter must stay.
     pub(super) fn is_in_use(&self) -> bool {
-        self.slots > 0 || self.requests > 0 || !self.charges.is_empty()
+        self.has_requests() || !self.charges.is_empty()
     }
 
     /// Whether it is as new: nobody waits, and nothing is to be remembered.
     pub(super) fn is_unused(&self) -> bool {
         let changed = self.changed.as_ref();
         !self.is_in_use()
-            && self.reservations.is_empty()
-            && self.held_back.is_empty()
             && self.canceled == 0.0
             && changed.is_none_or(|changed| Arc::strong_count(changed) == 1)
     }
 
     pub(super) fn push(&mut self, range: TokenRange) -> Ticket {
-        let last = self.reservations.last_key_value();
+        let last = self.queued.last_key_value();
         let ticket = Ticket(last.map_or(0, |(last, _)| last.0.saturating_add(1)));
         let queued = Queued { range, turn: None };
-        self.reservations.insert(ticket, queued);
+        self.queued.insert(ticket, queued);
         self.cost += range.cost;
         ticket
     }
 
     /// The current token range of a ticket; `None` after it was removed.
     pub(super) fn range(&self, ticket: Ticket) -> Option<TokenRange> {
-        Some(self.reservations.get(&ticket)?.range)
+        Some(self.queued.get(&ticket)?.range)
     }
 
     /// Notifies of the turn of a ticket at a gauge.
     pub(super) fn turn(&mut self, ticket: Ticket) -> Option<Arc<Notify>> {
-        let queued = self.reservations.get_mut(&ticket)?;
+        let queued = self.queued.get_mut(&ticket)?;
         Some(Arc::clone(queued.turn.get_or_insert_default()))
     }
 
-    /// The cost of a reservation, if it is the first one.
+    /// The cost of a queued request, if it is the first one.
     pub(super) fn first(&self, ticket: Ticket) -> Option<f64> {
-        let (first, queued) = self.reservations.first_key_value()?;
+        let (first, queued) = self.queued.first_key_value()?;
         (*first == ticket).then_some(queued.range.cost)
     }
 
@@ -215,11 +216,11 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes the first reservation at a gauge, and the first request that is held back. One that
+    /// Wakes the first queued request at a gauge, and the first request that is held back. One that
     /// does not wait yet is not missed.
     pub(super) fn wake_first(&self) {
         self.wake_first_held_back();
-        if let Some((_, first)) = self.reservations.first_key_value()
+        if let Some((_, first)) = self.queued.first_key_value()
             && let Some(turn) = &first.turn
         {
             turn.notify_one();
@@ -235,15 +236,15 @@ impl WaitQueue {
         (!self.charges.is_empty()).then_some(&mut self.charges)
     }
 
-    /// The cost of all reservations.
+    /// The cost of all queued requests.
     pub(super) fn cost(&self) -> f64 {
         self.cost
     }
 
-    /// Removes a reservation. Those behind it keep their ranges.
+    /// Removes a queued request. Those behind it keep their ranges.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<TokenRange> {
-        let Queued { range, .. } = self.reservations.remove(&ticket)?;
-        self.cost = if self.reservations.is_empty() {
+        let Queued { range, .. } = self.queued.remove(&ticket)?;
+        self.cost = if self.queued.is_empty() {
             // Without the rounding errors so far.
             0.0
         } else {
@@ -252,39 +253,40 @@ impl WaitQueue {
         Some(range)
     }
 
-    /// Moves all reservations back by tokens that are charged late, and behind everything `taken`
+    /// Moves all queued requests back by tokens that are charged late, and behind everything `taken`
     /// by admitted requests: when several have their turn, a later one may have been admitted
     /// first.
     pub(super) fn postpone(&mut self, tokens: f64, taken: f64) {
         let mut ahead = taken;
-        for queued in self.reservations.values_mut() {
+        for queued in self.queued.values_mut() {
             queued.range.start = (queued.range.start + tokens).max(ahead);
             ahead += queued.range.cost;
         }
     }
 
-    /// Moves the reservations behind a ticket (or all) forward by released tokens, which a newcomer
-    /// would otherwise get. Returns whether any moved.
-    pub(super) fn advance(&mut self, behind: Option<Ticket>, tokens: f64) -> bool {
-        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+    /// Moves the ranges behind released tokens forward, as a newcomer would otherwise get them.
+    /// Returns whether any moved.
+    pub(super) fn advance(&mut self, tokens: f64, is_behind: impl Fn(TokenRange) -> bool) -> bool {
         let mut moved = false;
-        for (_, queued) in self.reservations.range_mut((from, Bound::Unbounded)) {
-            queued.range.start -= tokens;
-            moved = true;
+        for queued in self.queued.values_mut() {
+            if is_behind(queued.range) {
+                queued.range.start -= tokens;
+                moved = true;
+            }
         }
         moved
     }
 
-    /// Forgives debt beyond `max_spent` that lies before the first reservation. Returns the limit
-    /// for *spent* that keeps newcomers behind the last reservation.
+    /// Forgives debt beyond `max_spent` that lies before the first queued request. Returns the limit
+    /// for *spent* that keeps newcomers behind the last one.
     pub(super) fn forgive(&mut self, max_spent: f64) -> f64 {
-        if let Some((_, first)) = self.reservations.first_key_value() {
+        if let Some((_, first)) = self.queued.first_key_value() {
             let beyond = first.range.start - max_spent;
             if beyond > 0.0 {
-                self.advance(None, beyond);
+                self.advance(beyond, |_| true);
             }
         }
-        let last = self.reservations.last_key_value();
+        let last = self.queued.last_key_value();
         last.map_or(max_spent, |(_, last)| last.range.end().max(max_spent))
     }
 }

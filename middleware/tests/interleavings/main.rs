@@ -276,7 +276,7 @@ fn key_slots_never_exceed_their_limit() {
     });
 }
 
-/// Waits as `reservation.rs` does, without timers.
+/// Waits as `acquisition/wait.rs` does, without timers.
 fn wait(queue: &Mutex<WaitQueue>, done: impl Fn() -> bool) {
     let changes = queue.lock().unwrap().changes();
     loop {
@@ -324,7 +324,7 @@ fn waiting_request_advances_when_one_ahead_leaves() {
         };
         let mut queue = queue.lock().unwrap();
         let removed = queue.remove(first).unwrap();
-        if queue.advance(Some(first), removed.cost) {
+        if queue.advance(removed.cost, |it| it.start > removed.start) {
             unlock_and_wake(queue);
         }
         waiting.join().unwrap();
@@ -619,7 +619,7 @@ impl RateWords {
         loop {
             let spent = self.spent.load();
             let (_, floor) = self.view();
-            queue.charges().look(spent, floor);
+            queue.charges().note_room(spent, floor);
             let returned = tokens.min(queue.charges().room(charge));
             if self.spent.replace(spent, spent - returned).is_ok() {
                 queue.charges().refund(charge, returned);

@@ -398,6 +398,35 @@ async fn units_of_several_gauges_are_taken_in_one_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unit_in_use_is_not_waited_for_as_well() {
+    let registry = fixed(1.0);
+    let only = |name: &str| limited(&registry, [Limit::gauge(name.to_owned())]);
+    let delayed =
+        |name: &str| Limit::gauge(name.to_owned()).on_limit(OnLimit::Delay { max_delay: MINUTE });
+    let both = limited(&registry, ["a", "b"].map(delayed));
+    let units = |name| {
+        let units = registry.known(name).units_in_use().unwrap();
+        units.in_use + units.waiting
+    };
+    for (held, other) in [("a", "b"), ("b", "a")] {
+        let holder = send(&only(held), Request::new(())).await;
+        let other_holder = send(&only(other), Request::new(())).await;
+        let waiting = {
+            let both = both.clone();
+            tokio::spawn(async move { status(&both).await })
+        };
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!((units(held), units(other)), (2.0, 2.0));
+        drop(other_holder);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!((units(held), units(other)), (2.0, 1.0));
+        drop(holder);
+        assert_eq!(waiting.await.unwrap(), 200);
+        assert_eq!((units(held), units(other)), (0.0, 0.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_that_wait_for_the_first_lease_are_part_of_the_demand() {
     let (registry, _nudges) = leased_registry(10);
     let service = limited(&registry, [Limit::gauge("db")]);

@@ -1,9 +1,9 @@
-//! One attempt to take the tokens of a request, or a place to wait for them.
+//! One attempt to take the tokens of a request, or to wait for them.
 
-use doorman_openapi::{Moment, Unit};
+use doorman_openapi::Moment;
 
 use super::{
-    Place, Request, State, Waiting,
+    Request, State, WaitKind, Waiting,
     wait::{WaitLimit, WaitSlot},
 };
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
         record::is_banded,
         reservation::Reservation,
         store::QueueGuard,
+        wait_queue::WaitQueue,
     },
     refusal::RefusalReason,
 };
@@ -26,7 +27,7 @@ type Step = Result<Option<State>, Rejected>;
 struct Attempt<'r> {
     request: &'r Request,
     limiter: Limiter<'r>,
-    limit: Option<WaitLimit>,
+    limit: WaitLimit,
     now: Moment,
     at: View,
     spent: f64,
@@ -34,7 +35,7 @@ struct Attempt<'r> {
     woken: bool,
     /// Whether the request waited for a larger lease.
     delayed: bool,
-    /// Locked before tokens are taken ahead, so that the queue has the order of the tokens.
+    /// Locked before the request waits, so that the queue has the order of the tokens.
     queue: Option<QueueGuard<'r>>,
     /// Its drop locks the queue, so it comes after the guard.
     slot: Option<WaitSlot>,
@@ -44,18 +45,14 @@ impl Request {
     /// `slot` is that of a request that already waits.
     pub(super) fn attempt(
         &mut self,
-        limit: Option<WaitLimit>,
+        limit: WaitLimit,
         slot: Option<WaitSlot>,
         now: Moment,
     ) -> Result<State, Rejected> {
         if self.limiter().is_reused() {
-            return self.admit_late(now);
+            return Err(self.limiter().reject_forgotten(now));
         }
-        let mut at = self.limiter().view(now);
-        let woken = at.published.schedule.is_asleep() && self.limiter().wake(now);
-        if woken {
-            at = self.limiter().view(now);
-        }
+        let at = self.limiter().view(now);
         if is_banded(at.head) {
             self.band = self.limiter().band(self.priority);
         }
@@ -67,34 +64,12 @@ impl Request {
             now,
             at,
             spent: limiter.record.spent.load(),
-            woken,
+            woken: false,
             delayed: slot.is_some(),
             queue: None,
             slot,
         };
         attempt.run()
-    }
-
-    /// Admits a request that was stopped until its limiter was forgotten, with a full bucket, and
-    /// another resource got its record.
-    #[cold]
-    fn admit_late(&self, now: Moment) -> Result<State, Rejected> {
-        let range = TokenRange {
-            start: 0.0,
-            cost: self.cost,
-        };
-        match self.unit {
-            Unit::Rate => Ok(State::Taken {
-                reservation: Reservation::new(self, range),
-                runs_low: false,
-                delayed: false,
-            }),
-            // The new limiter of its resource has the units.
-            Unit::Gauge => {
-                let reason = RefusalReason::Growing;
-                Err(self.limiter().rejection(reason, Some(now)))
-            }
-        }
     }
 }
 
@@ -106,8 +81,9 @@ impl Attempt<'_> {
             return Err(self.limiter.suppress(range, &self.at, self.now));
         }
         loop {
-            let step = if self.at.is_gauge() && Limiter::is_closed(self.spent) {
-                self.reopen()?
+            let is_closed = self.at.is_gauge() && Limiter::is_closed(self.spent);
+            let step = if is_closed || self.at.published.schedule.is_asleep() {
+                self.wake()?
             } else {
                 let range = self.next_range();
                 match self.missing(range) {
@@ -131,11 +107,11 @@ impl Attempt<'_> {
         self.spent = self.limiter.record.spent.load();
     }
 
-    /// Wakes a gauge whose lease is being given up, while the queue is locked.
-    fn reopen(&mut self) -> Step {
+    /// Wakes a limiter whose lease is given up, or is just being given up, while the queue is
+    /// locked.
+    fn wake(&mut self) -> Step {
         if !self.limiter.is_current() {
-            let reason = RefusalReason::Growing;
-            return Err(self.limiter.rejection(reason, Some(self.now)));
+            return Err(self.limiter.reject_forgotten(self.now));
         }
         self.queue = None;
         drop(self.limiter.queue());
@@ -144,16 +120,16 @@ impl Attempt<'_> {
         Ok(None)
     }
 
-    /// The range that must be available before the request may take its tokens, with the reserve
-    /// that a lower band leaves to others; `None` if it is.
+    /// The range that must be available before the request may take its tokens, with those that a
+    /// lower band leaves to others; `None` if it is.
     fn missing(&self, range: TokenRange) -> Option<TokenRange> {
         let band = self.request.lower_band();
-        let reserve = self.request.reserve(self.spent);
-        let is_free = !band.is_some_and(BandRef::is_behind_others)
-            && self.at.view.admits_beside(range, reserve);
-        (!is_free).then(|| match reserve {
+        let kept = self.request.kept(self.spent);
+        let is_free =
+            !band.is_some_and(BandRef::is_behind_others) && self.at.view.admits_beside(range, kept);
+        (!is_free).then(|| match kept {
             0.0 => range,
-            _ => self.at.view.with_reserve(range, reserve),
+            _ => self.at.view.with_kept(range, kept),
         })
     }
 
@@ -163,14 +139,13 @@ impl Attempt<'_> {
         let (request, now) = (self.request, self.now);
         let own_reach = self.at.reach(needed, now);
         let reject = |at| request.reject(needed, at, own_reach, now);
-        let Some(limit) = self.limit else {
+        let WaitLimit::Until { deadline, queue } = self.limit else {
             return Err(reject(&self.at));
         };
         let reach = match request.lower_band() {
-            Some(band) => self.limiter.reach_beside(band, needed, &self.at, now),
+            Some(band) => self.reach_beside(band, needed),
             None => own_reach,
         };
-        let deadline = limit.deadline;
         let in_time = deadline == Moment::NEVER
             || self.at.awaits_returns(range.cost)
             || reach.is_some_and(|moment| moment <= deadline);
@@ -179,63 +154,83 @@ impl Attempt<'_> {
         if !in_time && larger_lease.is_none_or(|end| end <= now) {
             return Err(reject(&self.at));
         }
-        if self.slot.is_none() {
-            // The queue is not locked before there is a slot.
-            self.slot = WaitSlot::acquire(&request.handle, limit.queue, request.priority);
-        }
-        if self.slot.is_none() {
+        let Some(locked) = &mut self.queue else {
+            if self.lock_queue(queue)? {
+                return Ok(None);
+            }
             let retry_at = reject(&self.at).retry_at;
             return Err(self.limiter.rejection(RefusalReason::QueueFull, retry_at));
-        }
+        };
         match (larger_lease, request.lower_band()) {
-            (Some(until), _) if !in_time => Ok(self.wait_at(Place::LargerLease(limit), until)),
-            (_, Some(band)) => Ok(self.hold_back(band, range, deadline)),
-            (_, None) => self.queue_up(range, deadline),
+            (Some(until), _) if !in_time => {
+                Ok(self.wait_as(WaitKind::LargerLease(self.limit), until))
+            }
+            (_, Some(band)) => {
+                let ticket = locked.hold_back(band.priority(), range.cost);
+                band.begin_to_hold_back();
+                request.raise_peak(range.cost, self.spent);
+                Ok(self.wait_as(WaitKind::HeldBack(ticket), deadline))
+            }
+            (_, None) => Ok(self.queue_up(range, deadline)),
         }
     }
 
-    fn wait_at(&mut self, place: Place, deadline: Moment) -> Option<State> {
+    /// When a request of a lower band may have its tokens, if the higher ones spend what was
+    /// measured; `None` if never.
+    fn reach_beside(&self, band: BandRef<'_>, needed: TokenRange) -> Option<Moment> {
+        if !matches!(self.at.view.refill, Refill::PerSecond(_)) {
+            return self.at.reach(needed, self.now);
+        }
+        let ahead = |queue: &WaitQueue| queue.held_back_before(band.priority());
+        let ahead = match &self.queue {
+            Some(queue) => ahead(queue),
+            None => self.limiter.read_queue(ahead),
+        };
+        let others = band.demand_above();
+        self.at.view.reach_beside(needed, ahead, others, self.now)
+    }
+
+    /// Locks the queue, gets a slot in it, and reads the limiter again. False if `max` requests
+    /// wait already.
+    fn lock_queue(&mut self, max: u32) -> Result<bool, Rejected> {
+        let mut queue = self.limiter.queue();
+        if self.slot.is_none() {
+            if !self.limiter.is_current() {
+                return Err(self.limiter.reject_forgotten(self.now));
+            }
+            let Request {
+                handle, priority, ..
+            } = self.request;
+            self.slot = WaitSlot::acquire(handle, &mut queue, max, *priority);
+            if self.slot.is_none() {
+                return Ok(false);
+            }
+        }
+        self.limiter.record.set_has_queue(true);
+        self.queue = Some(queue);
+        // It may have changed before the queue was locked.
+        self.read_again();
+        Ok(true)
+    }
+
+    fn wait_as(&mut self, kind: WaitKind, deadline: Moment) -> Option<State> {
         self.queue = None;
         let slot = self.slot.take()?;
         Some(State::Waiting(Waiting {
-            place,
+            kind,
             deadline,
             slot,
         }))
     }
 
-    /// Lets a request of a lower band wait without tokens.
-    fn hold_back(
-        &mut self,
-        band: BandRef<'_>,
-        range: TokenRange,
-        deadline: Moment,
-    ) -> Option<State> {
-        // A request of a lower band never has the queue here.
-        let ticket = self.limiter.queue().hold_back(band.priority(), range.cost);
-        band.begin_to_hold_back();
-        self.request.raise_peak(range.cost, self.spent);
-        self.wait_at(Place::HeldBack(ticket), deadline)
-    }
-
-    /// Takes tokens ahead of their turn, with the queue locked.
-    fn queue_up(&mut self, range: TokenRange, deadline: Moment) -> Step {
-        if self.queue.is_none() {
-            self.queue = Some(self.limiter.queue());
-            self.limiter.record.set_has_queue(true);
-            // A lease may have been published before the queue was locked.
-            self.read_again();
-            return Ok(None);
-        }
+    /// Takes tokens ahead of their turn.
+    fn queue_up(&mut self, range: TokenRange, deadline: Moment) -> Option<State> {
         if !self.spend(range) {
-            return Ok(None);
-        }
-        if self.limiter.is_reused() {
-            return self.give_back_late(range);
+            return None;
         }
         self.raise_peaks(range);
-        let ticket = self.queue.as_mut().map(|queue| queue.push(range));
-        Ok(ticket.and_then(|ticket| self.wait_at(Place::Queued(ticket), deadline)))
+        let ticket = self.queue.as_mut()?.push(range);
+        self.wait_as(WaitKind::Queued(ticket), deadline)
     }
 
     /// Takes tokens that are available.
@@ -243,10 +238,12 @@ impl Attempt<'_> {
         if !self.spend(range) {
             return Ok(None);
         }
-        if self.limiter.is_reused() {
-            return self.give_back_late(range);
-        }
         self.queue = None;
+        if self.limiter.is_reused() {
+            // The tokens are those of another resource.
+            self.limiter.restore(range.end() - self.spent);
+            return Err(self.limiter.reject_forgotten(self.now));
+        }
         if self.at.is_gauge() && !self.limiter.is_unchanged_since(&self.at) {
             self.limiter.give_back_units(range.cost);
             self.read_again();
@@ -270,42 +267,11 @@ impl Attempt<'_> {
         replaced.map_err(|actual| self.spent = actual).is_ok()
     }
 
-    /// The tokens were taken from another resource.
-    #[cold]
-    fn give_back_late(&mut self, range: TokenRange) -> Step {
-        self.limiter.restore(range.end() - self.spent);
-        self.queue = None;
-        self.request.admit_late(self.now).map(Some)
-    }
-
     /// Counts units of a gauge that are in use or waited for.
     fn raise_peaks(&self, range: TokenRange) {
         if self.at.is_gauge() {
             self.limiter.raise_peak(range.end());
             self.request.raise_peak(0.0, range.end());
         }
-    }
-}
-
-impl Limiter<'_> {
-    /// When a request of a lower band may have its tokens, if the higher ones spend what was
-    /// measured; `None` if never.
-    fn reach_beside(
-        self,
-        band: BandRef<'_>,
-        needed: TokenRange,
-        at: &View,
-        now: Moment,
-    ) -> Option<Moment> {
-        if !matches!(at.view.refill, Refill::PerSecond(_)) {
-            return at.reach(needed, now);
-        }
-        let ahead = if self.record.has_queue() {
-            self.queue().held_back_before(band.priority())
-        } else {
-            0.0
-        };
-        at.view
-            .reach_beside(needed, ahead, band.demand_above(), now)
     }
 }

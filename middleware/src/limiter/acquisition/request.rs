@@ -57,15 +57,15 @@ impl Request {
     }
 
     /// The tokens that it leaves for higher bands, with so much *spent* in all.
-    pub(super) fn reserve(&self, spent: f64) -> f64 {
+    pub(super) fn kept(&self, spent: f64) -> f64 {
         let band = self.lower_band();
-        band.map_or(0.0, |band| band.reserve(self.unit, spent))
+        band.map_or(0.0, |band| band.kept(self.unit, spent))
     }
 
     /// The range that must be available before it may take its tokens.
     pub(super) fn needed(&self, at: &View, spent: f64) -> TokenRange {
         let range = at.view.next(spent, self.cost);
-        at.view.with_reserve(range, self.reserve(spent))
+        at.view.with_kept(range, self.kept(spent))
     }
 
     pub(super) fn count_attempt(&self, cost: f64) {

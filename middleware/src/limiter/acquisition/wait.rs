@@ -11,24 +11,28 @@ use doorman_openapi::Moment;
 
 use crate::{
     clock,
-    limiter::{LimiterHandle, View, bucket::TokenRange, sync::Notify},
+    limiter::{LimiterHandle, View, bucket::TokenRange, sync::Notify, wait_queue::WaitQueue},
 };
 
-/// How long a request may wait, and behind how many others.
+/// Whether a request may wait.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WaitLimit {
-    pub(crate) deadline: Moment,
-    pub(crate) queue: u32,
+pub(crate) enum WaitLimit {
+    NoWait,
+    /// Until a deadline, if at most `queue` others wait.
+    Until {
+        deadline: Moment,
+        queue: u32,
+    },
 }
 
 impl WaitLimit {
-    pub(crate) const NONE: Self = Self {
+    pub(crate) const UNBOUNDED: Self = Self::Until {
         deadline: Moment::NEVER,
         queue: u32::MAX,
     };
 }
 
-/// When to look again, unless the lease changes before.
+/// When to check again, unless the lease changes before.
 #[derive(Debug)]
 pub(super) struct Pause {
     pub(super) until: Moment,
@@ -62,24 +66,15 @@ impl Pause {
             needs_lease: reach.is_none() && !at.awaits_returns(range.cost),
         }
     }
-
-    /// `None` if the turn comes too late for a deadline.
-    pub(super) fn within(self, deadline: Moment, now: Moment) -> Option<Self> {
-        if self.turn.is_none() {
-            return (self.until <= deadline).then_some(self);
-        }
-        // The turn may come at any time.
-        let until = self.until.min(deadline);
-        (now < deadline).then_some(Self { until, ..self })
-    }
 }
 
-/// Looks whenever the lease changes, and after each pause. `None` if `no_lease_can_come` resolves
-/// while only a lease can end the wait. Cancel safe if `look` is called any number of times.
+/// Calls `check` whenever the lease changes, and after each pause. `None` if `no_lease_can_come`
+/// resolves while only a lease can end the wait. Cancel safe if `check` is called any number of
+/// times.
 pub(super) async fn wait<T>(
     changes: Arc<Notify>,
     no_lease_can_come: impl Future<Output = ()>,
-    mut look: impl FnMut(Moment) -> ControlFlow<T, Pause>,
+    mut check: impl FnMut(Moment) -> ControlFlow<T, Pause>,
 ) -> Option<T> {
     let mut no_lease_can_come = pin!(no_lease_can_come);
     loop {
@@ -87,7 +82,7 @@ pub(super) async fn wait<T>(
         // No publication after this is missed.
         changed.as_mut().enable();
         let now = clock::now();
-        let pause = match look(now) {
+        let pause = match check(now) {
             ControlFlow::Break(outcome) => return Some(outcome),
             ControlFlow::Continue(pause) => pause,
         };
@@ -107,14 +102,20 @@ pub(super) async fn wait<T>(
     }
 }
 
-/// The place of one request among those that may wait at a limiter.
+/// One of the requests that may wait at a limiter, which is neither forgotten nor put to sleep
+/// meanwhile.
 #[derive(Debug)]
 pub(super) struct WaitSlot(LimiterHandle);
 
 impl WaitSlot {
-    /// `None` when `max` requests wait already.
-    pub(super) fn acquire(limiter: &LimiterHandle, max: u32, priority: i32) -> Option<Self> {
-        let acquired = limiter.get().queue().acquire_slot(max, priority);
+    /// In the locked queue of the limiter. `None` when `max` requests wait already.
+    pub(super) fn acquire(
+        limiter: &LimiterHandle,
+        queue: &mut WaitQueue,
+        max: u32,
+        priority: i32,
+    ) -> Option<Self> {
+        let acquired = queue.acquire_slot(max, priority);
         acquired.then(|| Self(limiter.clone()))
     }
 }

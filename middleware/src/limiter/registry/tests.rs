@@ -106,7 +106,7 @@ async fn key_with_waiting_request_is_not_forgotten() {
     let limiter = registry.key("db", &pessimistic).unwrap();
     let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
     acquisition
-        .reserve(Some(WaitLimit::NONE), clock::now())
+        .reserve(WaitLimit::UNBOUNDED, clock::now())
         .unwrap();
     assert!(!registry.forget(limiter));
     drop(acquisition);

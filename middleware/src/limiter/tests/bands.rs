@@ -31,7 +31,7 @@ fn with_bands(unit: Unit, first: usize) -> Limiter<'static> {
 fn try_take(limiter: Limiter<'_>, band: usize, cost: f64) -> bool {
     let cost = Cost::new(cost).unwrap();
     let mut acquisition = Acquisition::new(limiter.handle(), PRIORITIES[band], cost);
-    let taken = acquisition.reserve(None, clock::now()).is_ok();
+    let taken = acquisition.reserve(WaitLimit::NoWait, clock::now()).is_ok();
     if taken {
         acquisition.commit();
     }
@@ -130,9 +130,7 @@ async fn attempts_count_in_their_band() {
     }
     assert_eq!(attempted(), [3.0, 8.0, 5.0]);
     let mut waiting = Acquisition::new(limiter.handle(), 0, Cost::ONE);
-    waiting
-        .reserve(Some(WaitLimit::NONE), clock::now())
-        .unwrap();
+    waiting.reserve(WaitLimit::UNBOUNDED, clock::now()).unwrap();
     assert_eq!(attempted(), [3.0, 8.0, 6.0], "it waits");
     tokio::time::advance(MINUTE / 60).await;
     waiting.wait_turn(std::future::pending()).await.unwrap();

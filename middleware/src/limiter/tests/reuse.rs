@@ -48,10 +48,10 @@ async fn late_request_neither_sees_nor_changes_the_next_owner() {
     let acquired = forgotten.try_acquire(&settings, 0, Cost::ONE, FirstLease::Optional, recent);
     assert!(acquired.is_none(), "taken of another resource");
     let mut acquisition = Acquisition::new(forgotten.handle(), 0, Cost::ONE);
-    acquisition.reserve(None, recent).unwrap();
+    let rejected = acquisition.reserve(WaitLimit::NoWait, recent).unwrap_err();
+    assert_eq!(rejected.reason, RefusalReason::Growing);
     acquisition.mark_pending();
     assert_eq!(owner.attempted(), 0.0);
-    acquisition.commit();
     drop(acquisition);
     assert!(!forgotten.sleep(recent));
 
@@ -65,11 +65,28 @@ async fn late_request_neither_sees_nor_changes_the_next_owner() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn request_does_not_wait_at_a_forgotten_limiter() {
+    let store = Store::new(0);
+    let limiter = create(&store, "db", &registered(&store));
+    assert!(store.forget(limiter).is_some());
+    let mut bucket = Acquisition::new(limiter.handle(), 0, Cost::new(10.0).unwrap());
+    bucket.reserve(WaitLimit::UNBOUNDED, clock::now()).unwrap();
+    bucket.commit();
+
+    let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
+    let rejected = acquisition.reserve(WaitLimit::UNBOUNDED, clock::now());
+    let rejected = rejected.expect_err("no lease can come");
+    assert_eq!(rejected.reason, RefusalReason::Growing);
+}
+
+#[tokio::test(start_paused = true)]
 async fn limiter_is_not_forgotten_while_its_request_waits_elsewhere() {
     let store = Store::new(0);
     let limiter = create(&store, "db", &registered(&store));
     let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
-    acquisition.reserve(None, clock::now()).unwrap();
+    acquisition
+        .reserve(WaitLimit::NoWait, clock::now())
+        .unwrap();
     acquisition.mark_pending();
     assert!(store.forget(limiter).is_none());
     assert!(!limiter.sleep(clock::now()));
