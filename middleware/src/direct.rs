@@ -1,13 +1,6 @@
 //! Direct use of a limit, without a layer: the settings and decisions of rates, gauges and leases.
 
-use std::{
-    marker::PhantomData,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use doorman_openapi::{Capacity, Fallback, ResourceId, Unit};
 use tokio::time::{sleep, timeout};
@@ -185,10 +178,7 @@ impl Keyed {
         let id = self.resources.id(key);
         let settings = &self.direct.settings;
         let registry = &self.direct.registry;
-        let limiter = match registry.keyed(&id, settings) {
-            Some(limiter) => limiter,
-            None => registry.overflow(&self.overflow, settings),
-        };
+        let limiter = registry.keyed(&id, settings, &self.overflow);
         self.direct.attach(limiter);
         limiter
     }
@@ -202,7 +192,6 @@ struct Direct {
     meter: LimitMeter,
     settings: RegisteredSettings,
     max_wait: Option<Duration>,
-    warned_conflict: AtomicBool,
 }
 
 impl Direct {
@@ -227,16 +216,11 @@ impl Direct {
             registry,
             name,
             max_wait,
-            warned_conflict: AtomicBool::new(false),
         })
     }
 
     fn attach(&self, limiter: Limiter<'_>) {
-        if limiter.attach(&self.settings).is_err()
-            && !self.warned_conflict.swap(true, Ordering::Relaxed)
-        {
-            limiter.warn_conflict(&self.name);
-        }
+        limiter.attach(&self.settings, &self.name);
     }
 
     /// `find` is called anew after a pause, in which the limiter may be forgotten.

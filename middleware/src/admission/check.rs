@@ -10,7 +10,7 @@ use crate::{
     cost::Cost,
     key::RequestHead,
     limit::SettleRule,
-    limiter::{Acquired, FirstLease, Limiter, Reading, Registry},
+    limiter::{Acquired, Limiter, Reading, Registry},
 };
 
 pub(crate) type LimitChecks<'f> = SmallVec<[LimitCheck<'f>; 2]>;
@@ -55,10 +55,11 @@ impl<'f> LimitCheck<'f> {
             return true;
         };
         let settings = &self.limit.settings;
-        let first_lease = FirstLease::after(request.wait_for_lease);
-        let limiter = self.limiter;
         let (priority, cost) = (request.priority, request.cost);
-        self.acquired = limiter.try_acquire(settings, priority, cost, first_lease, recent);
+        let awaits_lease = !request.wait_for_lease.is_zero();
+        self.acquired = self
+            .limiter
+            .try_acquire(settings, priority, cost, awaits_lease, recent);
         self.acquired.is_some()
     }
 

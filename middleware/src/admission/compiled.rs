@@ -56,7 +56,6 @@ struct KeyedTarget {
     single: Option<(NamePrefix, Placeholder)>,
     /// The resource of the keys without a slot.
     overflow: ResourceId,
-    warned_conflict: AtomicBool,
     warned_unverified: AtomicBool,
     warned_no_address: AtomicBool,
 }
@@ -74,7 +73,6 @@ pub(crate) struct CheckTemplate {
     meter: LimitMeter,
     /// The resource of the keys without a slot.
     overflow: ResourceId,
-    warned_conflict: AtomicBool,
 }
 
 impl CheckTemplate {
@@ -83,7 +81,6 @@ impl CheckTemplate {
             settings: registry.register(&Arc::new(limit.settings.clone())),
             meter: registry.meter(&limit.name),
             overflow: limit.key.overflow(),
-            warned_conflict: AtomicBool::new(false),
             limit,
         }
     }
@@ -91,15 +88,9 @@ impl CheckTemplate {
     /// The limit of a check on one resource. Responses name the resource, and metrics the template,
     /// since callers choose resources.
     pub(crate) fn limit(&self, registry: &Registry, resource: &ResourceId) -> CompiledLimit {
-        let limiter = match registry.keyed(resource.as_str().as_bytes(), &self.settings) {
-            Some(limiter) => limiter,
-            None => registry.overflow(&self.overflow, &self.settings),
-        };
-        if limiter.attach(&self.settings).is_err()
-            && !self.warned_conflict.swap(true, Ordering::Relaxed)
-        {
-            limiter.warn_conflict(&self.limit.name);
-        }
+        let id = resource.as_str().as_bytes();
+        let limiter = registry.keyed(id, &self.settings, &self.overflow);
+        limiter.attach(&self.settings, &self.limit.name);
         CompiledLimit {
             uniform_cost: None,
             item: LimitItem::new(resource.as_str(), self.limit.settings.unit),
@@ -156,9 +147,7 @@ impl CompiledLimit {
         let target = match limit.key.as_constant() {
             Some(resource) => {
                 let limiter = find(&resource);
-                if limiter.get().attach(settings).is_err() {
-                    limiter.get().warn_conflict(&limit.name);
-                }
+                limiter.get().attach(settings, &limit.name);
                 Target::Constant(limiter)
             }
             None => Target::Keyed(Box::new(KeyedTarget {
@@ -167,7 +156,6 @@ impl CompiledLimit {
                     .prefix()
                     .map(|(text, value)| (NamePrefix::new(text), value.clone())),
                 overflow: limit.key.overflow(),
-                warned_conflict: AtomicBool::new(false),
                 warned_unverified: AtomicBool::new(false),
                 warned_no_address: AtomicBool::new(false),
             })),
@@ -245,11 +233,7 @@ impl CompiledLimit {
                 None => return Ok(None),
             },
         };
-        if limiter.attach(&self.settings).is_err()
-            && !target.warned_conflict.swap(true, Ordering::Relaxed)
-        {
-            limiter.warn_conflict(&self.limit.name);
-        }
+        limiter.attach(&self.settings, &self.limit.name);
         Ok(Some(limiter))
     }
 
@@ -302,10 +286,7 @@ impl CompiledLimit {
         }
         let found = match (written, self.limit.on_missing_key) {
             (Ok(()), _) | (Err(_), OnMissingKey::Shared) => {
-                Ok(Some(match registry.keyed(&id, &self.settings) {
-                    Some(limiter) => limiter,
-                    None => registry.overflow(&target.overflow, &self.settings),
-                }))
+                Ok(Some(registry.keyed(&id, &self.settings, &target.overflow)))
             }
             (Err(_), OnMissingKey::Skip) => {
                 self.meter.count(Outcome::Skipped);

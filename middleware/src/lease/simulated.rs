@@ -14,8 +14,8 @@ use super::{
 use crate::{
     cost::Cost,
     limiter::{
-        Acquisition, FirstLease, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings,
-        Registry, Source, WaitLimit, WorkerWatchdog,
+        Acquisition, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings, Registry, Source,
+        WaitLimit, WorkerWatchdog,
     },
     status::{Status, WorkerState},
 };
@@ -69,7 +69,7 @@ impl SimulatedLayer {
         }));
         let limiter = self.registry.pin_for_code(resource, &settings, now);
         // The limits differ in their priorities only, which is no conflict.
-        limiter.limiter().get().attach(&settings).ok();
+        limiter.limiter().get().attach(&settings, resource.as_str());
         self.limits.push(SimulatedLimit { settings, limiter });
         self.take_nudges(now);
         self.limits.len() - 1
@@ -82,7 +82,7 @@ impl SimulatedLayer {
             return false;
         };
         let (limiter, priority) = (limiter.limiter().get(), settings.priority());
-        let fast = limiter.try_acquire(settings, priority, cost, FirstLease::Optional, now);
+        let fast = limiter.try_acquire(settings, priority, cost, false, now);
         let (shortage, is_admitted) = match fast {
             Some(acquired) => {
                 limiter.commit(&acquired);

@@ -1,7 +1,5 @@
 //! Admission without waiting, rejecting or locking: the path of nearly every request.
 
-use std::time::Duration;
-
 use doorman_openapi::{Moment, Unit};
 
 use super::{
@@ -31,42 +29,22 @@ impl Acquired {
     }
 }
 
-/// Whether a request waits for the first lease of a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FirstLease {
-    /// The fallback may admit it.
-    Optional,
-    /// The slow path decides as long as there never was a lease.
-    Required,
-}
-
-impl FirstLease {
-    /// Of a request that waits so long.
-    #[inline]
-    pub(crate) fn after(wait: Duration) -> Self {
-        if wait.is_zero() {
-            Self::Optional
-        } else {
-            Self::Required
-        }
-    }
-}
-
 impl Limiter<'_> {
     /// Takes tokens that are available by the [coarse clock](crate::clock::coarse_now). `None`
     /// leaves the decision to the slow path, which reads the precise clock and gives permits.
-    /// `settings` are those of the limit that asks, and `priority` that of the request.
+    /// `settings` are those of the limit that asks, and `priority` that of the request. One that
+    /// `awaits_lease` is not admitted by the fallback before the first lease.
     pub(crate) fn try_acquire(
         self,
         settings: &RegisteredSettings,
         priority: i32,
         cost: Cost,
-        first_lease: FirstLease,
+        awaits_lease: bool,
         recent: Moment,
     ) -> Option<Acquired> {
         match self.lease(settings, recent) {
             Some(lease) => self.acquire_of(&lease, settings, cost, recent),
-            None => self.acquire_otherwise(priority, cost, first_lease, recent),
+            None => self.acquire_otherwise(priority, cost, awaits_lease, recent),
         }
     }
 
@@ -142,7 +120,7 @@ impl Limiter<'_> {
         self,
         priority: i32,
         cost: Cost,
-        first_lease: FirstLease,
+        awaits_lease: bool,
         recent: Moment,
     ) -> Option<Acquired> {
         let View {
@@ -155,7 +133,7 @@ impl Limiter<'_> {
         let schedule = &published.schedule;
         let left = schedule.ends.as_nanos().saturating_sub(recent.as_nanos());
         let about_to_end = left > 0 && left <= COARSE_SLACK_NANOS;
-        let awaits_lease = first_lease == FirstLease::Required && !schedule.ever_leased();
+        let awaits_lease = awaits_lease && !schedule.ever_leased();
         let is_usual = unit == Unit::Rate && !published.is_suppressed();
         if !self.is_of(head) || about_to_end || awaits_lease || !is_usual {
             return None;

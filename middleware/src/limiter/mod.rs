@@ -27,7 +27,10 @@ mod tests;
 mod units;
 mod wait_queue;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
 
 use doorman_openapi::{Fallback, Moment, ResourceId, Unit};
 
@@ -36,13 +39,13 @@ pub(crate) use self::{
     atomics::Shortage,
     bands::Bands,
     charge::OpenCharge,
-    fast_path::{Acquired, FirstLease},
+    fast_path::Acquired,
     lease_state::{LeaseState, Policy, SafeRate},
     name::NamePrefix,
     registry::{Nudge, PinnedLimiter, Registry, Source, WorkerWatchdog},
     rejection::Rejected,
     reservation::{Committed, SpentTokens},
-    settings::{Burst, LimiterSettings, SettingsConflict},
+    settings::{Burst, LimiterSettings},
     store::{LimiterTable, RegisteredSettings},
     units::TakenUnits,
 };
@@ -217,28 +220,32 @@ impl<'s> Limiter<'s> {
         self.store.with_settings(number, read)
     }
 
-    /// Lets another limit share this limiter; [`SettingsConflict`] when its settings differ.
+    /// Lets another limit share this limiter. Its priority is one of the [bands](self::bands) while
+    /// it exists. Warns once if its other settings differ, which do not apply then.
     #[inline]
-    pub(crate) fn attach(self, settings: &RegisteredSettings) -> Result<(), SettingsConflict> {
+    pub(crate) fn attach(self, settings: &RegisteredSettings, limit: &str) {
         let number = settings_of(self.record.head.load());
-        if number == settings.number && number < u16::MAX {
-            return Ok(());
+        if number != settings.number || number == u16::MAX {
+            self.attach_other(&settings.settings, limit);
         }
-        let attached = self.with_settings(|own| own.attach(&settings.settings));
-        let priority = &settings.settings.priority;
-        if !priority.is_withdrawn() {
-            self.add_band(priority.own());
-        }
-        attached
     }
 
-    /// Logs that the settings of a limit, which attached to this limiter, do not apply.
-    pub(crate) fn warn_conflict(self, limit: &str) {
-        tracing::warn!(
-            limit,
-            resource = %self.resource(),
-            "limits on one resource differ; the unit, burst, fallback and wants of the first apply"
-        );
+    fn attach_other(self, other: &LimiterSettings, limit: &str) {
+        let agrees = self.with_settings(|own| {
+            own.priority.attach(&other.priority);
+            own.agrees_with(other)
+        });
+        if !other.priority.is_withdrawn() {
+            self.add_band(other.priority.own());
+        }
+        if !agrees && !other.warned_conflict.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                limit,
+                resource = %self.resource(),
+                "limits on one resource differ; the unit, burst, fallback and wants of the first \
+                 apply"
+            );
+        }
     }
 
     pub(crate) fn unit(self) -> Unit {

@@ -27,11 +27,9 @@ pub(crate) struct LimiterSettings {
     /// The stated demand; `None` when it is measured.
     pub(crate) wants: AtomicCell<Option<Capacity>>,
     pub(crate) priority: Priority,
+    /// Whether it was logged that a limiter has others.
+    pub(crate) warned_conflict: AtomicBool,
 }
-
-/// Two limits on one resource differ in unit, burst, fallback or stated demand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SettingsConflict;
 
 /// The clone is independent.
 impl Clone for LimiterSettings {
@@ -42,25 +40,18 @@ impl Clone for LimiterSettings {
             fallback: self.fallback.load().into(),
             wants: self.wants.load().into(),
             priority: self.priority.clone(),
+            warned_conflict: AtomicBool::new(false),
         }
     }
 }
 
 impl LimiterSettings {
-    /// Lets a later limit share a limiter of these settings. Its priority is one of the limiter's
-    /// [bands](super::bands) while it exists. Fails as [`Self::compare`] does.
-    pub(crate) fn attach(&self, other: &Self) -> Result<(), SettingsConflict> {
-        self.priority.attach(&other.priority);
-        self.compare(other)
-    }
-
-    /// [`SettingsConflict`] when anything but the priority differs.
-    pub(crate) fn compare(&self, other: &Self) -> Result<(), SettingsConflict> {
-        let same = self.unit == other.unit
+    /// Whether all but the priorities are the same.
+    pub(crate) fn agrees_with(&self, other: &Self) -> bool {
+        self.unit == other.unit
             && self.burst.load() == other.burst.load()
             && self.fallback.load() == other.fallback.load()
-            && self.wants.load() == other.wants.load();
-        same.then_some(()).ok_or(SettingsConflict)
+            && self.wants.load() == other.wants.load()
     }
 
     /// Takes over the settings of a newer rule on the same resource. Existing limiters follow;
@@ -125,7 +116,8 @@ struct Stated {
 }
 
 impl Priority {
-    fn attach(&self, Self(other): &Self) {
+    /// Adds that of a later limit on the same resource.
+    pub(super) fn attach(&self, Self(other): &Self) {
         let known = |it: &Weak<Stated>| std::ptr::eq(it.as_ptr(), Arc::as_ptr(other));
         if self.0.others.load().iter().any(known) {
             return;

@@ -97,7 +97,7 @@ impl Registry {
         resource: &str,
         settings: &Arc<LimiterSettings>,
     ) -> Option<Limiter<'_>> {
-        self.keyed(resource.as_bytes(), &self.register(settings))
+        self.find_or_create(resource.as_bytes(), &self.register(settings))
     }
 
     pub(crate) fn publish(&self, resource: &str, state: LeaseState) {

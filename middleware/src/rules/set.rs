@@ -97,7 +97,7 @@ fn settings_of(
 ) -> Arc<LimiterSettings> {
     let mut own = limit.settings.clone();
     if let Some(first) = earlier.first() {
-        if first.compare(&own).is_err() {
+        if !first.agrees_with(&own) {
             tracing::warn!(
                 rule = &*limit.name,
                 "an earlier rule has the same resource; its burst and fallback apply"

@@ -107,17 +107,26 @@ impl Registry {
         self.store.find_value(prefix, value)
     }
 
-    /// The limiter of a key; `None` when the key is new and no slot is free. `settings` apply to a
-    /// new limiter only.
+    /// The limiter of a key, or that of `overflow` when the key is new and no slot is free.
+    /// `settings` apply to a new limiter only.
     pub(crate) fn keyed(
         &self,
         resource: &[u8],
         settings: &RegisteredSettings,
+        overflow: &ResourceId,
+    ) -> Limiter<'_> {
+        let own = self.find_or_create(resource, settings);
+        own.unwrap_or_else(|| self.overflow(overflow, settings))
+    }
+
+    /// `None` when the key is new and no slot is free.
+    pub(super) fn find_or_create(
+        &self,
+        resource: &[u8],
+        settings: &RegisteredSettings,
     ) -> Option<Limiter<'_>> {
-        match self.store.find(resource) {
-            Some(limiter) => Some(limiter),
-            None => self.create_keyed(resource, settings),
-        }
+        let known = self.store.find(resource);
+        known.or_else(|| self.create_keyed(resource, settings))
     }
 
     #[cold]
@@ -133,11 +142,7 @@ impl Registry {
 
     /// The limiter shared by the keys without a slot.
     #[cold]
-    pub(crate) fn overflow(
-        &self,
-        resource: &ResourceId,
-        settings: &RegisteredSettings,
-    ) -> Limiter<'_> {
+    fn overflow(&self, resource: &ResourceId, settings: &RegisteredSettings) -> Limiter<'_> {
         let known = self.store.find(resource.as_str().as_bytes());
         known.unwrap_or_else(|| self.named(resource, settings, Purpose::Overflow, clock::now()))
     }

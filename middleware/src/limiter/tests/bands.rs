@@ -23,7 +23,7 @@ fn with_bands(unit: Unit, first: usize) -> Limiter<'static> {
     for priority in PRIORITIES {
         // The limits exist as long as the test.
         let other = Box::leak(Box::new(limiter.store.register(&of(priority))));
-        limiter.attach(other).unwrap();
+        limiter.attach(other, "other");
     }
     limiter
 }

@@ -5,16 +5,16 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const SLACK: Duration = Duration::from_nanos(clock::COARSE_SLACK_NANOS);
 
-fn acquire(limiter: Limiter<'_>, first_lease: FirstLease, recent: Moment) -> Option<Acquired> {
+fn acquire(limiter: Limiter<'_>, awaits_lease: bool, recent: Moment) -> Option<Acquired> {
     let settings = RegisteredSettings {
         settings: Arc::new(limiter.with_settings(LimiterSettings::clone)),
         number: limiter.settings_number(),
     };
-    limiter.try_acquire(&settings, 0, Cost::ONE, first_lease, recent)
+    limiter.try_acquire(&settings, 0, Cost::ONE, awaits_lease, recent)
 }
 
-fn admits(limiter: Limiter<'_>, first_lease: FirstLease, recent: Moment) -> bool {
-    let acquired = acquire(limiter, first_lease, recent);
+fn admits(limiter: Limiter<'_>, awaits_lease: bool, recent: Moment) -> bool {
+    let acquired = acquire(limiter, awaits_lease, recent);
     acquired.map(|acquired| limiter.commit(&acquired)).is_some()
 }
 
@@ -23,7 +23,7 @@ async fn late_clock_does_not_decide_near_lease_end() {
     let limiter = limiter(Fallback::Optimistic);
     limiter.publish(leased(1_000.0, MINUTE), clock::now());
     let end = clock::now().after(MINUTE);
-    let admits = |recent| admits(limiter, FirstLease::Optional, recent);
+    let admits = |recent| admits(limiter, false, recent);
 
     assert!(admits(clock::now()));
     assert!(admits(clock::now().after(58 * SECOND)));
@@ -40,7 +40,7 @@ async fn late_clock_admits_no_more_than_the_precise_clock() {
     let late = clock::now();
     tokio::time::advance(Duration::from_millis(10)).await;
     limiter.publish(leased(10.0, MINUTE), clock::now());
-    let admitted = (0..20).filter(|_| admits(limiter, FirstLease::Optional, late));
+    let admitted = (0..20).filter(|_| admits(limiter, false, late));
     assert_eq!(admitted.count(), 10, "one full bucket");
     assert!(reserve(limiter, clock::now()).is_err());
 }
@@ -49,10 +49,10 @@ async fn late_clock_admits_no_more_than_the_precise_clock() {
 async fn required_first_lease_disables_the_fallback() {
     let limiter = limiter(Fallback::Optimistic);
     let now = clock::now();
-    assert!(!admits(limiter, FirstLease::Required, now));
-    assert!(admits(limiter, FirstLease::Optional, now));
+    assert!(!admits(limiter, true, now));
+    assert!(admits(limiter, false, now));
     limiter.publish(leased(10.0, MINUTE), now);
-    assert!(admits(limiter, FirstLease::Required, now));
+    assert!(admits(limiter, true, now));
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +60,7 @@ async fn undone_tokens_are_returned() {
     let limiter = limiter(Fallback::Pessimistic);
     let now = clock::now();
     limiter.publish(leased(10.0, MINUTE), now);
-    let acquired = acquire(limiter, FirstLease::Optional, now);
+    let acquired = acquire(limiter, false, now);
     limiter.undo(&acquired.unwrap(), 0, now);
     assert_eq!(limiter.reading(now).left, 10.0);
     assert_eq!(limiter.tally().admitted, 0.0);

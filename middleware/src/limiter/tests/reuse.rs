@@ -45,7 +45,7 @@ async fn late_request_neither_sees_nor_changes_the_next_owner() {
 
     let settings = registered(&store);
     let recent = clock::now();
-    let acquired = forgotten.try_acquire(&settings, 0, Cost::ONE, FirstLease::Optional, recent);
+    let acquired = forgotten.try_acquire(&settings, 0, Cost::ONE, false, recent);
     assert!(acquired.is_none(), "taken of another resource");
     let mut acquisition = Acquisition::new(forgotten.handle(), 0, Cost::ONE);
     let rejected = acquisition.reserve(WaitLimit::NoWait, recent).unwrap_err();
