@@ -57,6 +57,4 @@ where
 }
 
 #[cfg(test)]
-mod gauge_tests;
-#[cfg(test)]
 mod tests;

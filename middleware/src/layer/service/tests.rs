@@ -1,3 +1,5 @@
+mod gauges;
+
 use std::{mem, sync::Arc, time::Duration};
 
 use bytes::{Buf, Bytes};
