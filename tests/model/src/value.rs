@@ -46,10 +46,7 @@ pub const DROPPED: &[&str] = &[
     // Timers of hints, sweeps and expirations: each step does what is due.
     "Ledger.expiries",
     "Ledger.hinting",
-    "LiveResource.deadline",
-    "LiveResource.plan_at",
     "Resource.expiries",
-    "Entry.deadline",
     "ParentLease.hinted_until",
     "Parents.changed",
     // The schedule of requests: the model sends at any time.

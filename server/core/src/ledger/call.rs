@@ -2,7 +2,8 @@
 
 use doorman_openapi::{
     Band, Capacity, CapacityRequest, ClientCount, Epoch, HolderKind, ReleaseRequest, ResourceId,
-    ResourceRequest, ServerCapacityRequest, ServerReleaseRequest, ServerResourceRequest, ServerUrl,
+    ResourceRequest, Seq, ServerCapacityRequest, ServerReleaseRequest, ServerResourceRequest,
+    ServerUrl,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -91,6 +92,16 @@ impl ReleaseCall {
 }
 
 impl Sent {
+    fn by_client(seq: Option<Seq>, heard_epoch: Option<Epoch>) -> Self {
+        let order = RequestOrder::of_client(seq);
+        Self { order, heard_epoch }
+    }
+
+    fn by_node(epoch: Option<Epoch>, seq: Option<Seq>, heard_epoch: Option<Epoch>) -> Self {
+        let order = RequestOrder::of_node(epoch, seq);
+        Self { order, heard_epoch }
+    }
+
     /// The stamp of a call to the master of `epoch`.
     pub(in crate::ledger) fn stamp(self, epoch: Epoch) -> RequestStamp {
         RequestStamp {
@@ -122,10 +133,7 @@ impl From<CapacityRequest> for LeaseCall {
             holder: HolderId::Client(request.client_id),
             address: None,
             tenant: None,
-            sent: Sent {
-                order: RequestOrder::of_client(request.seq),
-                heard_epoch: request.heard_epoch,
-            },
+            sent: Sent::by_client(request.seq, request.heard_epoch),
             polls: request.polls,
             resources: request.resources.into_iter().map(Asked::from).collect(),
         }
@@ -138,10 +146,7 @@ impl From<ServerCapacityRequest> for LeaseCall {
             holder: HolderId::Node(request.node_id),
             address: request.address,
             tenant: None,
-            sent: Sent {
-                order: RequestOrder::of_node(request.epoch, request.seq),
-                heard_epoch: request.heard_epoch,
-            },
+            sent: Sent::by_node(request.epoch, request.seq, request.heard_epoch),
             polls: false,
             resources: request.resources.into_iter().map(Asked::from).collect(),
         }
@@ -152,10 +157,7 @@ impl From<ReleaseRequest> for ReleaseCall {
     fn from(request: ReleaseRequest) -> Self {
         Self {
             holder: HolderId::Client(request.client_id),
-            sent: Sent {
-                order: RequestOrder::of_client(request.seq),
-                heard_epoch: request.heard_epoch,
-            },
+            sent: Sent::by_client(request.seq, request.heard_epoch),
             resource_ids: request.resource_ids,
         }
     }
@@ -165,10 +167,7 @@ impl From<ServerReleaseRequest> for ReleaseCall {
     fn from(request: ServerReleaseRequest) -> Self {
         Self {
             holder: HolderId::Node(request.node_id),
-            sent: Sent {
-                order: RequestOrder::of_node(request.epoch, request.seq),
-                heard_epoch: request.heard_epoch,
-            },
+            sent: Sent::by_node(request.epoch, request.seq, request.heard_epoch),
             resource_ids: request.resource_ids,
         }
     }

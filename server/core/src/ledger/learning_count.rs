@@ -15,6 +15,11 @@ impl LearningCount {
         *count = count.saturating_add(1);
     }
 
+    pub(in crate::ledger) fn change(&mut self, old: Moment, new: Moment) {
+        self.remove(old);
+        self.add(new);
+    }
+
     pub(in crate::ledger) fn remove(&mut self, end: Moment) {
         if let Some(count) = self.0.get_mut(&end) {
             *count = count.saturating_sub(1);

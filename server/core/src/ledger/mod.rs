@@ -26,7 +26,7 @@
 //! The booked amounts of a resource never add up to more than its capacity, unless an operator
 //! lowers it: then the sum only falls. "Safety rule" marks the code that ensures this, with its
 //! name if `docs/MODEL.md` lists a test that fails without it. A decision takes O(log holders):
-//! sums are kept in trees and deadlines in heaps.
+//! sums and deadlines are kept in trees.
 //!
 //! To add an algorithm, extend `AlgorithmKind` (in `doorman-openapi`), its names in
 //! `config/src/parse/template.rs` and `algorithm`. The compiler names most other places; `show.rs` of

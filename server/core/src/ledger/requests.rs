@@ -77,7 +77,7 @@ impl Ledger {
     fn begin(&mut self, call: &LeaseCall, now: Moment) -> HolderKey {
         let key = self.holders.begin_request(&call.holder, call.tenant);
         if call.polls {
-            self.await_poll(key, call.holder.kind(), now);
+            self.await_poll(key, now);
         }
         match call.holder.kind() {
             HolderKind::Client => {}
@@ -110,7 +110,7 @@ impl Ledger {
         let stamp = self.stamp(call.sent);
         let (keys, next): (Vec<_>, _) = if let Some(ids) = call.resource_ids() {
             let part = ids.iter().skip(from).take(MAX_PART);
-            let keys = part.filter_map(|id| self.keys.get(id).copied());
+            let keys = part.filter_map(|id| self.key_of(id));
             let next = from.saturating_add(MAX_PART);
             (keys.collect(), (next < ids.len()).then_some(next))
         } else {
@@ -162,7 +162,7 @@ impl Ledger {
 
     fn is_renewal(&self, holder: Option<HolderKey>, asked: &Asked, now: Moment) -> bool {
         let has_lease = || {
-            let live = self.live.get(self.keys.get(&asked.resource_id)?.index())?;
+            let live = self.live_resource(&asked.resource_id)?;
             Some(live.resource.has_lease(holder?, now))
         };
         let may_hold = || self.outstanding_until().is_some_and(|end| now < end);

@@ -144,14 +144,14 @@ impl Entry {
 }
 
 impl HoldRecord {
-    fn of(hold: Hold, now: Moment) -> Self {
+    pub(in crate::ledger) fn of(hold: Hold, now: Moment) -> Self {
         Self {
             amount: Capacity::saturating(hold.amount),
             left: nanos_between(now, hold.end),
         }
     }
 
-    fn restore(self, stopped: Moment) -> Hold {
+    pub(in crate::ledger) fn restore(self, stopped: Moment) -> Hold {
         Hold {
             amount: self.amount.get(),
             end: after(stopped, self.left),
@@ -256,14 +256,13 @@ impl Resource {
             self.unit_changed_until = self.unit_changed_until.max(entry.last_lease_end());
         }
         self.feedback
-            .restore_demand(self.demands.total().wants, &self.terms, stopped);
+            .restore_demand(&self.demands, &self.terms, stopped);
         self.booked
             .set(entry.slot.index(), entry.booking.amount(stopped));
         schedule_expiry(entry, &mut self.expiries, stopped);
         if entry.next_end(stopped).is_none() {
             // Nothing of it is left: the next sweep removes it.
-            entry.deadline = stopped;
-            self.expiries.push(stopped, holder);
+            self.expiries.set(entry.slot.index(), stopped);
         }
         true
     }

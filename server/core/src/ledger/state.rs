@@ -3,11 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use doorman_config::Document;
-use doorman_openapi::{Capacity, HolderKind, Moment, Reason, ResourceId, Seconds};
+use doorman_openapi::{HolderKind, Moment, Reason, ResourceId};
 
 use super::{
     hints::pending::Hinting,
-    hints::plan::Occasion,
     holders::poll_queue::PollQueue,
     holders::{HolderId, Holders},
     keys::{HolderKey, ResourceKey},
@@ -19,9 +18,9 @@ use super::{
     resource::{Ask, Resource},
     settings::{Predecessor, Settings, UnmatchedPolicy},
     stats::{LedgerEvent, LedgerEvents, LedgerStats},
-    store::expiry_heap::ExpiryHeap,
-    store::linear_hash_map::LinearHashMap,
+    store::hash_index::HashIndex,
     store::paged_slab::PagedSlab,
+    store::timers::Timers,
     terms::ResourceTerms,
     terms::earlier::EarlierTemplate,
     terms::earlier::EarlierTerms,
@@ -47,8 +46,7 @@ pub struct Ledger {
     pub(super) started: Moment,
     /// Live resources in listing order.
     pub(super) by_id: BTreeMap<ResourceId, ResourceKey>,
-    /// For exact lookups. Clients choose the identifiers, so the hasher is randomly seeded.
-    pub(super) keys: LinearHashMap<ResourceId, ResourceKey, foldhash::quality::RandomState>,
+    pub(super) keys: HashIndex<ResourceKey>,
     pub(super) live: PagedSlab<LiveResource>,
     pub(super) next_incarnation: u64,
     pub(super) holders: Holders,
@@ -60,7 +58,7 @@ pub struct Ledger {
     pub(super) learning_until: Moment,
     pub(super) was_learning: bool,
     pub(super) learning_count: LearningCount,
-    pub(super) expiries: ExpiryHeap<ResourceKey>,
+    pub(super) expiries: Timers,
     pub(super) stats: LedgerStats,
     pub(super) events: LedgerEvents,
     /// Present if the capacity is leased from a parent node.
@@ -75,21 +73,8 @@ pub(super) struct LiveResource {
     pub(super) resource: Resource,
     /// The document that its terms are from.
     pub(super) generation: u64,
-    pub(super) deadline: Moment,
-    /// When hints are planned without a request.
-    pub(super) plan_at: Option<Moment>,
-    reported: ReportedEvents,
-}
-
-/// The events that were reported for a resource.
-#[derive(Debug, Clone, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
-struct ReportedEvents {
-    unmatched: bool,
-    excess_claim: bool,
-    claims_exceed: bool,
-    overused: bool,
-    shares_below_one: bool,
+    /// The events that were reported for it.
+    reported: [bool; 5],
 }
 
 impl LiveResource {
@@ -101,31 +86,28 @@ impl LiveResource {
         events: &mut LedgerEvents,
         holder: impl FnOnce() -> Option<&'a HolderId>,
     ) {
-        let Self {
-            id,
-            resource,
-            reported,
-            ..
-        } = self;
-        let shares_below_one = resource.terms.shares_are_below_one(resource.clients());
-        let is_first =
-            |event: bool, reported: &mut bool| event && !std::mem::replace(reported, true);
-        if is_first(shares_below_one, &mut reported.shares_below_one) {
-            events.push(LedgerEvent::SharesBelowOne(id.clone()));
+        type OfResource = fn(ResourceId) -> LedgerEvent;
+        let clients = self.resource.clients();
+        let happened: [(bool, OfResource); 4] = [
+            (
+                self.resource.terms.shares_are_below_one(clients),
+                LedgerEvent::SharesBelowOne,
+            ),
+            (grant.is_unmatched(), LedgerEvent::Unmatched),
+            (anomalies.overused, LedgerEvent::Overused),
+            (anomalies.claims_exceed, LedgerEvent::ClaimsAboveCapacity),
+        ];
+        let [reported @ .., excess_reported] = &mut self.reported;
+        for ((has_happened, event), is_reported) in happened.into_iter().zip(reported) {
+            if has_happened && !std::mem::replace(is_reported, true) {
+                events.push(event(self.id.clone()));
+            }
         }
-        if is_first(grant.is_unmatched(), &mut reported.unmatched) {
-            events.push(LedgerEvent::Unmatched(id.clone()));
-        }
-        if is_first(anomalies.overused, &mut reported.overused) {
-            events.push(LedgerEvent::Overused(id.clone()));
-        }
-        if is_first(anomalies.claims_exceed, &mut reported.claims_exceed) {
-            events.push(LedgerEvent::ClaimsAboveCapacity(id.clone()));
-        }
-        if is_first(anomalies.excess_claim, &mut reported.excess_claim)
+        if anomalies.excess_claim
+            && !std::mem::replace(excess_reported, true)
             && let Some(holder) = holder()
         {
-            let id = id.clone();
+            let id = self.id.clone();
             events.push(match holder {
                 HolderId::Client(client) => LedgerEvent::ExcessClaimOfClient(id, client.clone()),
                 HolderId::Node(node) => LedgerEvent::ExcessClaimOfNode(id, node.clone()),
@@ -151,13 +133,13 @@ impl Ledger {
             tuning: &Tuning::DEFAULT,
             started: now,
             by_id: BTreeMap::new(),
-            keys: LinearHashMap::default(),
+            keys: HashIndex::default(),
             live: PagedSlab::default(),
             next_incarnation: 0,
             holders: Holders::default(),
             polls: PollQueue::default(),
             hinting: Hinting::default(),
-            expiries: ExpiryHeap::default(),
+            expiries: Timers::default(),
             stats: LedgerStats::default(),
             events: LedgerEvents::default(),
             parents: None,
@@ -190,23 +172,22 @@ impl Ledger {
         self.events.learning_ended |= self.was_learning && !is_learning;
         self.was_learning = is_learning;
         for _ in 0..budget {
-            let Some((at, key)) = self.expiries.pop_due(now) else {
+            let Some(slot) = self.expiries.pop_due(now) else {
                 break;
             };
-            let live = self.live.get_mut(key.index());
-            if let Some(live) = live.filter(|live| live.deadline == at) {
-                live.deadline = Moment::NEVER;
-                self.expire_leases(key, now);
-                self.plan_hints(key, Occasion::Other, now);
-                self.note_parent_update(key, now);
-                self.schedule_expiry(key);
-                self.drop_if_empty(key, now);
-            }
+            let key = ResourceKey::new(slot);
+            self.expire_leases(key, now);
+            self.plan_hints(key, now);
+            self.note_parent_update(key, now);
+            self.schedule_expiry(key);
+            self.drop_if_empty(key, now);
         }
         self.sweep_hints(now, budget);
         let next = [
             self.expiries.next_at(),
-            self.next_hint_work(now),
+            self.next_hint_work(),
+            // Polls that are due now are answered by others.
+            self.polls.ready.next_at().filter(|at| *at > now),
             is_learning.then_some(learning_until),
         ];
         next.into_iter().flatten().min()
@@ -221,7 +202,7 @@ impl Ledger {
         self.longest_refresh_interval = longest_refresh_interval(&document);
         self.document = document;
         self.has_new_document = true;
-        self.hinting.begin_walk();
+        self.hinting.walk = Some(0);
         self.generation += 1;
         self.set_learning_until();
     }
@@ -311,15 +292,11 @@ impl Ledger {
         let Some(live) = self.live.get_mut(key.index()) else {
             return self.reject_as_full(id, 0.0);
         };
-        if !live.resource.entries.contains(holder) {
-            let clients = live.resource.clients();
-            if !self.has_room(holder) {
-                self.schedule_expiry(key);
-                self.drop_if_empty(key, now);
-                return self.reject_as_full(id, clients);
-            }
-            self.holders.add_lease(holder, key);
-            self.stats.leases += 1;
+        let clients = live.resource.clients();
+        if !self.has_or_adds_lease(holder, key) {
+            self.schedule_expiry(key);
+            self.drop_if_empty(key, now);
+            return self.reject_as_full(id, clients);
         }
         let Some(live) = self.live.get_mut(key.index()) else {
             return self.reject_as_full(id, 0.0);
@@ -351,16 +328,28 @@ impl Ledger {
             self.holders.id(holder)
         });
         self.schedule_expiry(key);
-        self.hint_after_report(holder, key, ask, &decision, now);
+        if decision.lacks.is_some() {
+            self.withdraw_hint(holder, key);
+            self.plan_hints(key, now);
+        }
         self.note_parent_update(key, now);
         grant
     }
 
-    /// Whether the holder may have another lease.
-    pub(super) fn has_room(&self, holder: HolderKey) -> bool {
+    /// Counts the lease of a holder that has no entry yet. Returns whether it may have one.
+    pub(super) fn has_or_adds_lease(&mut self, holder: HolderKey, key: ResourceKey) -> bool {
+        let live = self.live.get(key.index());
+        if live.is_some_and(|live| live.resource.entries.contains(holder)) {
+            return true;
+        }
         let tenant_leases = self.holders.leases_of_tenant(holder);
-        self.stats.leases < self.settings.max_leases
-            && tenant_leases.is_none_or(|it| it < self.settings.max_leases_per_tenant())
+        let has_room = self.stats.leases < self.settings.max_leases
+            && tenant_leases.is_none_or(|it| it < self.settings.max_leases_per_tenant());
+        if has_room {
+            self.holders.add_lease(holder, key);
+            self.stats.leases += 1;
+        }
+        has_room
     }
 
     /// Returns whether the holder had a lease.
@@ -383,20 +372,35 @@ impl Ledger {
         } else {
             let entry = live.resource.entries.get(holder);
             // A stale release settles no hint.
-            if entry.is_none_or(|entry| entry.call.is_none()) {
-                self.polls.withdraw(&mut self.holders, holder, key);
+            if entry.is_none_or(|entry| !entry.is_hinted) {
+                self.withdraw_hint(holder, key);
             }
         }
-        self.plan_hints(key, Occasion::Other, now);
+        self.plan_hints(key, now);
         self.note_parent_update(key, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
         had_lease
     }
 
+    pub(super) fn key_of(&self, id: &ResourceId) -> Option<ResourceKey> {
+        self.keys.find(id, |key| {
+            let live = self.live.get(key.index());
+            live.is_some_and(|live| live.id == *id)
+        })
+    }
+
+    pub(super) fn live_resource(&self, id: &ResourceId) -> Option<&LiveResource> {
+        self.live.get(self.key_of(id)?.index())
+    }
+
+    pub(super) fn live_resource_mut(&mut self, id: &ResourceId) -> Option<&mut LiveResource> {
+        self.live.get_mut(self.key_of(id)?.index())
+    }
+
     pub(super) fn find_or_add(&mut self, id: &ResourceId, now: Moment) -> ResourceKey {
-        if let Some(key) = self.keys.get(id) {
-            return *key;
+        if let Some(key) = self.key_of(id) {
+            return key;
         }
         let (terms, learning_until) = self.terms_of(id);
         self.stats.short_learning +=
@@ -417,12 +421,10 @@ impl Ledger {
             incarnation: self.next_incarnation,
             resource,
             generation: self.generation,
-            deadline: Moment::NEVER,
-            plan_at: None,
-            reported: ReportedEvents::default(),
+            reported: [false; 5],
         }));
         self.by_id.insert(id.clone(), key);
-        self.keys.insert(id.clone(), key);
+        self.keys.insert(id, key);
         key
     }
 
@@ -434,9 +436,10 @@ impl Ledger {
         }) && let Some(live) = self.live.remove(key.index())
         {
             self.learning_count.remove(live.resource.learning_until);
-            self.hinting.unschedule(key, live.plan_at);
+            self.hinting.plans.set(key.index(), Moment::NEVER);
+            self.expiries.set(key.index(), Moment::NEVER);
             self.by_id.remove(&live.id);
-            self.keys.remove(&live.id);
+            self.keys.remove(&live.id, key);
             if let Some(parents) = &mut self.parents
                 && live.resource.droppable_from() <= now
             {
@@ -445,21 +448,13 @@ impl Ledger {
         }
     }
 
-    /// Pushes the next deadline of a resource, unless an earlier one is in the heap.
+    /// Sets the next deadline of a resource, unless an earlier one is set.
     pub(super) fn schedule_expiry(&mut self, key: ResourceKey) {
-        if let Some(live) = self.live.get_mut(key.index())
-            && let Some(end) = live
-                .resource
-                .next_deadline()
-                .filter(|end| *end < live.deadline)
+        let live = self.live.get(key.index());
+        if let Some(end) = live.and_then(|live| live.resource.next_deadline())
+            && end < self.expiries.get(key.index())
         {
-            live.deadline = end;
-            self.expiries.push(end, key);
-            let live = &self.live;
-            self.expiries.compact(self.by_id.len(), |at, key| {
-                live.get(key.index())
-                    .is_some_and(|live| live.deadline == at)
-            });
+            self.expiries.set(key.index(), end);
         }
     }
 
@@ -467,13 +462,9 @@ impl Ledger {
     pub(super) fn reject_as_full(&self, id: &ResourceId, clients: f64) -> Grant {
         let (terms, _) = self.terms_of(id);
         let decision = Decision {
-            capacity: Capacity::ZERO,
-            lease_length: Seconds::ZERO,
             refresh_interval: terms.refresh_interval(false),
             reason: Reason::Full,
-            booked_until: Moment::ORIGIN,
-            anomalies: Anomalies::default(),
-            lacks: None,
+            ..Decision::none(&terms)
         };
         let (feedback, levels) = (Feedback::None, Vec::new());
         Grant::new(
@@ -521,13 +512,13 @@ impl Ledger {
         let is_early = self.ends_learning_early(&terms, learning_until, now);
         self.stats.short_learning += u64::from(is_early && !was_early);
         if let Some(live) = self.live.get_mut(key.index()) {
-            self.learning_count.remove(live.resource.learning_until);
-            self.learning_count.add(learning_until);
+            self.learning_count
+                .change(live.resource.learning_until, learning_until);
             let is_change = live.resource.terms.differ_from(&terms);
             live.resource.set_terms(terms, learning_until, now);
             live.generation = self.generation;
             if is_change && live.resource.note_changed_terms(now) {
-                self.hinting.add_change(key);
+                self.hinting.rounds.insert(key);
             }
         }
     }

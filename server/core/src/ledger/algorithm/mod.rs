@@ -111,7 +111,7 @@ impl ShareRule {
         if self.granularity > 0.0 {
             curve.share_in_steps(demands, placed, self.granularity, before)
         } else {
-            curve.share(placed.demand())
+            curve.unrounded_share(placed.demand())
         }
     }
 
@@ -130,7 +130,7 @@ impl ShareRule {
         let curve = ShareCurve::as_wanted(self.surplus_per_weight(demands, polls));
         own.map(|placed| {
             if self.granularity == 0.0 {
-                return curve.share(placed.demand());
+                return curve.unrounded_share(placed.demand());
             }
             let before = curve.below.at(demands.sum_below(placed.band()));
             self.share_by(&curve, &demands.band(placed.band()), placed, before)
@@ -208,29 +208,6 @@ impl ShareRule {
             whole_steps(amount, self.granularity) * self.granularity
         } else {
             amount
-        }
-    }
-
-    /// The share of a holder that has `held` of the `available` capacity: a surplus near the
-    /// present one is left alone, within a part of it, so that small changes of the demands move no
-    /// capacity.
-    ///
-    /// After a cut the leases may exceed the capacity. Then none is left alone.
-    pub(super) fn keep_surplus(
-        &self,
-        share: f64,
-        wants: f64,
-        held: f64,
-        available: f64,
-        tolerance: f64,
-    ) -> f64 {
-        let surplus = share - wants;
-        let is_near = (held - share).abs() <= surplus * tolerance;
-        let fits = held <= available * (1.0 + TOLERANCE);
-        if self.divides() && surplus > 0.0 && is_near && fits {
-            held
-        } else {
-            share
         }
     }
 
@@ -322,7 +299,7 @@ impl ShareCurve {
         }
     }
 
-    fn share(&self, demand: Demand) -> f64 {
+    fn unrounded_share(&self, demand: Demand) -> f64 {
         if demand.ratio() <= self.threshold {
             self.below.at(demand.into())
         } else {
@@ -342,7 +319,7 @@ impl ShareCurve {
     ) -> f64 {
         let (below, above) = demands.sums_before(placed, self.threshold);
         let before = before + self.below.at(below) + self.above.at(above);
-        let after = before + self.share(placed.demand());
+        let after = before + self.unrounded_share(placed.demand());
         (whole_steps(after, step) - whole_steps(before, step)) * step
     }
 }

@@ -57,7 +57,7 @@ impl BandShares {
             return 0.0;
         };
         if rule.granularity == 0.0 {
-            return band.curve.share(placed.demand());
+            return band.curve.unrounded_share(placed.demand());
         }
         let before = band.taken_by_lower;
         rule.share_by(&band.curve, &band.demands(demands), placed, before)
@@ -72,7 +72,7 @@ impl BandShares {
     ) -> Option<PriorityLimit> {
         let band = self.band_of(rule, demands, placed)?;
         let demand = placed.demand();
-        let share = band.curve.share(demand);
+        let share = band.curve.unrounded_share(demand);
         (share < demand.wants).then(|| PriorityLimit {
             priority: placed.band(),
             higher: demands.sum_above(placed.band()).wants,

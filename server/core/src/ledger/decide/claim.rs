@@ -13,7 +13,7 @@ const JUMP: f64 = 2.0;
 
 /// A claim that is booked, and what the others leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Claimed {
+pub(super) struct BookedClaim {
     /// The amount that counts as the holder's.
     pub(super) held: f64,
     pub(super) booked_before: f64,
@@ -57,7 +57,7 @@ impl Decider<'_> {
         let is_confirmed = self.is_confirmed();
         let (ask, now) = (self.ask, self.now);
         let entry = &mut *self.entry;
-        if ask.stamp.order.is_of_later_master(entry.order) {
+        if ask.stamp.order.epoch > entry.order.epoch {
             entry.predecessor_until = entry.booking.last_end();
         }
         // A master that does not know what the node holds may echo the epoch for other resources.
@@ -81,13 +81,12 @@ impl Decider<'_> {
         };
         let used = entry.report_used(ask.used, baseline, self.terms.rate());
         if let Some(parent) = &mut self.parent {
-            parent.add_used(used);
+            parent.used += used;
         }
         let wanted_before = entry.wants();
         entry.set_demand(ask.bands, self.demands);
         // Before the charge, which the demand may explain.
-        let wants = self.demands.total().wants;
-        self.feedback.set_demand(wants, self.terms, now);
+        self.feedback.set_demand(self.demands, self.terms, now);
         self.feedback.charge(used, self.terms, now);
         entry.wants() > JUMP * wanted_before
     }
@@ -97,7 +96,7 @@ impl Decider<'_> {
         &mut self,
         was_unconfirmed: bool,
         look_up: impl Fn() -> Option<f64>,
-    ) -> Claimed {
+    ) -> BookedClaim {
         let (ask, now) = (self.ask, self.now);
         let most_of_all = self.most_of_all();
         let is_first = self.is_learning && was_unconfirmed;
@@ -128,7 +127,7 @@ impl Decider<'_> {
         let is_of_predecessor = booked_before > 0.0 && now < self.entry.predecessor_until;
         // Safety rule: a late copy of an earlier claim may have made it.
         let is_unconfirmed = booked_before > 0.0 && self.entry.is_unconfirmed;
-        Claimed {
+        BookedClaim {
             held,
             booked_before,
             others,

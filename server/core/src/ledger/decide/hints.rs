@@ -5,8 +5,7 @@ use doorman_openapi::Reason;
 use super::decider::Decider;
 use crate::ledger::{
     resource::decision::Decision,
-    resource::decision::TOLERANCE,
-    resource::hint_state::{HintState, is_worth_a_hint},
+    resource::hint_state::{HintState, NEGLIGIBLE, is_worth_a_hint},
 };
 
 /// Holders need not report at once that they gave up less than this part of the limit, unless they
@@ -28,17 +27,18 @@ impl Decider<'_> {
         if !has_jumped && !is_worth_a_hint(self.ask.kind, lacks, share, limit) {
             lacks = 0.0;
         }
-        if (self.polls || self.is_learning) && self.hints.is_none() {
-            let by_priority = self.demands.is_by_priority();
-            *self.hints = Some(Box::new(HintState::new(by_priority)));
+        if self.polls || self.is_learning {
+            (self.hints).get_or_insert_with(|| Box::new(HintState::new()));
         }
         if let Some(hints) = self.hints {
             hints.report(self.entry, amount, lacks);
             let outstanding = self.entry.outstanding.get();
             let returns = amount - decision.capacity.get().max(outstanding);
             let is_told = decision.reason != Reason::Granted;
-            if returns > amount * TOLERANCE && (is_told || returns > self.terms.limit() * NOTABLE) {
-                hints.expect_return(self.entry, amount, returns);
+            let is_notable = is_told || returns > self.terms.limit() * NOTABLE;
+            if self.polls && returns > amount * NEGLIGIBLE && is_notable {
+                // It reports that at once, as if it were hinted.
+                hints.hint(self.entry, amount, returns, 0.0);
             }
         }
     }

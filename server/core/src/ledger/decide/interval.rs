@@ -2,7 +2,7 @@
 
 use doorman_openapi::{HolderKind, Reason, Seconds};
 
-use super::{claim::Claimed, cover::Covered, decider::Decider};
+use super::{claim::BookedClaim, cover::CoveredLease, decider::Decider};
 
 /// If demand exceeds the capacity, holders report soon that they gave up more than this part of it.
 const AWAITED: f64 = 0.005;
@@ -12,7 +12,12 @@ const AWAITED: f64 = 0.005;
 pub(in crate::ledger) const NODE_INTERVAL: f64 = 0.1;
 
 impl Decider<'_> {
-    pub(super) fn interval(&self, claimed: &Claimed, covered: &Covered, is_first: bool) -> Seconds {
+    pub(super) fn interval(
+        &self,
+        claim: &BookedClaim,
+        covered: &CoveredLease,
+        is_first: bool,
+    ) -> Seconds {
         let (entry, terms, now) = (&*self.entry, self.terms, self.now);
         let capacity = covered.lease.amount;
         // The next request confirms a claim, or returns what others wait for.
@@ -24,8 +29,8 @@ impl Decider<'_> {
             && self
                 .parent
                 .as_ref()
-                .is_some_and(|it| claimed.others + capacity + returns > it.capacity(now));
-        let is_first_claim = claimed.is_unknown && is_first;
+                .is_some_and(|it| claim.others + capacity + returns > it.capacity(now));
+        let is_first_claim = claim.is_unknown && is_first;
         // All clients of a node wait until its claim is confirmed.
         let is_unknown_node = is_first_claim && self.ask.kind == HolderKind::Node;
         let is_soon = covered.reason == Reason::Pending || is_first_claim || is_awaited;

@@ -14,8 +14,8 @@ use doorman_openapi::{Capacity, Moment, Seconds};
 
 pub(super) use self::share::GrantInput;
 use self::{
-    claim::Claimed,
-    cover::Covered,
+    claim::BookedClaim,
+    cover::CoveredLease,
     decider::{Decider, exceeds},
 };
 use super::{
@@ -80,19 +80,19 @@ impl Decider<'_> {
         let was_confirmed = self.is_confirmed();
         let claims_exceed = self.confirm(&look_up);
         let has_jumped = self.record();
-        let mut claimed = self.claim(!was_confirmed, look_up);
-        claimed.anomalies.claims_exceed = claims_exceed;
+        let mut claim = self.claim(!was_confirmed, look_up);
+        claim.anomalies.claims_exceed = claims_exceed;
         let mut lacks = 0.0;
-        let is_restated = claimed.asks_as_new_master || self.is_early(claimed.is_first);
-        let mut decision = if claimed.asks_as_new_master {
-            self.state_to_new_master(claimed.is_unknown)
+        let is_restated = claim.asks_as_new_master || self.is_early(claim.is_first);
+        let mut decision = if claim.asks_as_new_master {
+            self.state_to_new_master(claim.is_unknown)
         } else if is_restated {
             self.restate()
         } else {
-            let shared = self.share(&claimed);
-            lacks = shared.lacks;
-            let covered = self.cover(&claimed, &shared);
-            self.lease(&claimed, covered, is_first)
+            let grant = self.share(&claim);
+            lacks = grant.lacks;
+            let covered = self.cover(&claim, &grant);
+            self.lease(&claim, covered, is_first)
         };
         if self.is_learning {
             decision.withhold_zero();
@@ -100,30 +100,30 @@ impl Decider<'_> {
         self.entry.set_due(decision.refresh_interval, self.now);
         let amount = self.entry.booking.amount(self.now);
         self.set_booked(amount);
-        claimed.anomalies.over_capacity =
+        claim.anomalies.over_capacity =
             !self.is_learning && !is_restated && self.is_over_capacity();
-        decision.anomalies = claimed.anomalies;
+        decision.anomalies = claim.anomalies;
         decision.lacks = Some(lacks);
         self.hint(&decision, amount, lacks, has_jumped);
         decision
     }
 
     /// Books a covered share.
-    fn lease(&mut self, claimed: &Claimed, covered: Covered, is_first: bool) -> Decision {
-        let Covered {
+    fn lease(&mut self, claim: &BookedClaim, covered: CoveredLease, is_first: bool) -> Decision {
+        let CoveredLease {
             lease,
             length,
             reason,
         } = covered;
         self.entry.booking.set_lease(lease);
         // A booking that a predecessor handed over is confirmed.
-        self.entry.is_unconfirmed = claimed.is_unknown
-            && (self.entry.is_unconfirmed || exceeds(lease.amount, claimed.booked_before));
+        self.entry.is_unconfirmed = claim.is_unknown
+            && (self.entry.is_unconfirmed || exceeds(lease.amount, claim.booked_before));
         self.entry.last_decision = Some(LastDecision::new(self.now, reason, self.now));
         Decision {
             capacity: Capacity::saturating(lease.amount),
             lease_length: Seconds::saturating(length),
-            refresh_interval: self.interval(claimed, &covered, is_first),
+            refresh_interval: self.interval(claim, &covered, is_first),
             reason,
             booked_until: lease.end,
             anomalies: Anomalies::default(),

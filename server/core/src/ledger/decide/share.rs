@@ -2,12 +2,12 @@
 
 use doorman_openapi::{HolderKind, Reason};
 
-use super::{claim::Claimed, decider::Decider};
+use super::{claim::BookedClaim, decider::Decider};
 use crate::ledger::{algorithm::ShareRule, resource::Has, resource::decision::reaches};
 
 /// The amount that a holder would get if this server's capacity were its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Shared {
+pub(super) struct UncoveredGrant {
     pub(super) capacity: f64,
     pub(super) reason: Reason,
     /// The part of its share that a pending holder lacks.
@@ -15,16 +15,16 @@ pub(super) struct Shared {
 }
 
 impl Decider<'_> {
-    pub(super) fn share(&self, claimed: &Claimed) -> Shared {
+    pub(super) fn share(&self, claim: &BookedClaim) -> UncoveredGrant {
         let wants = self.entry.wants();
         let parent = self.parent.as_ref();
         let mut goal = wants;
         let (capacity, reason) = if self.terms.is_blocked() {
             (0.0, Reason::Blocked)
         } else if wants > 0.0 && parent.is_some_and(|it| it.has_temporary_zero_lease(self.now)) {
-            (claimed.held.min(wants), Reason::Pending)
-        } else if claimed.is_unknown {
-            let kept = keep_while_learning(claimed.held, claimed.others, claimed.granted);
+            (claim.held.min(wants), Reason::Pending)
+        } else if claim.is_unknown {
+            let kept = keep_while_learning(claim.held, claim.others, claim.granted);
             let reason = if reaches(kept, wants) {
                 Reason::Granted
             } else {
@@ -32,7 +32,7 @@ impl Decider<'_> {
             };
             (kept, reason)
         } else {
-            let divided = self.divide(claimed);
+            let divided = self.divide(claim);
             goal = divided.goal;
             divided.input.decide(self.terms.rule())
         };
@@ -47,7 +47,7 @@ impl Decider<'_> {
         } else {
             0.0
         };
-        Shared {
+        UncoveredGrant {
             capacity,
             reason,
             lacks,
@@ -58,7 +58,7 @@ impl Decider<'_> {
         self.ask.has == Has::Unknown && reason == Reason::Pending
     }
 
-    fn divide(&self, claimed: &Claimed) -> Divided {
+    fn divide(&self, claim: &BookedClaim) -> Divided {
         let (entry, demands) = (&*self.entry, &*self.demands);
         let rule = self.terms.rule();
         let wants = entry.wants();
@@ -74,17 +74,14 @@ impl Decider<'_> {
             let usual = rule.share(demands, entry.demands(), true);
             let keeps = hints.is_some_and(|it| it.nobody_else_lacks(entry));
             if keeps && rule.divides() {
-                share = share.max(claimed.held.min(usual));
+                share = share.max(claim.held.min(usual));
             }
-        } else if may_have_surplus && hints.is_some_and(|it| it.may_keep_surplus(entry)) {
-            let tolerance = self.terms.tuning().surplus_tolerance;
-            share = rule.keep_surplus(share, wants, claimed.held, claimed.available, tolerance);
         }
         let input = GrantInput {
             wants,
             share,
-            held: claimed.held,
-            available: claimed.available,
+            held: claim.held,
+            available: claim.available,
         };
         Divided { input, goal }
     }

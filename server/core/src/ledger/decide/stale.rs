@@ -5,8 +5,7 @@ use doorman_openapi::{Capacity, Moment, Reason, Seconds};
 
 use super::{decider::Decider, interval::NODE_INTERVAL};
 use crate::ledger::{
-    resource::Has, resource::booking::Hold, resource::decision::Anomalies,
-    resource::decision::Decision, resource::entry::Entry,
+    resource::Has, resource::booking::Hold, resource::decision::Decision, resource::entry::Entry,
 };
 
 /// The longest interval, in seconds, at which a node's new master asks for leases that its parent
@@ -35,7 +34,7 @@ impl Decider<'_> {
         let mut decision = match self.ask.has {
             // Safety rule: the node has another master, or another node has its name. The lease is
             // that of the later master alone.
-            _ if stamp.order.is_of_earlier_master(self.entry.order) => Decision::none(self.terms),
+            _ if stamp.order.epoch < self.entry.order.epoch => Decision::none(self.terms),
             Has::Amount(_) => self.restate(),
             Has::Unknown => self.report_to_new_master(self.is_learning && !was_confirmed),
         };
@@ -54,7 +53,7 @@ impl Decider<'_> {
     pub(super) fn is_early(&self, is_first_claim: bool) -> bool {
         !is_first_claim
             && !self.ask.is_first_in_unit
-            && self.entry.call.is_none()
+            && !self.entry.is_hinted
             && self.entry.last_decision.is_some_and(|last| {
                 last.reason != Reason::Pending && self.now < self.terms.early_until(last.at)
             })
@@ -92,8 +91,7 @@ impl Decider<'_> {
             }),
             reason,
             booked_until: lease.map_or(Moment::ORIGIN, |lease| lease.end),
-            anomalies: Anomalies::default(),
-            lacks: None,
+            ..Decision::none(self.terms)
         }
     }
 
@@ -119,8 +117,7 @@ impl Decider<'_> {
             refresh_interval: Seconds::saturating(interval),
             reason: Reason::Pending,
             booked_until: hold.map_or(now, |hold| hold.end),
-            anomalies: Anomalies::default(),
-            lacks: None,
+            ..Decision::none(self.terms)
         }
     }
 }

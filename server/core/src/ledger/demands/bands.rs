@@ -1,5 +1,7 @@
 //! Ranges of the tree: all demands, or those of one band.
 
+use std::ops::RangeInclusive;
+
 use smallvec::SmallVec;
 
 use super::{
@@ -58,13 +60,6 @@ impl Span for Part<'_> {
     }
 }
 
-/// The bands from `highest` down to `lowest`.
-#[derive(Debug, Clone, Copy)]
-struct BandRange {
-    highest: i32,
-    lowest: i32,
-}
-
 impl DemandTree {
     /// All demands. Only without priorities are they ordered by ratio.
     pub(in super::super) fn all(&self) -> Demands<'_> {
@@ -77,18 +72,12 @@ impl DemandTree {
 
     /// The demands of one band, ordered by ratio.
     pub(in super::super) fn band(&self, band: i32) -> Demands<'_> {
-        self.range(BandRange {
-            highest: band,
-            lowest: band,
-        })
+        self.range(band..=band)
     }
 
     /// The demands of this band and all lower ones.
     pub(in super::super) fn bands_from(&self, band: i32) -> Demands<'_> {
-        self.range(BandRange {
-            highest: band,
-            lowest: i32::MIN,
-        })
+        self.range(i32::MIN..=band)
     }
 
     /// The highest band that has demands; below another one, if given.
@@ -121,9 +110,9 @@ impl DemandTree {
         self.all().split(|key| key.band >= band).1
     }
 
-    fn range(&self, range: BandRange) -> Demands<'_> {
+    fn range(&self, range: RangeInclusive<i32>) -> Demands<'_> {
         let mut parts = SmallVec::new();
-        collect(&self.root, false, range, &mut parts);
+        collect(&self.root, false, &range, &mut parts);
         Demands {
             spans: Spans::Parts(parts),
         }
@@ -134,11 +123,11 @@ impl DemandTree {
 fn collect<'a>(
     node: &'a Node,
     starts_inside: bool,
-    range: BandRange,
+    range: &RangeInclusive<i32>,
     parts: &mut SmallVec<[Part<'a>; USUAL_SPANS]>,
 ) {
-    let is_before = |key: SortKey| key.band > range.highest;
-    let is_within = |key: SortKey| key.band >= range.lowest;
+    let is_before = |key: SortKey| key.band > *range.end();
+    let is_within = |key: SortKey| key.band >= *range.start();
     match node {
         Node::Leaf(demands) => {
             let rest = demands.iter().skip_while(|demand| is_before(demand.last()));

@@ -10,23 +10,19 @@ pub(in crate::ledger) mod plan;
 use doorman_openapi::{Hint, HolderKind, MAX_HINTS, Moment};
 
 use crate::ledger::{
-    hints::plan::Occasion,
+    hints::plan::Chosen,
     holders::HolderId,
     holders::poll::{OverdueHint, Poll, PollTicket},
     keys::{HolderKey, ResourceKey},
-    resource::Ask,
-    resource::decision::Decision,
+    resource::Resource,
     state::Ledger,
 };
 
 /// For at least so many seconds after its last poll a holder counts as polling.
 const MIN_GRACE: f64 = 5.0;
 
-/// Holders that want more than this part of their wants beyond their lease wait for others.
-const UNMET: f64 = 0.05;
-
 /// Parts of rounds per turn, each of a few hundred holders.
-const MAX_CHANGE_STEPS: usize = 16;
+const MAX_ROUND_STEPS: usize = 16;
 
 /// The response to a poll.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,38 +42,33 @@ impl Ledger {
         let key = self.holders.find_or_add(holder);
         let ticket = self.polls.next_ticket(key);
         if !self.holders.polls(key) {
-            self.holders.set_poll(key, Some(Poll::new(holder.kind())));
+            self.holders.set_poll(key, Some(Poll::new()));
             self.start_polling(key, now);
         }
-        if let Some(poll) = self.holders.poll_mut(key) {
-            if let Some(replaced) = poll.open(ticket, after) {
-                self.polls.replaced.push((replaced, poll.confirmed()));
-            }
-            self.polls.update(key, poll);
-        }
+        let replaced = self.polls.change(&mut self.holders, key, |poll| {
+            let replaced = poll.open(ticket, after)?;
+            Some((replaced, poll.confirmed()))
+        });
+        self.polls.replaced.extend(replaced.flatten());
         ticket
     }
 
     /// Counts a holder without leases as polling before its poll arrives: the two are sent at once.
-    pub(in crate::ledger) fn await_poll(&mut self, key: HolderKey, kind: HolderKind, now: Moment) {
+    pub(in crate::ledger) fn await_poll(&mut self, key: HolderKey, now: Moment) {
         if self.holders.polls(key) || self.holders.has_leases(key) {
             return;
         }
-        let poll = Poll::awaited(kind, now.after_seconds(MIN_GRACE));
+        let poll = Poll::awaited(now.after_seconds(MIN_GRACE));
         self.holders.set_poll(key, Some(poll));
-        if let Some(poll) = self.holders.poll_mut(key) {
-            self.polls.update(key, poll);
-        }
+        // To end it in time.
+        self.polls.change(&mut self.holders, key, |_| ());
     }
 
     /// Stops awaiting the poll of a holder that got no entry, so that such calls leave nothing.
     pub(super) fn end_poll_without_leases(&mut self, key: HolderKey, now: Moment) {
-        if self.holders.has_leases(key) {
-            return;
-        }
-        if let Some(poll) = self.holders.poll_mut(key) {
-            poll.end_unless_open(now);
-            self.polls.update(key, poll);
+        if !self.holders.has_leases(key) {
+            let end = |poll: &mut Poll| poll.end_unless_open(now);
+            self.polls.change(&mut self.holders, key, end);
         }
     }
 
@@ -86,11 +77,8 @@ impl Ledger {
     pub fn close_poll(&mut self, ticket: PollTicket, now: Moment) {
         let key = HolderKey::of_ticket(ticket.0);
         let ends = self.grace_end(key, now);
-        if let Some(poll) = self.holders.poll_mut(key)
-            && poll.close(ticket, ends)
-        {
-            self.polls.update(key, poll);
-        }
+        let close = |poll: &mut Poll| poll.close(ticket, ends);
+        self.polls.change(&mut self.holders, key, close);
     }
 
     /// Takes the polls to answer now, which end. Those that a later poll has replaced get no hints.
@@ -106,19 +94,18 @@ impl Ledger {
                 (ticket, batch)
             })
             .collect();
-        while let Some((_, key)) = self.polls.ready.first().filter(|(at, _)| *at <= now) {
-            let key = *key;
+        while let Some(slot) = self.polls.ready.due(now) {
+            let key = HolderKey::new(slot);
             let ends = self.grace_end(key, now);
-            let Some(poll) = self.holders.poll_mut(key) else {
-                self.polls.ready.pop_first();
+            let spacing = match self.holders.id(key).map(HolderId::kind) {
+                Some(HolderKind::Node) => self.tuning.hint_spacing_of_nodes,
+                Some(HolderKind::Client) | None => self.tuning.hint_spacing,
+            };
+            let take = |poll: &mut Poll| poll.take_batch(spacing, now, ends);
+            let Some(batch) = self.polls.change(&mut self.holders, key, take) else {
+                self.polls.ready.pop_due(now);
                 continue;
             };
-            let spacing = match poll.kind() {
-                HolderKind::Client => self.tuning.hint_spacing,
-                HolderKind::Node => self.tuning.hint_spacing_of_nodes,
-            };
-            let batch = poll.take_batch(spacing, now, ends);
-            self.polls.update(key, poll);
             if let Some(batch) = batch {
                 let all = batch.resources.len() > MAX_HINTS;
                 let listed = batch.resources.iter().filter(|_| !all);
@@ -137,19 +124,19 @@ impl Ledger {
     /// Whether [`Self::take_hints`] has polls to answer now.
     #[must_use]
     pub fn has_hints(&self, now: Moment) -> bool {
-        self.polls.has_due(now)
+        !self.polls.replaced.is_empty() || self.polls.ready.due(now).is_some()
     }
 
     /// When [`Self::has_hints`] may become true, or [`Self::sweep`] has work on hints.
     #[must_use]
     pub fn hints_due(&self) -> Option<Moment> {
-        let due = [self.polls.next_at(), self.hinting.next_at()];
+        let due = [self.polls.ready.next_at(), self.next_hint_work()];
         due.into_iter().flatten().min()
     }
 
-    /// Polls that are due now are not for [`Self::sweep`].
-    pub(in crate::ledger) fn next_hint_work(&self, now: Moment) -> Option<Moment> {
-        let due = [self.polls.next_after(now), self.hinting.next_at()];
+    /// When [`Self::sweep`] has work on hints.
+    pub(in crate::ledger) fn next_hint_work(&self) -> Option<Moment> {
+        let due = [self.polls.timers.next_at(), self.hinting.next_at()];
         due.into_iter().flatten().min()
     }
 
@@ -163,53 +150,43 @@ impl Ledger {
             if live.is_some_and(|live| live.resource.start_polling(holder, now)) {
                 self.polls.hint(&mut self.holders, holder, key);
             }
-            self.plan_hints(key, Occasion::Other, now);
+            self.plan_hints(key, now);
         }
     }
 
-    /// A holder has reported: its hint is settled, and others may get one.
-    pub(in crate::ledger) fn hint_after_report(
-        &mut self,
-        holder: HolderKey,
-        key: ResourceKey,
-        ask: &Ask<'_>,
-        decision: &Decision,
-        now: Moment,
-    ) {
-        if decision.lacks.is_some() {
-            self.polls.withdraw(&mut self.holders, holder, key);
-            let wants: f64 = ask.bands.iter().map(|band| band.wants.get()).sum();
-            let is_unmet = decision.capacity.get() < wants * (1.0 - UNMET);
-            let occasion = if is_unmet {
-                Occasion::Unmet
-            } else {
-                Occasion::Other
-            };
-            self.plan_hints(key, occasion, now);
-        }
+    /// Drops a hint that the holder has acted on.
+    pub(in crate::ledger) fn withdraw_hint(&mut self, holder: HolderKey, key: ResourceKey) {
+        let withdraw = |poll: &mut Poll| poll.withdraw(key);
+        self.polls.change(&mut self.holders, holder, withdraw);
     }
 
     /// Hints the holders of a resource whose refresh others wait for, or that wait themselves.
-    pub(in crate::ledger) fn plan_hints(
-        &mut self,
-        key: ResourceKey,
-        occasion: Occasion,
-        now: Moment,
-    ) {
+    pub(in crate::ledger) fn plan_hints(&mut self, key: ResourceKey, now: Moment) {
+        self.hint_chosen(key, |resource, polls| Some(resource.plan_hints(polls, now)));
         let Some(live) = self.live.get_mut(key.index()) else {
             return;
         };
-        if live.resource.hints.is_none() {
-            return;
+        let hints = live.resource.hints.as_ref();
+        if hints.is_some_and(|it| it.round.slots_left > 0) {
+            self.hinting.rounds.insert(key);
         }
-        let polls = |holder| self.holders.polls(holder);
-        let chosen = live.resource.plan_hints(occasion, polls, now);
-        for holder in chosen {
-            self.polls.hint(&mut self.holders, holder, key);
+        let next = hints.map_or(Moment::NEVER, |it| it.next_at);
+        self.hinting.plans.set(key.index(), next);
+    }
+
+    /// Hints the holders that are chosen of those that poll. Returns how many; `None` if there is
+    /// nothing to choose.
+    pub(in crate::ledger) fn hint_chosen(
+        &mut self,
+        key: ResourceKey,
+        choose: impl FnOnce(&mut Resource, &dyn Fn(HolderKey) -> bool) -> Option<Chosen>,
+    ) -> Option<usize> {
+        let live = self.live.get_mut(key.index())?;
+        let chosen = choose(&mut live.resource, &|holder| self.holders.polls(holder))?;
+        for holder in &chosen {
+            self.polls.hint(&mut self.holders, *holder, key);
         }
-        let next = live.resource.hints.as_ref().and_then(|it| it.next_at);
-        let old = std::mem::replace(&mut live.plan_at, next);
-        self.hinting.reschedule(key, old, next);
+        Some(chosen.len())
     }
 
     /// Works on hints that are due without a request, in bounded steps.
@@ -225,18 +202,18 @@ impl Ledger {
             {
                 if let Some(live) = self.live.get_mut(resource.index()) {
                     live.resource.lapse_hint(holder, is_given_up, now);
-                    self.plan_hints(resource, Occasion::Other, now);
+                    self.plan_hints(resource, now);
                 }
             }
         }
         for _ in 0..budget {
-            let Some(key) = self.hinting.due(now) else {
+            let Some(slot) = self.hinting.plans.pop_due(now) else {
                 break;
             };
-            self.plan_hints(key, Occasion::Other, now);
+            self.plan_hints(ResourceKey::new(slot), now);
         }
         self.walk_changes(now, budget);
-        self.hint_changes(now);
+        self.hint_rounds(now);
     }
 
     /// Finds resources with polling holders whose terms have changed.
@@ -253,30 +230,28 @@ impl Ledger {
         }
     }
 
-    /// Hints the holders whose terms have changed, at a bounded pace.
-    fn hint_changes(&mut self, now: Moment) {
-        let Some(mut budget) = self.hinting.change_budget(now) else {
+    /// Hints all holders of resources whose terms or feedback have changed, at a bounded pace.
+    fn hint_rounds(&mut self, now: Moment) {
+        let Some(mut budget) = self.hinting.round_budget(now) else {
             return;
         };
-        let mut steps = MAX_CHANGE_STEPS;
-        while let Some(key) = self.hinting.changed.front().copied() {
-            if budget == 0 || steps == 0 {
-                return;
+        for _ in 0..MAX_ROUND_STEPS {
+            if budget == 0 {
+                break;
             }
-            steps = steps.saturating_sub(1);
-            let polls = |holder| self.holders.polls(holder);
-            let live = self.live.get_mut(key.index());
-            let hinted = live.and_then(|live| live.resource.hint_change(budget, polls, now));
-            let Some(hinted) = hinted else {
-                self.hinting.changed.pop_front();
-                continue;
+            let Some(key) = self.hinting.next_round() else {
+                break;
             };
-            budget = budget.saturating_sub(hinted.len());
-            self.hinting.spend(hinted.len());
-            for holder in hinted {
-                self.polls.hint(&mut self.holders, holder, key);
+            let hint = |resource: &mut Resource, polls: &dyn Fn(HolderKey) -> bool| {
+                resource.hint_round(budget, polls, now)
+            };
+            if let Some(hinted) = self.hint_chosen(key, hint) {
+                budget = budget.saturating_sub(hinted);
+            } else {
+                self.hinting.rounds.remove(&key);
             }
         }
+        self.hinting.spend(budget, now);
     }
 
     /// A holder without leases ends with its poll, so that polls cannot bloat the ledger.

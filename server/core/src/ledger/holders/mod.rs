@@ -10,7 +10,7 @@ use doorman_openapi::{ClientId, HolderKind, NodeId, ServerUrl};
 use crate::ledger::{
     holders::poll::Poll,
     keys::{HolderKey, ResourceKey},
-    store::linear_hash_map::LinearHashMap,
+    store::hash_index::HashIndex,
     store::paged_slab::PagedSlab,
 };
 
@@ -59,8 +59,7 @@ struct Registration {
 
 #[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct Holders {
-    /// Clients choose their identifiers, so the hasher is randomly seeded.
-    by_id: LinearHashMap<HolderId, HolderKey, foldhash::quality::RandomState>,
+    by_id: HashIndex<HolderKey>,
     holders: PagedSlab<Registration>,
     /// Leases per tenant, without tenants that have none.
     leases_by_tenant: HashMap<TenantId, usize>,
@@ -72,7 +71,7 @@ pub(in crate::ledger) struct Holders {
 
 impl Holders {
     pub(in crate::ledger) fn find(&self, id: &HolderId) -> Option<HolderKey> {
-        self.by_id.get(id).copied()
+        self.by_id.find(id, |key| self.id(key) == Some(id))
     }
 
     pub(in crate::ledger) fn id(&self, key: HolderKey) -> Option<&HolderId> {
@@ -132,7 +131,7 @@ impl Holders {
                 resources: BTreeSet::new(),
                 poll: None,
             }));
-            self.by_id.insert(id.clone(), key);
+            self.by_id.insert(id, key);
             key
         })
     }
@@ -208,7 +207,7 @@ impl Holders {
             && holder.resources.is_empty()
             && holder.poll.is_none()
         {
-            self.by_id.remove(&holder.id);
+            self.by_id.remove(&holder.id, key);
             self.holders.remove(key.index());
             self.addresses.remove(&key);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use doorman_openapi::{HolderKind, Moment};
+use doorman_openapi::Moment;
 
 use crate::ledger::keys::ResourceKey;
 
@@ -40,18 +40,6 @@ pub(in crate::ledger) struct Poll {
     overdue_from: Moment,
     next_batch_at: Moment,
     spacing: f64,
-    kind: HolderKind,
-    /// Where the poll lies in the queues of all polls.
-    pub(in crate::ledger) position: Position,
-}
-
-/// When to look at a poll.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::ledger) struct Position {
-    /// When its next batch is due.
-    pub(in crate::ledger) ready: Option<Moment>,
-    /// When it ends, or a hint is overdue.
-    pub(in crate::ledger) timer: Option<Moment>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +66,7 @@ pub(in crate::ledger) struct OverdueHint {
 }
 
 impl Poll {
-    pub(in crate::ledger) fn new(kind: HolderKind) -> Self {
+    pub(in crate::ledger) fn new() -> Self {
         Self {
             open: None,
             ends: Moment::NEVER,
@@ -89,21 +77,15 @@ impl Poll {
             overdue_from: Moment::NEVER,
             next_batch_at: Moment::ORIGIN,
             spacing: 0.0,
-            kind,
-            position: Position::default(),
         }
     }
 
     /// A poll that is not open yet, and is given up at `ends`.
-    pub(in crate::ledger) fn awaited(kind: HolderKind, ends: Moment) -> Self {
+    pub(in crate::ledger) fn awaited(ends: Moment) -> Self {
         Self {
             ends,
-            ..Self::new(kind)
+            ..Self::new()
         }
-    }
-
-    pub(in crate::ledger) fn kind(&self) -> HolderKind {
-        self.kind
     }
 
     /// Returns the earlier poll, which ends.
@@ -121,14 +103,12 @@ impl Poll {
         self.open.replace(ticket)
     }
 
-    /// Returns whether this poll was open.
-    pub(in crate::ledger) fn close(&mut self, ticket: PollTicket, ends: Moment) -> bool {
-        let was_open = self.open == Some(ticket);
-        if was_open {
+    /// Closes a poll, if it is open.
+    pub(in crate::ledger) fn close(&mut self, ticket: PollTicket, ends: Moment) {
+        if self.open == Some(ticket) {
             self.open = None;
             self.ends = ends.max(self.next_batch_at);
         }
-        was_open
     }
 
     /// Ends the poll of a holder that has no leases any more, unless it is open. The holder may
@@ -147,18 +127,15 @@ impl Poll {
         self.ends <= now
     }
 
-    /// Returns whether the resource was not hinted already.
-    pub(in crate::ledger) fn hint(&mut self, resource: ResourceKey) -> bool {
-        let is_new = !self.hints.contains_key(&resource);
-        if is_new {
-            let hint = PendingHint {
+    /// Hints a resource, unless it is hinted already.
+    pub(in crate::ledger) fn hint(&mut self, resource: ResourceKey) {
+        self.hints.entry(resource).or_insert_with(|| {
+            self.queued.insert(resource);
+            PendingHint {
                 sent: None,
                 repeats: 0,
-            };
-            self.hints.insert(resource, hint);
-            self.queued.insert(resource);
-        }
-        is_new
+            }
+        });
     }
 
     /// Drops the hint for a resource: the holder has refreshed or released it.
@@ -240,16 +217,21 @@ impl Poll {
         overdue
     }
 
-    pub(in crate::ledger) fn next_position(&self) -> Position {
-        let has_batch = self.open.is_some() && !self.queued.is_empty();
-        let timer = self.ends.min(if self.hints.is_empty() {
-            Moment::NEVER
+    /// When its next batch is due.
+    pub(in crate::ledger) fn ready_at(&self) -> Moment {
+        if self.open.is_some() && !self.queued.is_empty() {
+            self.next_batch_at
         } else {
-            self.overdue_from
-        });
-        Position {
-            ready: has_batch.then_some(self.next_batch_at),
-            timer: Some(timer).filter(|timer| *timer < Moment::NEVER),
+            Moment::NEVER
+        }
+    }
+
+    /// When it ends, or a hint is overdue.
+    pub(in crate::ledger) fn timer_at(&self) -> Moment {
+        if self.hints.is_empty() {
+            self.ends
+        } else {
+            self.ends.min(self.overdue_from)
         }
     }
 }

@@ -9,7 +9,6 @@ use doorman_openapi::{Moment, ResourceId, ServerResourceRequest, ServerResourceR
 
 use crate::ledger::{
     call::LeaseCall,
-    hints::plan::Occasion,
     keys::{HolderKey, ResourceKey},
     records::ParentRecord,
     resource::booking::Hold,
@@ -85,13 +84,9 @@ impl Ledger {
         let conversion = live.resource.convert(holder, ask, earlier, now);
         let converted = conversion.ask(ask);
         let ask = converted.as_ref().unwrap_or(ask);
-        if !live.resource.entries.contains(holder) {
-            if !self.has_room(holder) {
-                self.drop_if_empty(key, now);
-                return false;
-            }
-            self.holders.add_lease(holder, key);
-            self.stats.leases += 1;
+        if !self.has_or_adds_lease(holder, key) {
+            self.drop_if_empty(key, now);
+            return false;
         }
         if let Some(live) = self.live.get_mut(key.index()) {
             live.resource.register(holder, ask, now);
@@ -148,7 +143,7 @@ impl Ledger {
     /// holders.
     #[must_use]
     pub fn demand_of(&self, id: &ResourceId) -> Option<(f64, f64)> {
-        let live = self.live.get(self.keys.get(id)?.index())?;
+        let live = self.live_resource(id)?;
         Some((live.resource.sum_wants(), live.resource.sum_has()))
     }
 
@@ -160,7 +155,7 @@ impl Ledger {
     ) -> Vec<ServerResourceRequest> {
         let mut requests = Vec::new();
         for id in ids {
-            let Some(key) = self.keys.get(id).copied() else {
+            let Some(key) = self.key_of(id) else {
                 continue;
             };
             self.expire_leases(key, now);
@@ -178,8 +173,8 @@ impl Ledger {
     /// request named has ended since.
     #[must_use]
     pub fn is_parent_answer_late(&self, id: &ResourceId, now: Moment) -> bool {
-        let live = self.keys.get(id).and_then(|key| self.live.get(key.index()));
-        live.is_some_and(|live| live.resource.is_parent_answer_late(now))
+        self.live_resource(id)
+            .is_some_and(|live| live.resource.is_parent_answer_late(now))
     }
 
     /// Records the parent's response for one resource, of a request that was sent at `sent`.
@@ -189,7 +184,7 @@ impl Ledger {
         sent: Moment,
         now: Moment,
     ) {
-        let Some(key) = self.keys.get(&response.answer.resource_id).copied() else {
+        let Some(key) = self.key_of(&response.answer.resource_id) else {
             return;
         };
         self.expire_leases(key, now);
@@ -236,18 +231,16 @@ impl Ledger {
         let is_change = terms.differ_from(&resource.terms);
         let known = resource.terms.template();
         let is_edited = known.is_some() && terms.template() != known;
-        if learning_until != resource.learning_until {
-            self.learning_count.remove(resource.learning_until);
-            self.learning_count.add(learning_until);
-        }
+        self.learning_count
+            .change(resource.learning_until, learning_until);
         if is_change || learning_until != resource.learning_until {
             resource.set_terms_of_parent(terms, learning_until, now);
         }
         resource.record_parent_feedback(&answer, now);
         if is_edited && resource.note_changed_terms(now) {
-            self.hinting.add_change(key);
+            self.hinting.rounds.insert(key);
         }
-        self.plan_hints(key, Occasion::Other, now);
+        self.plan_hints(key, now);
         self.note_parent_update(key, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
@@ -285,8 +278,7 @@ impl Ledger {
             let before = live.resource.learning_until;
             let left = stopped.as_nanos().saturating_add(record.learning_left);
             let learning_until = before.max(Moment::from_nanos(left));
-            self.learning_count.remove(before);
-            self.learning_count.add(learning_until);
+            self.learning_count.change(before, learning_until);
             live.resource.parent = Some(Box::new(parent));
             live.resource
                 .set_terms_of_parent(terms, learning_until, stopped);
@@ -296,47 +288,40 @@ impl Ledger {
     /// The parent has hinted a resource: holders are hinted, too, and a demand that they report to
     /// have fallen is reported at once for a while.
     pub fn pass_hint(&mut self, id: &ResourceId, now: Moment) {
-        let Some(key) = self.keys.get(id).copied() else {
+        let Some(key) = self.key_of(id) else {
             return;
         };
-        if let Some(live) = self.live.get_mut(key.index()) {
-            if let Some(parent) = &mut live.resource.parent {
+        self.hint_chosen(key, |resource, polls| {
+            if let Some(parent) = &mut resource.parent {
                 parent.set_hinted(now);
             }
-            let polls = |holder| self.holders.polls(holder);
-            for holder in live.resource.ask_demand(polls, now) {
-                self.polls.hint(&mut self.holders, holder, key);
-            }
-        }
-        self.plan_hints(key, Occasion::Other, now);
+            Some(resource.ask_demand(polls, now))
+        });
+        self.plan_hints(key, now);
     }
 
     /// The parent has rejected a resource.
     pub fn record_parent_rejection(&mut self, id: &ResourceId) {
-        if let Some(key) = self.keys.get(id).copied()
-            && let Some(live) = self.live.get_mut(key.index())
-            && let Some(parent) = &mut live.resource.parent
-        {
-            parent.set_rejected();
+        if let Some(parent) = self.parent_lease_mut(id) {
+            parent.is_rejected = true;
         }
     }
 
     /// Replaces the older lease from the parent. For the simulation of a node without a safety
     /// rule.
     pub fn set_older_parent_lease(&mut self, id: &ResourceId, amount: f64, end: Moment) {
-        if let Some(key) = self.keys.get(id).copied()
-            && let Some(live) = self.live.get_mut(key.index())
-            && let Some(parent) = &mut live.resource.parent
-        {
-            parent.set_older(Hold { amount, end });
+        if let Some(parent) = self.parent_lease_mut(id) {
+            parent.older = Hold { amount, end };
         }
+    }
+
+    fn parent_lease_mut(&mut self, id: &ResourceId) -> Option<&mut ParentLease> {
+        self.live_resource_mut(id)?.resource.parent.as_deref_mut()
     }
 
     /// The parent's newest lease has ended.
     pub fn record_parent_end(&mut self, id: &ResourceId, now: Moment) {
-        if let Some(key) = self.keys.get(id).copied()
-            && let Some(live) = self.live.get_mut(key.index())
-        {
+        if let Some(live) = self.live_resource_mut(id) {
             live.resource.follow_parent(now);
         }
     }

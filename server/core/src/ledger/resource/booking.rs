@@ -2,7 +2,7 @@
 
 use doorman_openapi::{CLOCK_DRIFT, Moment};
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(in crate::ledger) struct Hold {
     pub(in crate::ledger) amount: f64,
     pub(in crate::ledger) end: Moment,

@@ -176,17 +176,14 @@ struct ConvertedAsk {
 }
 
 impl ConvertedAsk {
-    fn ask<'a>(&'a self, of: &Ask<'_>) -> Ask<'a> {
+    fn ask<'a>(&'a self, of: &Ask<'a>) -> Ask<'a> {
         Ask {
-            stamp: of.stamp,
-            kind: of.kind,
             bands: &self.bands,
             has: self.has,
             outstanding: self.outstanding,
-            used: of.used,
-            unit: of.unit,
             may_have: self.may_have,
             is_first_in_unit: self.is_first,
+            ..*of
         }
     }
 

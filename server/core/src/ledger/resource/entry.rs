@@ -1,26 +1,25 @@
 //! The entries of one resource, one per holder.
 
-use std::{borrow::Cow, fmt, mem};
+use std::{borrow::Cow, collections::BTreeMap, fmt, mem};
 
 use doorman_openapi::{
     Band, Capacity, ClientCount, HolderKind, MAX_BANDS, Moment, Reason, Seconds,
 };
-use foldhash::fast::RandomState;
 use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::ledger::{
     algorithm::SharedBucket,
     demands::{Demand, DemandTree, PlacedDemand},
-    keys::{CallSlot, EntrySlot, HolderKey},
+    keys::{EntrySlot, HolderKey},
     resource::booking::Booking,
     resource::order::RequestOrder,
     resource::unit_change::UnitChange,
-    store::linear_hash_map::LinearHashMap,
     store::packed::OptionalCapacity,
 };
 
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each changes on its own")]
 pub(in crate::ledger) struct Entry {
     pub(in crate::ledger) holder: HolderKey,
     pub(in crate::ledger) slot: EntrySlot,
@@ -29,7 +28,6 @@ pub(in crate::ledger) struct Entry {
     pub(in crate::ledger) outstanding: Capacity,
     pub(in crate::ledger) used: OptionalCapacity,
     pub(in crate::ledger) last_decision: Option<LastDecision>,
-    pub(in crate::ledger) deadline: Moment,
     /// Until then the entry stays without a lease, so that a late request is known as such.
     pub(in crate::ledger) retained_until: Moment,
     /// Until then the new master of a node may claim less than its predecessor has handed out.
@@ -43,8 +41,8 @@ pub(in crate::ledger) struct Entry {
     pub(in crate::ledger) unit_change: Option<Box<UnitChange>>,
     /// Whether the holder counts as polling for hints.
     pub(in crate::ledger) polls: bool,
-    /// Its hint that it has not yet acted on.
-    pub(in crate::ledger) call: Option<CallSlot>,
+    /// Whether it has a hint that it has not yet acted on.
+    pub(in crate::ledger) is_hinted: bool,
     pub(in crate::ledger) kind: HolderKind,
     /// The demands in the tree. The usual client has one, which needs no allocation.
     bands: SmallVec<[PlacedBand; 1]>,
@@ -105,14 +103,13 @@ impl Entry {
             outstanding: Capacity::ZERO,
             used: OptionalCapacity::NONE,
             last_decision: None,
-            deadline: Moment::NEVER,
             retained_until: Moment::ORIGIN,
             predecessor_until: Moment::ORIGIN,
             is_unconfirmed: false,
             is_told: false,
             unit_change: None,
             polls: false,
-            call: None,
+            is_hinted: false,
             kind,
             bands: SmallVec::new(),
             merged: None,
@@ -237,17 +234,20 @@ impl Entry {
     }
 
     /// The band of the last unit of an amount that is used by the highest priorities first, or of
-    /// the next unit after it, and the amount per weight in that band.
+    /// the next unit after it, and the amount per weight in that band. It is 0 if the algorithm
+    /// ignores priorities.
     pub(in crate::ledger) fn place_of(&self, amount: f64, is_next: bool) -> Option<(i32, f64)> {
         let mut rest = amount;
         let mut place = None;
-        for band in &self.bands {
-            let demand = band.placed.demand();
+        let same = |a: &PlacedBand, b: &PlacedBand| a.placed.band() == b.placed.band();
+        for bands in self.bands.chunk_by(same) {
             if place.is_some() && (rest < 0.0 || rest == 0.0 && !is_next) {
                 break;
             }
-            place = Some((band.placed.band(), rest / demand.weight));
-            rest -= demand.wants;
+            let demands = || bands.iter().map(|band| band.placed.demand());
+            let weight: f64 = demands().map(|demand| demand.weight).sum();
+            place = Some((bands.first()?.placed.band(), rest / weight));
+            rest -= demands().map(|demand| demand.wants).sum::<f64>();
         }
         place
     }
@@ -336,12 +336,11 @@ fn merge_bands(bands: &[Band]) -> Cow<'_, [Band]> {
 }
 
 /// The entries of one resource, by holder and by slot. They are large and many, so they lie in a
-/// slab; only a small map is hashed.
+/// slab, which a small map indexes. A hash map would stall when it grows.
 #[derive(Clone, Default)]
 pub(in crate::ledger) struct Entries {
-    slots: LinearHashMap<HolderKey, EntrySlot, RandomState>,
+    slots: BTreeMap<HolderKey, EntrySlot>,
     entries: Slab<Entry>,
-    /// One past the highest slot that was ever used.
     end: usize,
 }
 
@@ -411,6 +410,11 @@ impl Entries {
 
     pub(in crate::ledger) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().map(|(_, entry)| entry)
+    }
+
+    /// One past the highest slot that was ever used.
+    pub(in crate::ledger) fn end(&self) -> usize {
+        self.end
     }
 
     /// The slots from `slot` on, each with its entry, if any.

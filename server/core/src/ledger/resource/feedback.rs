@@ -4,6 +4,7 @@ use doorman_openapi::{AlgorithmKind, Balance, Moment, Probability};
 
 use crate::ledger::{
     algorithm::{BucketTerms, RecentDemand, SharedBucket},
+    demands::DemandTree,
     terms::ResourceTerms,
 };
 
@@ -144,7 +145,13 @@ impl SharedFeedback {
     }
 
     /// Sets the demand of all holders from now on.
-    pub(in crate::ledger) fn set_demand(&mut self, wants: f64, terms: &ResourceTerms, now: Moment) {
+    pub(in crate::ledger) fn set_demand(
+        &mut self,
+        demands: &DemandTree,
+        terms: &ResourceTerms,
+        now: Moment,
+    ) {
+        let wants = demands.total().wants;
         match self {
             Self::None | Self::FromParent(_) => {}
             Self::Demand(demand) => demand.observe(wants, now),
@@ -157,14 +164,14 @@ impl SharedFeedback {
     /// The same for a holder of a snapshot: its demand was known before.
     pub(in crate::ledger) fn restore_demand(
         &mut self,
-        wants: f64,
+        demands: &DemandTree,
         terms: &ResourceTerms,
         now: Moment,
     ) {
         if let Self::Bucket(bucket) = self {
-            bucket.restore_demand(wants / terms.per());
+            bucket.restore_demand(demands.total().wants / terms.per());
         } else {
-            self.set_demand(wants, terms, now);
+            self.set_demand(demands, terms, now);
         }
     }
 

@@ -5,7 +5,6 @@ pub(in crate::ledger) mod convert;
 pub(in crate::ledger) mod decision;
 pub(in crate::ledger) mod entry;
 pub(in crate::ledger) mod feedback;
-pub(in crate::ledger) mod hint_bands;
 pub(in crate::ledger) mod hint_state;
 pub(in crate::ledger) mod learning;
 pub(in crate::ledger) mod order;
@@ -17,7 +16,7 @@ use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment
 
 use crate::ledger::{
     demands::DemandTree,
-    keys::HolderKey,
+    keys::{EntrySlot, HolderKey},
     resource::booking::Hold,
     resource::decision::{TOLERANCE, is_over_capacity},
     resource::entry::{Entries, Entry},
@@ -27,8 +26,8 @@ use crate::ledger::{
     resource::order::{RequestOrder, RequestStamp},
     resource::parent::ParentLease,
     resource::unit_change::UnitChange,
-    store::expiry_heap::ExpiryHeap,
     store::sum_tree::SumTree,
+    store::timers::Timers,
     terms::ResourceTerms,
     terms::unit::AmountUnit,
 };
@@ -85,7 +84,7 @@ pub(in crate::ledger) struct Resource {
     pub(in crate::ledger) booked: SumTree,
     pub(in crate::ledger) demands: DemandTree,
     pub(in crate::ledger) feedback: SharedFeedback,
-    pub(in crate::ledger) expiries: ExpiryHeap<HolderKey>,
+    pub(in crate::ledger) expiries: Timers,
     /// Present once a holder has polled.
     pub(in crate::ledger) hints: Option<Box<HintState>>,
     /// Present if the capacity is leased from a parent node.
@@ -110,7 +109,7 @@ impl Resource {
             predecessor,
             entries: Entries::default(),
             booked: SumTree::default(),
-            expiries: ExpiryHeap::default(),
+            expiries: Timers::default(),
             hints: None,
             parent: None,
         }
@@ -141,8 +140,7 @@ impl Resource {
         if let Some(unit) = self.terms.unit().filter(|unit| self.unit != Some(*unit)) {
             self.change_unit(unit, now);
         }
-        self.feedback
-            .set_demand(self.demands.total().wants, &self.terms, now);
+        self.feedback.set_demand(&self.demands, &self.terms, now);
         if self.learning_until != learning_until {
             // Confirmed entries are retained only until the old end.
             self.learning = None;
@@ -198,9 +196,6 @@ impl Resource {
     /// holders.
     fn reorder_demands(&mut self, by_priority: bool, now: Moment) {
         self.demands = DemandTree::new(by_priority);
-        if let Some(hints) = &mut self.hints {
-            hints.bands = by_priority.then(Box::default);
-        }
         for entry in self.entries.iter_mut() {
             entry.move_demand(&mut self.demands);
             if let Some(hints) = &mut self.hints {
@@ -327,8 +322,7 @@ impl Resource {
         entry.clear(&mut self.demands);
         entry.free_released(now);
         let amount = entry.booking.amount(now);
-        self.feedback
-            .set_demand(self.demands.total().wants, &self.terms, now);
+        self.feedback.set_demand(&self.demands, &self.terms, now);
         self.booked.set(entry.slot.index(), amount);
         if let Some(hints) = &mut self.hints {
             hints.report(entry, amount, 0.0);
@@ -346,12 +340,6 @@ impl Resource {
             schedule_expiry(entry, &mut self.expiries, now);
         } else {
             self.remove(holder, now);
-            let entries = &self.entries;
-            self.expiries.compact(entries.len(), |at, holder| {
-                entries
-                    .get(*holder)
-                    .is_some_and(|entry| entry.deadline == at)
-            });
         }
         had_lease
     }
@@ -360,14 +348,12 @@ impl Resource {
     pub(in crate::ledger) fn expire(&mut self, now: Moment, mut removed: impl FnMut(HolderKey)) {
         self.end_learning(now);
         for _ in 0..EXPIRATIONS_PER_REQUEST {
-            let Some((at, holder)) = self.expiries.pop_due(now) else {
+            let Some(slot) = self.expiries.pop_due(now) else {
                 return;
             };
-            let entry = self.entries.get_mut(holder);
-            let Some(entry) = entry.filter(|entry| entry.deadline == at) else {
+            let Some(entry) = self.entries.at_mut(EntrySlot::new(slot)) else {
                 continue;
             };
-            entry.deadline = Moment::NEVER;
             let amount = entry.booking.amount(now);
             self.booked.set(entry.slot.index(), amount);
             if let Some(learning) = &mut self.learning {
@@ -376,8 +362,7 @@ impl Resource {
             if entry.next_end(now).is_some() {
                 if entry.booking.next_end(now).is_none() && !entry.is_cleared() {
                     entry.clear(&mut self.demands);
-                    self.feedback
-                        .set_demand(self.demands.total().wants, &self.terms, now);
+                    self.feedback.set_demand(&self.demands, &self.terms, now);
                     if let Some(hints) = &mut self.hints {
                         hints.report(entry, amount, 0.0);
                     }
@@ -387,6 +372,7 @@ impl Resource {
                 }
                 schedule_expiry(entry, &mut self.expiries, now);
             } else {
+                let holder = entry.holder;
                 self.remove(holder, now);
                 removed(holder);
             }
@@ -396,8 +382,8 @@ impl Resource {
     fn remove(&mut self, holder: HolderKey, now: Moment) {
         if let Some(mut entry) = self.entries.remove(holder) {
             entry.remove_demand(&mut self.demands);
-            self.feedback
-                .set_demand(self.demands.total().wants, &self.terms, now);
+            self.expiries.set(entry.slot.index(), Moment::NEVER);
+            self.feedback.set_demand(&self.demands, &self.terms, now);
             self.booked.set(entry.slot.index(), 0.0);
             if let Some(hints) = &mut self.hints {
                 hints.report(&mut entry, 0.0, 0.0);
@@ -406,14 +392,12 @@ impl Resource {
     }
 }
 
-/// Pushes the next deadline of an entry, unless an earlier one is in the heap.
-pub(in crate::ledger) fn schedule_expiry(
-    entry: &mut Entry,
-    expiries: &mut ExpiryHeap<HolderKey>,
-    now: Moment,
-) {
-    if let Some(end) = entry.next_end(now).filter(|end| *end < entry.deadline) {
-        entry.deadline = end;
-        expiries.push(end, entry.holder);
+/// Sets the next deadline of an entry, unless an earlier one is set: renewals change none.
+pub(in crate::ledger) fn schedule_expiry(entry: &Entry, expiries: &mut Timers, now: Moment) {
+    let slot = entry.slot.index();
+    if let Some(end) = entry.next_end(now)
+        && end < expiries.get(slot)
+    {
+        expiries.set(slot, end);
     }
 }

@@ -66,16 +66,6 @@ impl RequestOrder {
         }
     }
 
-    /// Whether it is of a master before the one of the last request.
-    pub(in crate::ledger) fn is_of_earlier_master(self, last: Self) -> bool {
-        self.epoch < last.epoch
-    }
-
-    /// Whether the node has another master since then.
-    pub(in crate::ledger) fn is_of_later_master(self, last: Self) -> bool {
-        self.epoch > last.epoch
-    }
-
     /// Whether it was certainly sent later. Without `seq` that is unknown within an epoch.
     fn was_sent_after(self, last: Self) -> bool {
         match self.epoch.cmp(&last.epoch) {

@@ -37,21 +37,22 @@ pub(super) enum Knowledge {
     Leases,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct ParentLease {
     pub(super) knowledge: Knowledge,
     pub(super) newest: Hold,
-    pub(super) older: Hold,
+    pub(in crate::ledger) older: Hold,
     /// The most that a previous master may have granted: the holding that the parent stated at
     /// first, or what the lease of a handed-over ledger covers.
     pub(super) stated: f64,
     /// The last response.
     pub(super) last: Option<Box<ServerResourceResponse>>,
     /// The total that holders have used.
-    pub(super) used: f64,
+    pub(in crate::ledger) used: f64,
     pub(super) reported: Reported,
-    /// Whether the parent has rejected the last request for it.
-    pub(super) is_rejected: bool,
+    /// Whether the parent has rejected the last request for it: holders get no lease then, without
+    /// waiting for it.
+    pub(in crate::ledger) is_rejected: bool,
     /// Until when a lower demand is reported at once, because the parent has hinted.
     pub(super) hinted_until: Moment,
 }
@@ -76,22 +77,6 @@ impl Default for Reported {
             outstanding: 0.0,
             claim_ends: Moment::NEVER,
             used: 0.0,
-        }
-    }
-}
-
-impl Default for ParentLease {
-    fn default() -> Self {
-        Self {
-            knowledge: Knowledge::None,
-            newest: Hold::NONE,
-            older: Hold::NONE,
-            stated: 0.0,
-            last: None,
-            used: 0.0,
-            reported: Reported::default(),
-            is_rejected: false,
-            hinted_until: Moment::ORIGIN,
         }
     }
 }
@@ -269,10 +254,6 @@ impl ParentLease {
         learning_left: u64,
         now: Moment,
     ) -> Option<ParentRecord> {
-        let record = |hold: Hold| HoldRecord {
-            amount: Capacity::saturating(hold.amount),
-            left: hold.end.as_nanos().saturating_sub(now.as_nanos()),
-        };
         if self.knowledge != Knowledge::Leases {
             return None;
         }
@@ -280,8 +261,8 @@ impl ParentLease {
         let (unit, per) = unit.map_or((None, None), AmountUnit::to_record);
         Some(ParentRecord {
             response: ServerResourceResponse::clone(response),
-            newest: record(self.newest),
-            older: record(self.older),
+            newest: HoldRecord::of(self.newest, now),
+            older: HoldRecord::of(self.older, now),
             used: Capacity::saturating(self.used),
             stated: Capacity::saturating(self.stated),
             learning_left,
@@ -291,14 +272,10 @@ impl ParentLease {
     }
 
     pub(in crate::ledger) fn restore(record: &ParentRecord, stopped: Moment) -> Self {
-        let hold = |record: HoldRecord| Hold {
-            amount: record.amount.get(),
-            end: Moment::from_nanos(stopped.as_nanos().saturating_add(record.left)),
-        };
         let mut parent = Self {
             knowledge: Knowledge::Leases,
-            newest: hold(record.newest),
-            older: hold(record.older),
+            newest: record.newest.restore(stopped),
+            older: record.older.restore(stopped),
             stated: record.stated.get(),
             used: record.used.get(),
             last: Some(Box::new(record.response.clone())),
@@ -307,15 +284,6 @@ impl ParentLease {
         // Safety rule: if this master learns, holders confirm what they have of the last one, too.
         parent.stated = parent.granted_before(stopped);
         parent
-    }
-
-    /// The parent has rejected a request: holders get no lease, without waiting for it.
-    pub(in crate::ledger) fn set_rejected(&mut self) {
-        self.is_rejected = true;
-    }
-
-    pub(in crate::ledger) fn set_older(&mut self, older: Hold) {
-        self.older = older;
     }
 
     /// Converts all amounts to another unit.
@@ -329,10 +297,6 @@ impl ParentLease {
 
     pub(in crate::ledger) fn set_hinted(&mut self, now: Moment) {
         self.hinted_until = now.after_seconds(HINT_TIME);
-    }
-
-    pub(in crate::ledger) fn add_used(&mut self, used: f64) {
-        self.used += used;
     }
 
     /// Records a lease. An older one is kept if it is larger and holders may have more than this

@@ -198,8 +198,7 @@ impl Resource {
             (None, None) => return,
         };
         self.feedback = SharedFeedback::from_parent(feedback, unreported, &self.terms, now);
-        self.feedback
-            .set_demand(self.demands.total().wants, &self.terms, now);
+        self.feedback.set_demand(&self.demands, &self.terms, now);
     }
 }
 

@@ -136,9 +136,8 @@ fn polling_holder_gets_half_of_the_unwanted_capacity() {
     let grant = world.refresh("a", 20.0, Some(20.0));
     close(grant.capacity.get(), 60.0);
     assert_eq!(grant.reason, Reason::Granted);
-    // A small change of the demand leaves the lease alone, a large one does not.
-    close(world.refresh("a", 28.0, Some(60.0)).capacity.get(), 60.0);
-    close(world.refresh("a", 56.0, Some(60.0)).capacity.get(), 78.0);
+    close(world.refresh("a", 28.0, Some(60.0)).capacity.get(), 64.0);
+    close(world.refresh("a", 56.0, Some(64.0)).capacity.get(), 78.0);
     // Nothing beyond the wants in overload.
     close(world.refresh("b", 200.0, None).capacity.get(), 22.0);
     close(world.refresh("a", 30.0, Some(78.0)).capacity.get(), 30.0);
@@ -344,6 +343,85 @@ fn freed_capacity_is_hinted_to_the_highest_priority() {
     fleet.world.release("gone", Some(state.seq + 1));
     let steps = fleet.steps_until(|fleet| fleet.has("high") >= 100.0 * (1.0 - 1e-9));
     assert!(steps <= 5, "{steps}");
+}
+
+#[test]
+fn middle_priority_is_recalled_past_a_lower_one() {
+    let mut fleet = Fleet::new(with_floor(100.0, 0.1));
+    // Less than the floor: more of them than are examined in vain have nothing to give.
+    for holder in 0..20 {
+        fleet.join_at(-5, &format!("low{holder}"), 0.2);
+    }
+    for holder in 0..10 {
+        fleet.join_at(0, &format!("middle{holder}"), 20.0);
+    }
+    fleet.run(7.0);
+    fleet.join_at(5, "high", 40.0);
+    let steps = fleet.steps_until(|fleet| fleet.has("high") >= 40.0 * (1.0 - 1e-9));
+    assert!(steps <= 50, "{steps}");
+    close(fleet.has("low7"), 0.2);
+}
+
+#[test]
+fn rounds_of_probes_reach_all_holders() {
+    let mut fleet = Fleet::new(document("FAIR_SHARE", 120.0));
+    for holder in 10..22 {
+        fleet.join(&format!("c{holder}"), 100.0);
+    }
+    fleet.run(20.05);
+    close(fleet.has("c21"), 10.0);
+    // Just after its regular refresh.
+    fleet.set_demand("c21", 0.0);
+    fleet.set_demand("c10", 200.0);
+    fleet.refresh("c10");
+    let steps = fleet.steps_until(|fleet| fleet.has("c21") == 0.0);
+    assert!(steps <= 3500, "{steps}");
+}
+
+#[test]
+fn first_poll_is_answered_for_a_surplus_only() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    for (client, wants) in [("a", 60.0), ("b", 40.0)] {
+        world.refresh(client, wants, None);
+        world.poll(client, 0);
+        let is_hinted = !world.ledger.take_hints(world.now).is_empty();
+        assert_eq!(is_hinted, client == "a", "{client}");
+    }
+    close(world.refresh("a", 60.0, Some(60.0)).capacity.get(), 60.0);
+}
+
+#[test]
+fn changed_limits_are_told_in_turns() {
+    let resources = |capacity| {
+        parse(&format!(
+            "resources: [{{identifier_glob: '*', capacity: {capacity}, algorithm: {{\
+             kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5, \
+             parameters: [{{name: surplus, value: '0'}}]}}}}]"
+        ))
+    };
+    let mut world = World::new(resources(1000.0));
+    let join = |world: &mut World, client: &str, resource: &str| {
+        let mut request = request(client, Some(1), 0.1, None);
+        request.resources[0].resource_id = ResourceId::new(resource).unwrap();
+        world.send(&request);
+        world.poll(client, 0)
+    };
+    for holder in 0..1000 {
+        join(&mut world, &format!("c{holder}"), "many");
+    }
+    let one = join(&mut world, "one", "few");
+    assert_eq!(world.ledger.take_hints(world.now), []);
+    world.ledger.reconfigure(resources(900.0));
+    let mut hinted = 0;
+    for _ in 0..100 {
+        world.wait(0.001);
+        let answers = world.ledger.take_hints(world.now);
+        hinted += answers.len();
+        if answers.iter().any(|(ticket, _)| *ticket == one) {
+            return;
+        }
+    }
+    panic!("not within 0.1 s, but {hinted} others");
 }
 
 proptest! {

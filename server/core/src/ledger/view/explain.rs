@@ -154,7 +154,7 @@ impl Resource {
             !reaches(own, limit.higher)
         });
         let mut status = HolderStatus {
-            view: self.holder_view(entry, holder, current, available),
+            view: self.holder_view(entry, holder, current),
             unrounded_share,
             priority_limit,
             next_grant: 0.0,
@@ -176,7 +176,6 @@ impl Resource {
         entry: &Entry,
         holder: &HolderId,
         current: &mut CurrentTerms<'_>,
-        available: f64,
     ) -> HolderView {
         let now = current.now;
         let kind = holder.kind();
@@ -191,7 +190,7 @@ impl Resource {
             address: None,
             priority: bands.first().map_or(0, |band| band.priority),
             wants: Capacity::saturating(bands.iter().map(|band| band.wants.get()).sum()),
-            share: Capacity::saturating(self.share_of(entry, current, available)),
+            share: Capacity::saturating(self.share_of(entry, current)),
             has: Capacity::saturating(lease.map_or(0.0, |lease| lease.amount)),
             held_back_by: None,
             why: String::new(),
@@ -209,22 +208,10 @@ impl Resource {
     }
 
     /// The share at the next refresh with the same claims.
-    fn share_of(&self, entry: &Entry, current: &mut CurrentTerms<'_>, available: f64) -> f64 {
+    fn share_of(&self, entry: &Entry, current: &mut CurrentTerms<'_>) -> f64 {
         let rule = self.rule_of(current.terms);
         let (bands, demands) = (&mut current.bands, entry.demands());
-        let share = rule.share_with(bands, &self.demands, demands, entry.polls);
-        let hints = self.hints.as_ref();
-        if hints.is_some_and(|hints| hints.may_keep_surplus(entry)) {
-            let lease = entry
-                .booking
-                .lease(current.now)
-                .map_or(0.0, |lease| lease.amount);
-            let held = lease.max(entry.outstanding.get());
-            let tolerance = current.terms.tuning().surplus_tolerance;
-            rule.keep_surplus(share, entry.wants(), held, available, tolerance)
-        } else {
-            share
-        }
+        rule.share_with(bands, &self.demands, demands, entry.polls)
     }
 
     /// The rule of terms that the resource may not have adopted: the demands are still in the order

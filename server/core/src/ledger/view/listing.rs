@@ -165,7 +165,7 @@ impl Ledger {
     /// its lease less than a lease length ago.
     #[must_use]
     pub fn resource(&self, id: &ResourceId, now: Moment) -> Option<ResourceView> {
-        self.view(*self.keys.get(id)?, now)
+        self.view(self.key_of(id)?, now)
     }
 
     /// The holders of a live resource, from a position on.
@@ -265,7 +265,7 @@ impl Ledger {
     }
 
     pub(in crate::ledger) fn find(&self, id: &ResourceId) -> Result<&LiveResource, ListError> {
-        let key = self.keys.get(id).ok_or(ListError::NotLive)?;
+        let key = self.key_of(id).ok_or(ListError::NotLive)?;
         self.live.get(key.index()).ok_or(ListError::NotLive)
     }
 

@@ -35,11 +35,8 @@ early-growth         loads   -          1 1.1 1.2 1.5 2
 confirmation         loads   ms         250 500 1000 2000 5000
 notable              loads   -          0 0.02 0.05 0.1 0.2
 surplus              loads   -          0 0.25 0.5 0.75 1
-surplus-tolerance    loads   -          0 0.1 0.25 0.5 0.75
 first-hint-spacing   loads   ms         10 25 50 100 250
 longest-hint-spacing loads   ms         50 100 250 500 1000
-hints-per-window     loads   -          8 16 32 64 128
-probes               loads   -          1 4 8 16 32
 probe-gap            loads   ms         25 50 100 200 400
 awaited-interval     loads   s          0.25 0.5 1 2 5
 refresh-interval     loads   s          1 2 5 10 20
@@ -64,11 +61,8 @@ impl Setting {
             "confirmation" => layer.holder.confirm_rise_after = milliseconds,
             "notable" => layer.holder.notable = value,
             "surplus" => setting.surplus = value,
-            "surplus-tolerance" => ledger.surplus_tolerance = value,
             "first-hint-spacing" => ledger.hint_spacing.0 = value / 1000.0,
             "longest-hint-spacing" => ledger.hint_spacing.1 = value / 1000.0,
-            "hints-per-window" => ledger.hints_per_window = value as _,
-            "probes" => ledger.probes = value as _,
             "probe-gap" => ledger.probe_gap = value / 1000.0,
             "awaited-interval" => ledger.awaited_interval = value,
             "refresh-interval" => setting.refresh_interval = value as _,

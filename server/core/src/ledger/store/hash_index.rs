@@ -1,0 +1,37 @@
+//! Keys by the identifiers of what they stand for.
+
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher as _, Hash},
+};
+
+use foldhash::quality::RandomState;
+
+/// Keys in the order of the hashes of their identifiers, which are kept elsewhere.
+///
+/// A hash map rehashes all entries when it is full, which stalls a million for a tenth of a second.
+/// A tree of the identifiers takes a third longer per decision. Callers choose the identifiers, so
+/// the hasher is randomly seeded.
+#[derive(Debug, Clone, Default)]
+pub(in crate::ledger) struct HashIndex<K> {
+    keys: BTreeSet<(u64, K)>,
+    hasher: RandomState,
+}
+
+impl<K: Copy + Default + Ord> HashIndex<K> {
+    /// The key of an identifier; `is_of` tells whether a key of its hash is.
+    pub(in crate::ledger) fn find(&self, id: &impl Hash, is_of: impl Fn(K) -> bool) -> Option<K> {
+        let hash = self.hasher.hash_one(id);
+        let keys = self.keys.range((hash, K::default())..);
+        let mut keys = keys.take_while(|(other, _)| *other == hash);
+        keys.find(|(_, key)| is_of(*key)).map(|(_, key)| *key)
+    }
+
+    pub(in crate::ledger) fn insert(&mut self, id: &impl Hash, key: K) {
+        self.keys.insert((self.hasher.hash_one(id), key));
+    }
+
+    pub(in crate::ledger) fn remove(&mut self, id: &impl Hash, key: K) {
+        self.keys.remove(&(self.hasher.hash_one(id), key));
+    }
+}
