@@ -10,7 +10,7 @@ use super::*;
 
 /// The charges, in order of time.
 struct History {
-    supply: Supply,
+    supply: TokenSource,
     start: Moment,
     events: Mutex<Vec<Event>>,
 }
@@ -30,13 +30,13 @@ struct Event {
 
 /// A rate that changes, as tokens a second from a time on.
 #[derive(Debug, Clone)]
-struct Supply {
+struct TokenSource {
     /// Milliseconds and rates. The first begins at 0.
     rates: Vec<(u64, f64)>,
     burst: Duration,
 }
 
-impl Supply {
+impl TokenSource {
     /// The smallest and the largest bucket in a time.
     fn buckets(&self, since: f64, until: f64) -> (f64, f64) {
         let starts = self
@@ -237,7 +237,7 @@ proptest! {
         rates in rates(),
         burst in 200..3_000_u64,
     ) {
-        let supply = Supply { rates, burst: Duration::from_millis(burst) };
+        let supply = TokenSource { rates, burst: Duration::from_millis(burst) };
         run(async {
             let rate = supply.begin();
             let history = Arc::new(History { supply, start: clock::now(), events: Mutex::default() });
@@ -258,7 +258,7 @@ proptest! {
         rates in rates(),
         burst in 200..3_000_u64,
     ) {
-        let supply = Supply { rates, burst: Duration::from_millis(burst) };
+        let supply = TokenSource { rates, burst: Duration::from_millis(burst) };
         run(async {
             let rate = supply.begin();
             // Each fits into a bucket.
@@ -282,7 +282,7 @@ proptest! {
             *rate *= 4.0;
         }
         // It holds the estimates of the requests in flight: at most four times their cost.
-        let supply = Supply { rates, burst: Duration::from_secs(20) };
+        let supply = TokenSource { rates, burst: Duration::from_secs(20) };
         run(async {
             let (rate, charged) = (supply.begin(), Arc::new(Mutex::new(0.0)));
             let start = clock::now();
