@@ -11,7 +11,7 @@ use crate::ledger::{
     keys::{EntrySlot, HolderKey},
     resource::Resource,
     resource::feedback::Feedback,
-    resource::hint_state::{HintState, NEGLIGIBLE, Order, is_worth_a_hint},
+    resource::hint_state::{HintState, NEGLIGIBLE, Order, Probe, is_worth_a_hint},
     store::ranked_slots::Place,
 };
 
@@ -30,11 +30,14 @@ const FREE_WORTH: f64 = 0.01;
 /// The most holders that are hinted at once because their demand may have fallen.
 const MAX_PROBES: usize = 2;
 
-/// The part of the mean lease that is worth such a hint.
-const PROBE_WORTH: f64 = 0.5;
-
 /// The most holders that are hinted at once because the parent node asks for the demand.
 const MAX_ASKED: usize = 8;
+
+/// Candidates that are examined per round of probes.
+const MAX_PROBE_CANDIDATES: usize = 64;
+
+/// Rounds of probes begin anew when the excess demand grows by this factor.
+const PROBE_RESTART: f64 = 1.2;
 
 /// A change of the admission probability by more than this part is worth a round of hints.
 const FEEDBACK_CHANGE: f64 = 0.1;
@@ -103,7 +106,7 @@ impl Resource {
         now: Moment,
     ) -> Chosen {
         self.choose(polls, now, |planner| {
-            planner.hint_stale(None, MAX_ASKED, f64::INFINITY, 0.0);
+            planner.hint_stale(MAX_ASKED, f64::INFINITY, now, 0.0);
         })
     }
 
@@ -206,7 +209,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         if missing <= negligible {
             return;
         }
-        self.examine(Order::Booked, None, |planner, slot| {
+        self.examine(Order::Booked, |planner, slot| {
             if missing <= negligible {
                 return Examined::Enough;
             }
@@ -239,7 +242,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         if free <= negligible {
             return;
         }
-        self.examine(Order::Waiting, None, |planner, slot| {
+        self.examine(Order::Waiting, |planner, slot| {
             if free <= negligible {
                 return Examined::Enough;
             }
@@ -267,117 +270,126 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         });
     }
 
-    /// Hints the holders in an order, after a place if given, until it has enough or has missed too
-    /// often in each band. Returns the place of the last holder that was examined, unless it was
-    /// the last of all.
-    fn examine(
-        &mut self,
-        order: Order,
-        mut after: Option<Place>,
-        mut examine: impl FnMut(&mut Self, EntrySlot) -> Examined,
-    ) -> Option<Place> {
+    /// Hints the holders in an order, until it has enough or has missed too often in each band.
+    fn examine(&mut self, order: Order, mut examine: impl FnMut(&mut Self, EntrySlot) -> Examined) {
+        let mut after: Option<Place> = None;
         let (mut misses, mut all_misses) = (0, 0_usize);
-        while let Some(place) = self.state.next(order, after) {
+        while all_misses < MAX_BANDS * MAX_MISSES
+            && let Some(place) = self.state.next(order, after)
+        {
             if after.is_some_and(|after| after.band() != place.band()) {
                 misses = 0;
             }
+            after = Some(place);
             let slot = EntrySlot::new(place.slot());
-            if self.still_polls(slot) {
-                match examine(self, slot) {
-                    Examined::Hint { recalled, promised } => {
-                        if !self.state.has_room(promised > 0.0, self.now) {
-                            return after;
-                        }
-                        self.hint(slot, recalled, promised);
-                    }
-                    Examined::Missed => {
-                        misses += 1;
-                        all_misses += 1;
-                    }
-                    Examined::Enough => return after,
-                }
+            if !self.still_polls(slot) {
+                continue;
             }
-            after = Some(if misses < MAX_MISSES {
-                place
-            } else {
-                place.after_band()
-            });
-            if all_misses >= MAX_BANDS * MAX_MISSES {
-                return after;
+            match examine(self, slot) {
+                Examined::Hint { recalled, promised } => {
+                    if !self.state.has_room(promised > 0.0, self.now) {
+                        return;
+                    }
+                    self.hint(slot, recalled, promised);
+                }
+                Examined::Missed => {
+                    misses += 1;
+                    all_misses += 1;
+                }
+                Examined::Enough => return,
+            }
+            if misses >= MAX_MISSES {
+                after = Some(place.after_band());
             }
         }
-        None
     }
 
     /// In overload, hints the holders with the largest leases whose reports are old: their demand
-    /// may have fallen. The next ones follow at once if that was so; else the rounds become rare.
+    /// may have fallen. The rounds become rare while they bring nothing.
     fn probe(&mut self) {
         let now = self.now;
         let terms = &self.resource.terms;
         let (capacity, first_gap) = (terms.capacity(), terms.tuning().probe_gap);
         let longest = terms.refresh_interval(false).get().max(first_gap);
-        let excess = (self.resource.sum_wants() - capacity).max(0.0);
-        let probes = &mut self.state.probes;
-        if excess == 0.0 {
-            if now >= probes.next.after_seconds(longest) {
-                probes.told = 0.0;
+        let excess = self.resource.sum_wants() - capacity;
+        let probe = &mut self.state.probe;
+        if excess <= 0.0 {
+            if now >= probe.since.after_seconds(longest) {
+                *probe = Probe::default();
             }
             return;
         }
-        let growth = excess - probes.told;
-        let has_changed = growth.abs() > capacity * EXCESS_CHANGE;
-        let is_due = has_changed || now >= probes.next;
+        let known = probe.first_excess;
+        let has_grown = excess > (known * PROBE_RESTART).max(known + capacity * EXCESS_CHANGE);
+        if has_grown || probe.gap == 0.0 {
+            *probe = Probe {
+                since: now,
+                next: now,
+                gap: first_gap,
+                first_excess: excess,
+                last_excess: f64::INFINITY,
+                stopped: None,
+            };
+        }
+        let is_due = now >= probe.next;
         if is_due {
-            probes.told = excess;
-            probes.gap = if has_changed {
+            let is_shrinking = excess < probe.last_excess * (1.0 - EXCESS_CHANGE);
+            probe.gap = if is_shrinking {
                 first_gap
             } else {
-                (2.0 * probes.gap).clamp(first_gap, longest)
+                (2.0 * probe.gap).min(longest)
             };
-            probes.next = now.after_seconds(probes.gap);
+            probe.last_excess = excess;
+            probe.next = now.after_seconds(probe.gap);
         }
-        if probes.gap < longest {
-            let next = probes.next;
+        let Probe {
+            next, gap, since, ..
+        } = *probe;
+        if is_due && self.hint_stale(MAX_PROBES, excess, since, first_gap) {
+            // All have reported since the rounds began, so the excess is real.
+            self.state.probe.since = now;
+            self.state.probe.first_excess = excess;
+        }
+        if gap < longest {
             self.state.wake_at(next);
-        }
-        if is_due {
-            let after = self.state.probed.filter(|_| !has_changed || growth < 0.0);
-            self.state.probed = self.hint_stale(after, MAX_PROBES, excess, first_gap);
         }
     }
 
-    /// Hints the holders with the largest leases, after a place if given, at most so many, until
-    /// their leases cover `excess`. No client is hinted whose report is younger than `age` seconds.
-    /// Returns where it stopped.
-    fn hint_stale(
-        &mut self,
-        after: Option<Place>,
-        mut most: usize,
-        mut excess: f64,
-        age: f64,
-    ) -> Option<Place> {
-        let holders = self.resource.entries.len() as f64;
-        let negligible = PROBE_WORTH * self.resource.booked.total() / holders.max(1.0);
-        self.examine(Order::Booked, after, |planner, slot| {
-            let entry = planner.resource.entries.at(slot);
-            let Some(entry) = entry.filter(|_| most > 0 && excess > 0.0) else {
-                return Examined::Enough;
+    /// One round of probes: at most so many, until the leases of the hinted holders cover `excess`.
+    /// It begins where the last one stopped. No holder is hinted that has reported since, and no
+    /// client whose report is younger than `fresh` seconds. Returns whether there was none to hint.
+    fn hint_stale(&mut self, most: usize, mut excess: f64, since: Moment, fresh: f64) -> bool {
+        let most = self.chosen.len().saturating_add(most);
+        let before = self.chosen.len();
+        for _ in 0..MAX_PROBE_CANDIDATES {
+            if excess <= 0.0 || self.chosen.len() >= most {
+                break;
+            }
+            let Some(place) = self.state.next(Order::Booked, self.state.probe.stopped) else {
+                self.state.probe.stopped = None;
+                return self.chosen.len() == before;
             };
-            // A node may have reported just now what its holders reported long ago.
-            let age = if entry.is_client() { age } else { 0.0 };
-            let now = planner.now;
-            let is_fresh = |at: Moment| at == now || now < at.after_seconds(age);
-            let booked = entry.booking.amount(now);
-            if booked < negligible || entry.last_decision.is_some_and(|last| is_fresh(last.at)) {
-                return Examined::Missed;
+            let slot = EntrySlot::new(place.slot());
+            if self.still_polls(slot)
+                && let Some(entry) = self.resource.entries.at(slot)
+            {
+                // A node may have reported just now what its holders reported long ago.
+                let fresh = if entry.is_client() { fresh } else { 0.0 };
+                let is_old = entry
+                    .last_decision
+                    .is_none_or(|last| last.at < since && last.at.after_seconds(fresh) <= self.now);
+                let booked = entry.booking.amount(self.now);
+                if is_old {
+                    if !self.state.has_room(false, self.now) {
+                        break;
+                    }
+                    self.hint(slot, 0.0, 0.0);
+                    excess -= booked;
+                }
             }
-            most = most.saturating_sub(1);
-            excess -= booked;
-            Examined::Hint {
-                recalled: 0.0,
-                promised: 0.0,
-            }
-        })
+            self.state.probe.stopped = Some(place);
+        }
+        false
     }
 
     /// Hints all holders when the feedback differs clearly from that of the last round.

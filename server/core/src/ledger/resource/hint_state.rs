@@ -40,12 +40,8 @@ pub(in crate::ledger) struct HintState {
     promised: SumTree,
     window: Moment,
     in_window: u32,
-    /// Hints to holders that may have reported their demand long ago.
-    pub(in crate::ledger) probes: Rounds,
-    /// Where the last of them stopped.
-    pub(in crate::ledger) probed: Option<Place>,
-    /// Hints because the feedback of SUPPRESSION or SHARED_BUCKET has changed.
-    pub(in crate::ledger) feedback: Rounds,
+    pub(in crate::ledger) probe: Probe,
+    pub(in crate::ledger) feedback: FeedbackRounds,
     /// Hints to all holders after a change of the terms or of the feedback.
     pub(in crate::ledger) round: Round,
     /// When to plan again without a request.
@@ -64,10 +60,26 @@ pub(in crate::ledger) enum Order {
     Waiting = 1,
 }
 
-/// When rounds of hints are given about a value that changes.
+/// Rounds of hints to holders that may have reported their demand long ago.
 #[derive(Debug, Clone, Default)]
-pub(in crate::ledger) struct Rounds {
-    /// The value at the last round.
+pub(in crate::ledger) struct Probe {
+    /// Holders that have reported since need no hint.
+    pub(in crate::ledger) since: Moment,
+    pub(in crate::ledger) next: Moment,
+    /// Seconds between two rounds.
+    pub(in crate::ledger) gap: f64,
+    /// The demand beyond the capacity when the rounds began, or when all had reported since; and in
+    /// the last round.
+    pub(in crate::ledger) first_excess: f64,
+    pub(in crate::ledger) last_excess: f64,
+    /// Where the last round stopped; `None` if the next one begins with the largest lease.
+    pub(in crate::ledger) stopped: Option<Place>,
+}
+
+/// When rounds of hints begin because the feedback of SUPPRESSION or SHARED_BUCKET has changed.
+#[derive(Debug, Clone, Default)]
+pub(in crate::ledger) struct FeedbackRounds {
+    /// The feedback at the last round.
     pub(in crate::ledger) told: f64,
     pub(in crate::ledger) next: Moment,
     /// Seconds between two rounds.
@@ -103,9 +115,9 @@ pub(in crate::ledger) fn is_worth_a_hint(
 impl HintState {
     pub(in crate::ledger) fn new() -> Self {
         Self {
-            feedback: Rounds {
+            feedback: FeedbackRounds {
                 told: 1.0,
-                ..Rounds::default()
+                ..FeedbackRounds::default()
             },
             next_at: Moment::NEVER,
             ..Self::default()

@@ -372,7 +372,7 @@ fn rounds_of_probes_reach_all_holders() {
     close(fleet.has("c21"), 10.0);
     // Just after its regular refresh.
     fleet.set_demand("c21", 0.0);
-    fleet.set_demand("c10", 200.0);
+    fleet.set_demand("c10", 600.0);
     fleet.refresh("c10");
     let steps = fleet.steps_until(|fleet| fleet.has("c21") == 0.0);
     assert!(steps <= 3500, "{steps}");
