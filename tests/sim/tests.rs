@@ -153,11 +153,11 @@ macro_rules! rarely_necessary_rules {
 
 rarely_necessary_rules! {
     capacity_needs_older_leases_that_cover_unheard_holders:
-        UnheardCover with Extras::NONE, seed 521 => Capacity,
+        UnheardCover with Extras::NONE, seed 2442 => Capacity,
     bookings_of_nodes_need_statements_within_the_bound:
         StatedWithinBound with Extras::NONE, seed 207 => NodeCapacity,
     capacity_needs_bounds_answered_in_time:
-        BoundAnswerInTime with Extras::all(), seed 803 => NodeCapacity,
+        BoundAnswerInTime with Extras::all(), seed 1821 => NodeCapacity,
     capacity_needs_writes_guarded_by_the_key:
         GuardedWrites with Extras::all(), seed 3530 => Capacity,
 }
