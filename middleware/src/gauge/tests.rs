@@ -268,6 +268,42 @@ async fn larger_lease_may_come_for_many_units() {
     drop(permit);
 }
 
+#[tokio::test(start_paused = true)]
+async fn more_units_than_there_are_hold_up_nobody() {
+    let it = Leased::new(5.0);
+    let waiting = tokio::spawn({
+        let gauge = it.gauge.clone();
+        async move { gauge.acquire_many(10).await }
+    });
+    settle().await;
+    let permits = [(); 5].map(|()| it.gauge.try_acquire().unwrap());
+    assert_eq!(it.units(), (5.0, 10.0));
+    drop(permits);
+    it.publish(leased(10.0, MINUTE));
+    assert!(waiting.await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_a_smaller_lease_cannot_serve_leaves_the_queue() {
+    let it = Leased::new(5.0);
+    let all = it.gauge.acquire_many(5).await.unwrap();
+    let acquire = |units| {
+        let gauge = it.gauge.clone();
+        tokio::spawn(async move { gauge.acquire_many(units).await.map(|permit| drop(permit)) })
+    };
+    let large = acquire(3);
+    settle().await;
+    let small = acquire(1);
+    settle().await;
+    it.publish(leased(2.0, MINUTE));
+    drop(all);
+    settle().await;
+    assert!(small.is_finished());
+    assert!(!large.is_finished());
+    it.publish(leased(3.0, MINUTE));
+    assert!(large.await.unwrap().is_ok());
+}
+
 #[test]
 fn threads_never_use_more_than_the_units() {
     use std::sync::atomic::{AtomicU32, Ordering};

@@ -216,6 +216,13 @@ impl Acquisition {
                 ControlFlow::Break(Ok(()))
             }
             Turn::After(pause) => ControlFlow::Continue(pause),
+            Turn::Outgrown => {
+                if let State::Waiting(waiting) = &mut self.state {
+                    let queue = u32::MAX;
+                    waiting.kind = WaitKind::LargerLease(WaitLimit::Until { deadline, queue });
+                }
+                self.try_turn(now)
+            }
             Turn::TooLate => ControlFlow::Break(Err(self.give_up(now))),
         }
     }

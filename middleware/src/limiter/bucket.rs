@@ -509,6 +509,11 @@ impl BucketView {
         matches!(self.refill, Refill::Units(units) if cost <= units)
     }
 
+    /// Whether a cost is more than all units together.
+    pub(crate) fn outgrows(&self, cost: f64) -> bool {
+        matches!(self.refill, Refill::Units(units) if cost > units)
+    }
+
     /// The tokens left: negative when in debt or reserved ahead, infinite when unlimited.
     #[inline]
     pub(crate) fn left(&self, spent: f64) -> f64 {

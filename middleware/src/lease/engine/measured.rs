@@ -169,7 +169,8 @@ impl MeasuredDemand {
             return;
         };
         let reported = self.suppression.get_or_insert_with(|| {
-            let (total, rate) = (limiter.attempted(), self.window.per_second());
+            let total = limiter.attempted().max(self.window.total());
+            let rate = self.window.per_second();
             Box::new(match limiter.created_at() {
                 // Nothing was reported before.
                 Some(created_at) if !slept => ReportedDemand::new(0.0, 0.0, interval, created_at),

@@ -300,6 +300,8 @@ impl TrackedLimiter {
         if self.leasing.asleep {
             return true;
         }
+        // Before it sleeps: what is admitted then is used.
+        let admitted_before = limiter.tally().admitted;
         // A stated demand reserves capacity for requests to come.
         if has_stated_wants(limiter) || !self.answered || !limiter.sleep(now) {
             return false;
@@ -309,7 +311,7 @@ impl TrackedLimiter {
         }
         self.leasing = Leasing {
             asleep: true,
-            admitted_before: limiter.tally().admitted,
+            admitted_before,
             ..Leasing::default()
         };
         true

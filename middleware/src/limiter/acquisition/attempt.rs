@@ -165,6 +165,10 @@ impl Attempt<'_> {
             (Some(until), _) if !in_time => {
                 Ok(self.wait_as(WaitKind::LargerLease(self.limit), until))
             }
+            // In the queue, others would wait for what no one can give back.
+            _ if self.at.view.outgrows(range.cost) => {
+                Ok(self.wait_as(WaitKind::LargerLease(self.limit), deadline))
+            }
             (_, Some(band)) => {
                 let ticket = locked.hold_back(band.priority(), range.cost);
                 band.begin_to_hold_back();

@@ -23,6 +23,8 @@ pub(in crate::limiter) struct Request {
     pub(in crate::limiter) band: Option<RequestBand>,
     /// Whether the cost is part of the queue's pending cost.
     is_pending: bool,
+    /// The band whose attempts include the pending cost.
+    pending_band: Option<RequestBand>,
 }
 
 impl Request {
@@ -39,6 +41,7 @@ impl Request {
             priority,
             band: None,
             is_pending: false,
+            pending_band: None,
         }
     }
 
@@ -120,14 +123,20 @@ impl Request {
     pub(super) fn mark_pending(&mut self) {
         if !mem::replace(&mut self.is_pending, true) {
             self.limiter().queue().add_pending(self.cost);
+            if self.band.is_none() {
+                self.band = self.limiter().band(self.priority);
+            }
             self.count_attempt(self.cost);
+            self.pending_band.clone_from(&self.band);
         }
     }
 
     pub(super) fn clear_pending(&mut self) {
         if mem::take(&mut self.is_pending) {
             self.limiter().queue().remove_pending(self.cost);
-            self.count_attempt(-self.cost);
+            if let Some(band) = self.pending_band.take() {
+                band.get().count(-self.cost);
+            }
         }
     }
 }

@@ -13,6 +13,8 @@ pub(super) enum Turn {
     Come(Reservation),
     /// It may come after a pause.
     After(Pause),
+    /// It comes only with a larger lease: the request has left the queue.
+    Outgrown,
     /// It does not come in time.
     TooLate,
 }
@@ -41,7 +43,7 @@ impl Request {
         };
         match turn {
             Turn::After(pause) => Turn::after(pause, deadline, now),
-            Turn::Come(_) | Turn::TooLate => turn,
+            Turn::Come(_) | Turn::Outgrown | Turn::TooLate => turn,
         }
     }
 
@@ -55,6 +57,11 @@ impl Request {
             return Turn::TooLate;
         };
         let at = limiter.view(now);
+        if at.view.outgrows(range.cost) {
+            queue.remove(ticket);
+            limiter.leave_queue(range.cost, &queue);
+            return Turn::Outgrown;
+        }
         let (has_turn, turn) = match self.unit {
             Unit::Rate => (at.view.admits(range), None),
             Unit::Gauge => (limiter.has_turn(ticket, &queue, &at), queue.turn(ticket)),

@@ -144,3 +144,25 @@ async fn attempts_count_in_their_band() {
     charge.correct(0.5);
     assert_eq!(attempted(), [3.0, 8.0, 5.5]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn request_that_waited_for_its_first_lease_counts_in_its_band() {
+    let limiter = of_priorities(0);
+    let cost = Cost::new(3.0).unwrap();
+    let mut acquisition = Acquisition::new(limiter.handle(), PRIORITIES[2], cost);
+    acquisition.mark_pending();
+    limiter.publish(leased(10.0, MINUTE), clock::now());
+    let bands = limiter.current_bands().unwrap();
+    let attempted = || {
+        limiter
+            .band_tallies(&bands)
+            .map(|it| it.attempted)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(attempted(), [0.0, 0.0, 3.0]);
+    acquisition
+        .reserve(WaitLimit::NoWait, clock::now())
+        .unwrap();
+    acquisition.commit().unwrap();
+    assert_eq!(attempted(), [0.0, 0.0, 3.0]);
+}

@@ -384,11 +384,17 @@ fn hint_is_passed_down_from_the_master_only() {
         assert!(link.next_request(0.0).is_none(), "{node} {of}");
         assert_eq!(link.node.take_hints(link.now), [], "{node} {of}");
     }
-    assert!(link.handle(hint("root", EPOCH)).is_none());
-    let hints = link.node.take_hints(link.now);
-    assert_eq!(hints.len(), 1);
-    assert_eq!(hints[0].1.refresh[0].resource_id, id("db"));
-    assert!(link.next_request(0.0).is_some(), "the node asks, too");
+    for number in 1..=3 {
+        assert!(link.handle(hint("root", EPOCH)).is_none());
+        let hints = link.node.take_hints(link.now);
+        assert_eq!(hints.len(), 1, "{number}");
+        assert_eq!(hints[0].1.refresh[0].resource_id, id("db"));
+        let sent = link.next_request(0.0).expect("the node asks, too");
+        link.answer(&sent);
+        link.refresh(30.0, "db");
+        link.node.open_poll(poll, hints[0].1.after, link.now);
+        link.now = link.now.after_seconds(1.0);
+    }
 }
 
 #[test]

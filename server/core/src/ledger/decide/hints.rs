@@ -4,6 +4,7 @@ use doorman_openapi::Reason;
 
 use super::decider::Decider;
 use crate::ledger::{
+    resource::Has,
     resource::decision::Decision,
     resource::hint_state::{HintState, NEGLIGIBLE, is_worth_a_hint},
 };
@@ -36,8 +37,10 @@ impl Decider<'_> {
             let returns = amount - decision.capacity.get().max(outstanding);
             let is_told = decision.reason != Reason::Granted;
             let is_notable = is_told || returns > self.terms.limit() * NOTABLE;
-            if self.polls && returns > amount * NEGLIGIBLE && is_notable {
-                // It reports that at once, as if it were hinted.
+            // A master that does not know what its node has gives nothing back.
+            let is_known = self.ask.has != Has::Unknown;
+            if self.polls && is_known && returns > amount * NEGLIGIBLE && is_notable {
+                // It reports that at once, as if it were hinted. No hint is open that could lapse.
                 hints.hint(self.entry, amount, returns, 0.0);
             }
         }

@@ -106,7 +106,7 @@ impl Resource {
         now: Moment,
     ) -> Chosen {
         self.choose(polls, now, |planner| {
-            planner.hint_stale(MAX_ASKED, f64::INFINITY, now, 0.0);
+            planner.hint_stale(None, MAX_ASKED, f64::INFINITY, now, 0.0);
         })
     }
 
@@ -329,6 +329,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
                 first_excess: excess,
                 last_excess: f64::INFINITY,
                 stopped: None,
+                hinted: true,
             };
         }
         let is_due = now >= probe.next;
@@ -343,32 +344,47 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             probe.next = now.after_seconds(probe.gap);
         }
         let Probe {
-            next, gap, since, ..
+            next,
+            gap,
+            since,
+            stopped: began,
+            hinted: had_hinted,
+            ..
         } = *probe;
-        if is_due && self.hint_stale(MAX_PROBES, excess, since, first_gap) {
-            // All have reported since the rounds began, so the excess is real.
-            self.state.probe.since = now;
-            self.state.probe.first_excess = excess;
+        if is_due {
+            let before = self.chosen.len();
+            let stopped = self.hint_stale(began, MAX_PROBES, excess, since, first_gap);
+            let probe = &mut self.state.probe;
+            probe.stopped = stopped;
+            probe.hinted = self.chosen.len() > before;
+            if began.is_none() && stopped.is_none() && !had_hinted && !probe.hinted {
+                // All have reported since the rounds began, so the excess is real.
+                probe.since = now;
+                probe.first_excess = excess;
+            }
         }
         if gap < longest {
             self.state.wake_at(next);
         }
     }
 
-    /// One round of probes: at most so many, until the leases of the hinted holders cover `excess`.
-    /// It begins where the last one stopped. No holder is hinted that has reported since, and no
-    /// client whose report is younger than `fresh` seconds. Returns whether there was none to hint.
-    fn hint_stale(&mut self, most: usize, mut excess: f64, since: Moment, fresh: f64) -> bool {
+    /// Hints at most so many holders after a place in the order, until their leases cover `excess`.
+    /// No holder is hinted that has reported since, and no client whose report is younger than
+    /// `fresh` seconds. Returns the last place; `None` at the end of the order.
+    fn hint_stale(
+        &mut self,
+        mut after: Option<Place>,
+        most: usize,
+        mut excess: f64,
+        since: Moment,
+        fresh: f64,
+    ) -> Option<Place> {
         let most = self.chosen.len().saturating_add(most);
-        let before = self.chosen.len();
         for _ in 0..MAX_PROBE_CANDIDATES {
             if excess <= 0.0 || self.chosen.len() >= most {
                 break;
             }
-            let Some(place) = self.state.next(Order::Booked, self.state.probe.stopped) else {
-                self.state.probe.stopped = None;
-                return self.chosen.len() == before;
-            };
+            let place = self.state.next(Order::Booked, after)?;
             let slot = EntrySlot::new(place.slot());
             if self.still_polls(slot)
                 && let Some(entry) = self.resource.entries.at(slot)
@@ -387,9 +403,9 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
                     excess -= booked;
                 }
             }
-            self.state.probe.stopped = Some(place);
+            after = Some(place);
         }
-        false
+        after
     }
 
     /// Hints all holders when the feedback differs clearly from that of the last round.

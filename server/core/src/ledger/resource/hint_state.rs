@@ -74,6 +74,8 @@ pub(in crate::ledger) struct Probe {
     pub(in crate::ledger) last_excess: f64,
     /// Where the last round stopped; `None` if the next one begins with the largest lease.
     pub(in crate::ledger) stopped: Option<Place>,
+    /// Whether the last round hinted any: they may not have reported yet.
+    pub(in crate::ledger) hinted: bool,
 }
 
 /// When rounds of hints begin because the feedback of SUPPRESSION or SHARED_BUCKET has changed.
@@ -230,7 +232,8 @@ fn ranks(entry: &Entry, booked: f64) -> [Option<Rank>; 2] {
     let last = if spare > booked * NEGLIGIBLE {
         Some((SPARE, spare))
     } else {
-        entry.place_of(booked, false).filter(|_| booked > 0.0)
+        let last = entry.place_of(booked, false).filter(|_| booked > 0.0);
+        last.map(|(band, booked)| (band.max(SPARE + 1), booked))
     };
     let is_waiting = wants - booked > wants * NEGLIGIBLE;
     let next = entry.place_of(booked, true).filter(|_| is_waiting);

@@ -355,6 +355,12 @@ impl Resource {
                 continue;
             };
             let amount = entry.booking.amount(now);
+            if let Some(hints) = &mut self.hints
+                && amount < self.booked.get(entry.slot.index())
+            {
+                // What it was to give back is free by now.
+                hints.settle(entry.slot);
+            }
             self.booked.set(entry.slot.index(), amount);
             if let Some(learning) = &mut self.learning {
                 learning.set_booked(entry.slot, amount);
