@@ -289,7 +289,7 @@ async fn request_that_a_smaller_lease_cannot_serve_leaves_the_queue() {
     let all = it.gauge.acquire_many(5).await.unwrap();
     let acquire = |units| {
         let gauge = it.gauge.clone();
-        tokio::spawn(async move { gauge.acquire_many(units).await.map(|permit| drop(permit)) })
+        tokio::spawn(async move { gauge.acquire_many(units).await.map(drop) })
     };
     let large = acquire(3);
     settle().await;
