@@ -1,7 +1,7 @@
 //! Bands: the requests of different priorities at one limiter.
 //!
-//! All of them spend one bucket, or the units of one gauge. A request leaves in it what is
-//! *kept* for the higher bands: the amount that they are likely to need, as the worker has measured. So a
+//! All of them spend one bucket, or the units of one gauge. A request leaves in it what is *kept*
+//! for the higher bands: the amount that they are likely to need, as the worker has measured. So a
 //! bucket that runs low refuses the lower bands first, and the higher ones spend from it. Tokens
 //! that they do not spend stay in the bucket, so the lower bands have the rest of the rate. A full
 //! bucket admits every band.

@@ -253,9 +253,9 @@ impl WaitQueue {
         Some(range)
     }
 
-    /// Moves all queued requests back by tokens that are charged late, and behind everything `taken`
-    /// by admitted requests: when several have their turn, a later one may have been admitted
-    /// first.
+    /// Moves all queued requests back by tokens that are charged late, and behind everything
+    /// `taken` by admitted requests: when several have their turn, a later one may have been
+    /// admitted first.
     pub(super) fn postpone(&mut self, tokens: f64, taken: f64) {
         let mut ahead = taken;
         for queued in self.queued.values_mut() {
@@ -277,8 +277,8 @@ impl WaitQueue {
         moved
     }
 
-    /// Forgives debt beyond `max_spent` that lies before the first queued request. Returns the limit
-    /// for *spent* that keeps newcomers behind the last one.
+    /// Forgives debt beyond `max_spent` that lies before the first queued request. Returns the
+    /// limit for *spent* that keeps newcomers behind the last one.
     pub(super) fn forgive(&mut self, max_spent: f64) -> f64 {
         if let Some((_, first)) = self.queued.first_key_value() {
             let beyond = first.range.start - max_spent;

@@ -108,9 +108,9 @@ pub(super) struct Driver<E: Election> {
     calls: FuturesUnordered<BoxFuture<'static, (CallId, Option<E::Reply>)>>,
     fetching: OptionFuture<BoxFuture<'static, (Epoch, Option<InheritedLedger>)>>,
     resigned: Option<Resignation>,
-    /// The identity in the data directory, with newer values of the election: epochs, so that none is
-    /// used twice if etcd loses its data, and the length of the longest lease, so that it is known
-    /// without etcd.
+    /// The identity in the data directory, with newer values of the election: epochs, so that none
+    /// is used twice if etcd loses its data, and the length of the longest lease, so that it is
+    /// known without etcd.
     identity: Option<Identity>,
     recording: Option<JoinHandle<Result<(), NotRecorded>>>,
     /// The last identity that was written, or could not be.

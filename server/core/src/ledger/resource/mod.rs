@@ -358,7 +358,7 @@ impl Resource {
             if let Some(hints) = &mut self.hints
                 && amount < self.booked.get(entry.slot.index())
             {
-                // What it was to give back is free by now.
+                // The amount to be returned is free by now.
                 hints.settle(entry.slot);
             }
             self.booked.set(entry.slot.index(), amount);
