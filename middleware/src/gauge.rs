@@ -70,7 +70,8 @@ impl Gauge {
     }
 
     /// Waits for so many units at once, as [`acquire`](Self::acquire); 0 is 1. A request for more
-    /// than the lease waits for a larger one, and for ever if the limit is smaller.
+    /// than the lease waits for a larger one, outside of the queue, and for ever if the limit is
+    /// smaller.
     ///
     /// # Errors
     /// As for [`acquire`](Self::acquire). Panics and cancel safety are the same.

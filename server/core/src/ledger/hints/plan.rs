@@ -322,47 +322,22 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         let known = probe.first_excess;
         let has_grown = excess > (known * PROBE_RESTART).max(known + capacity * EXCESS_CHANGE);
         if has_grown || probe.gap == 0.0 {
-            *probe = Probe {
-                since: now,
-                next: now,
-                gap: first_gap,
-                first_excess: excess,
-                last_excess: f64::INFINITY,
-                stopped: None,
-                hinted: true,
-            };
+            *probe = Probe::begin(excess, first_gap, now);
         }
-        let is_due = now >= probe.next;
-        if is_due {
+        if now >= probe.next {
             let is_shrinking = excess < probe.last_excess * (1.0 - EXCESS_CHANGE);
-            probe.gap = if is_shrinking {
+            let gap = if is_shrinking {
                 first_gap
             } else {
-                (2.0 * probe.gap).min(longest)
+                2.0 * probe.gap
             };
-            probe.last_excess = excess;
-            probe.next = now.after_seconds(probe.gap);
+            probe.pause(gap.min(longest), excess, now);
+            let (stopped, since, before) = (probe.stopped, probe.since, self.chosen.len());
+            let stopped = self.hint_stale(stopped, MAX_PROBES, excess, since, first_gap);
+            let has_hinted = self.chosen.len() > before;
+            self.state.probe.end_round(stopped, has_hinted, excess, now);
         }
-        let Probe {
-            next,
-            gap,
-            since,
-            stopped: began,
-            hinted: had_hinted,
-            ..
-        } = *probe;
-        if is_due {
-            let before = self.chosen.len();
-            let stopped = self.hint_stale(began, MAX_PROBES, excess, since, first_gap);
-            let probe = &mut self.state.probe;
-            probe.stopped = stopped;
-            probe.hinted = self.chosen.len() > before;
-            if began.is_none() && stopped.is_none() && !had_hinted && !probe.hinted {
-                // All have reported since the rounds began, so the excess is real.
-                probe.since = now;
-                probe.first_excess = excess;
-            }
-        }
+        let Probe { next, gap, .. } = self.state.probe;
         if gap < longest {
             self.state.wake_at(next);
         }

@@ -74,8 +74,45 @@ pub(in crate::ledger) struct Probe {
     pub(in crate::ledger) last_excess: f64,
     /// Where the last round stopped; `None` if the next one begins with the largest lease.
     pub(in crate::ledger) stopped: Option<Place>,
-    /// Whether the last round hinted any: they may not have reported yet.
-    pub(in crate::ledger) hinted: bool,
+    /// Whether any were hinted since a round began with the largest lease.
+    has_hinted: bool,
+}
+
+impl Probe {
+    pub(in crate::ledger) fn begin(excess: f64, gap: f64, now: Moment) -> Self {
+        Self {
+            since: now,
+            next: now,
+            gap,
+            first_excess: excess,
+            last_excess: f64::INFINITY,
+            ..Self::default()
+        }
+    }
+
+    /// Sets the time of the next round.
+    pub(in crate::ledger) fn pause(&mut self, gap: f64, excess: f64, now: Moment) {
+        self.gap = gap;
+        self.last_excess = excess;
+        self.next = now.after_seconds(gap);
+    }
+
+    /// A round has stopped at a place, `None` at the end of the order.
+    pub(in crate::ledger) fn end_round(
+        &mut self,
+        stopped: Option<Place>,
+        has_hinted: bool,
+        excess: f64,
+        now: Moment,
+    ) {
+        self.stopped = stopped;
+        self.has_hinted |= has_hinted;
+        if stopped.is_none() && !std::mem::take(&mut self.has_hinted) {
+            // All have reported since the rounds began, so the excess is real.
+            self.since = now;
+            self.first_excess = excess;
+        }
+    }
 }
 
 /// When rounds of hints begin because the feedback of SUPPRESSION or SHARED_BUCKET has changed.

@@ -378,6 +378,28 @@ fn rounds_of_probes_reach_all_holders() {
     assert!(steps <= 3500, "{steps}");
 }
 
+/// More holders than one round examines.
+#[test]
+fn rounds_of_probes_begin_anew_after_a_smaller_excess() {
+    let mut fleet = Fleet::new(document("FAIR_SHARE", 120.0));
+    for holder in 10..90 {
+        fleet.join(&format!("c{holder}"), 10.0);
+    }
+    fleet.run(20.0);
+    for holder in 10..90 {
+        fleet.set_demand(&format!("c{holder}"), 2.0);
+    }
+    fleet.run(60.05);
+    fleet.refresh("c11");
+    fleet.run(0.2);
+    close(fleet.has("c11"), 1.5);
+    fleet.set_demand("c11", 0.0);
+    fleet.set_demand("c89", 100.0);
+    fleet.refresh("c89");
+    let steps = fleet.steps_until(|fleet| fleet.has("c11") == 0.0);
+    assert!(steps <= 500, "{steps}");
+}
+
 #[test]
 fn first_poll_is_answered_for_a_surplus_only() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
