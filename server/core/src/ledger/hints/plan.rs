@@ -27,6 +27,9 @@ const MIN_SERVED: f64 = 0.125;
 /// More than this part of the capacity is not left free for long.
 const FREE_WORTH: f64 = 0.01;
 
+/// The most holders that are hinted at once because their demand may have fallen.
+const MAX_PROBES: usize = 2;
+
 /// The most holders that are hinted at once because the parent node asks for the demand.
 const MAX_ASKED: usize = 8;
 
@@ -103,7 +106,7 @@ impl Resource {
         now: Moment,
     ) -> Chosen {
         self.choose(polls, now, |planner| {
-            planner.hint_stale(None, MAX_ASKED, now, 0.0);
+            planner.hint_stale(None, MAX_ASKED, f64::INFINITY, now, 0.0);
         })
     }
 
@@ -301,8 +304,8 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         }
     }
 
-    /// In overload, hints the holder with the largest lease whose report is old: its demand may have
-    /// fallen. The rounds become rare while they bring nothing.
+    /// In overload, hints the holders with the largest leases whose reports are old: their demand
+    /// may have fallen. The rounds become rare while they bring nothing.
     fn probe(&mut self) {
         let now = self.now;
         let terms = &self.resource.terms;
@@ -330,7 +333,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             };
             probe.pause(gap.min(longest), excess, now);
             let (stopped, since, before) = (probe.stopped, probe.since, self.chosen.len());
-            let stopped = self.hint_stale(stopped, 1, since, first_gap);
+            let stopped = self.hint_stale(stopped, MAX_PROBES, excess, since, first_gap);
             let has_hinted = self.chosen.len() > before;
             self.state.probe.end_round(stopped, has_hinted, excess, now);
         }
@@ -340,19 +343,20 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         }
     }
 
-    /// Hints at most so many holders after a place in the order. No holder is hinted that has
-    /// reported since, and no client whose report is younger than `fresh` seconds. Returns the last
-    /// place; `None` at the end of the order.
+    /// Hints at most so many holders after a place in the order, until their leases cover `excess`.
+    /// No holder is hinted that has reported since, and no client whose report is younger than
+    /// `fresh` seconds. Returns the last place; `None` at the end of the order.
     fn hint_stale(
         &mut self,
         mut after: Option<Place>,
         most: usize,
+        mut excess: f64,
         since: Moment,
         fresh: f64,
     ) -> Option<Place> {
         let most = self.chosen.len().saturating_add(most);
         for _ in 0..MAX_PROBE_CANDIDATES {
-            if self.chosen.len() >= most {
+            if excess <= 0.0 || self.chosen.len() >= most {
                 break;
             }
             let place = self.state.next(Order::Booked, after)?;
@@ -365,11 +369,13 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
                 let is_old = entry
                     .last_decision
                     .is_none_or(|last| last.at < since && last.at.after_seconds(fresh) <= self.now);
+                let booked = entry.booking.amount(self.now);
                 if is_old {
                     if !self.state.has_room(false, self.now) {
                         break;
                     }
                     self.hint(slot, 0.0, 0.0);
+                    excess -= booked;
                 }
             }
             after = Some(place);
