@@ -95,6 +95,11 @@ impl Request {
         limiter.record.spent.update(|spent| spent);
         // No lease is published while the queue is locked.
         let at = limiter.view(now);
+        if at.view.outgrows(self.cost) {
+            queue.end_held_back(ticket);
+            self.end_to_hold_back();
+            return Turn::Outgrown;
+        }
         let mut spent = limiter.record.spent.load();
         let range = loop {
             let range = at.view.next(spent, self.cost);
