@@ -251,6 +251,32 @@ async fn freed_unit_goes_to_the_highest_waiting_priority() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn held_back_request_that_a_smaller_lease_cannot_serve_holds_up_nobody() {
+    let (registry, _nudges) = leased_registry(10);
+    let gauge = |priority| {
+        let settings = crate::GaugeSettings::new("api").priority(priority);
+        crate::Gauge::new(Arc::clone(&registry), settings)
+    };
+    let [low, high] = [LOW, HIGH].map(gauge);
+    registry.publish("api", leased(10.0, MINUTE));
+    let of_high = high.acquire_many(5).await.unwrap();
+    let large = tokio::spawn({
+        let low = low.clone();
+        async move { low.acquire_many(8).await.map(drop) }
+    });
+    settle().await;
+    registry.publish("api", leased(5.0, MINUTE));
+    drop(of_high);
+    keep(&registry, 0.0);
+    settle().await;
+    assert!(!large.is_finished());
+    drop(low.try_acquire().unwrap());
+    registry.publish("api", leased(10.0, MINUTE));
+    settle().await;
+    assert!(large.await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn low_priority_leaves_units_that_higher_ones_need() {
     let (registry, _nudges) = leased_registry(10);
     let gauge = |priority| {
