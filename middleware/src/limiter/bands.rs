@@ -154,14 +154,21 @@ impl Bands {
         }
     }
 
+    /// The totals of attempts of all bands, of which the whole limiter has `total`.
+    fn attempted(&self, total: f64) -> impl Iterator<Item = f64> {
+        let lower: f64 = self.iter().skip(1).map(|it| it.attempted.load()).sum();
+        let bands = self.iter().enumerate();
+        bands.map(move |(position, band)| match position {
+            0 => total - lower,
+            _ => band.attempted.load(),
+        })
+    }
+
     /// The totals of all bands, of which the whole limiter has attempted `total` and spent `spent`.
     fn tallies(&self, total: f64, spent: f64) -> impl Iterator<Item = BandTally> {
-        let lower: f64 = self.iter().skip(1).map(|it| it.attempted.load()).sum();
-        self.iter().enumerate().map(move |(position, band)| {
-            let attempted = match position {
-                0 => total - lower,
-                _ => band.attempted.load(),
-            };
+        let attempted = self.attempted(total);
+        let bands = self.iter().zip(attempted).enumerate();
+        bands.map(move |(position, (band, attempted))| {
             let in_use = self.in_use(position, spent);
             BandTally {
                 attempted,
@@ -308,7 +315,12 @@ impl Limiter<'_> {
         self.read_queue(WaitQueue::wake_first_held_back);
     }
 
-    /// The totals of its bands.
+    /// The attempts of its bands.
+    pub(crate) fn band_attempts(self, bands: &Bands) -> impl Iterator<Item = f64> {
+        bands.attempted(self.attempted())
+    }
+
+    /// The totals of its bands. Their peaks begin anew.
     pub(crate) fn band_tallies(self, bands: &Bands) -> impl Iterator<Item = BandTally> {
         bands.tallies(self.attempted(), self.record.spent.load())
     }

@@ -58,8 +58,8 @@ impl TrackedBands {
     ) -> Self {
         let mut earlier = earlier.map_or_else(Vec::new, |it| it.demands);
         let is_gauge = limiter.units_in_use().is_some();
-        let tallies = limiter.band_tallies(&bands);
-        let demands = bands.iter().zip(tallies).map(|(band, tally)| {
+        let attempted = limiter.band_attempts(&bands);
+        let demands = bands.iter().zip(attempted).map(|(band, attempted)| {
             let known = earlier.iter().position(|it| it.priority == band.priority);
             let mut demand = match known {
                 Some(known) => earlier.swap_remove(known),
@@ -71,7 +71,7 @@ impl TrackedBands {
                 },
             };
             // The highest band may be another one than before.
-            demand.window.continue_from(tally.attempted);
+            demand.window.continue_from(attempted);
             demand
         });
         Self {

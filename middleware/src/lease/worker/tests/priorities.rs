@@ -209,6 +209,28 @@ async fn low_priority_of_a_gauge_is_refused_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn new_priority_leaves_the_peaks_of_the_others() {
+    let plane = gauge(5, 10);
+    let (doorman, _) = run(builder(), &plane);
+    let [high, low] = [HIGH, LOW].map(|it| doorman.gauge(GaugeSettings::new("tx").priority(it)));
+    doorman.ready(SECOND).await.unwrap();
+    drop(low.try_acquire().unwrap());
+    // The worker has measured it, and next looks in a while.
+    sleep(10 * SECOND).await;
+    drop(high.try_acquire().unwrap());
+    let _middle = doorman.gauge(GaugeSettings::new("tx").priority(0));
+    let mut most: f64 = 0.0;
+    for _ in 0..100 {
+        sleep(SECOND / 20).await;
+        let limits = doorman.snapshot().limits;
+        let mut bands = limits.iter().flat_map(|limit| &limit.bands);
+        let of_high = bands.find(|band| band.priority == HIGH);
+        most = most.max(of_high.map_or(0.0, |band| band.wants));
+    }
+    assert!(most >= 1.0, "{most}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn bands_are_reported_in_corrected_costs() {
     let plane = refreshed_every(1, "PRIORITY_SHARE", 10_000.0);
     let (doorman, _) = run(builder(), &plane);
