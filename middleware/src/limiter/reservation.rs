@@ -91,12 +91,13 @@ impl Limiter<'_> {
         let returned = range.returnable(&view);
         self.record.spent.update(|spent| spent - returned);
         queue.wake_first_held_back();
-        let moved = queue.advance(returned, |it| it.start > position && !view.admits(it));
+        queue.advance(returned, |it| it.start > position && !view.admits(it));
         let taken = self.record.spent.load() - queue.cost();
         if let Some(charges) = queue.open_charges() {
             charges.lower(taken);
         }
-        if moved {
+        if returned > 0.0 {
+            // Also those that wait for a larger lease: the tokens may be enough for one.
             unlock_and_wake(queue);
         }
     }

@@ -265,16 +265,12 @@ impl WaitQueue {
     }
 
     /// Moves the ranges behind released tokens forward, as a newcomer would otherwise get them.
-    /// Returns whether any moved.
-    pub(super) fn advance(&mut self, tokens: f64, is_behind: impl Fn(TokenRange) -> bool) -> bool {
-        let mut moved = false;
+    pub(super) fn advance(&mut self, tokens: f64, is_behind: impl Fn(TokenRange) -> bool) {
         for queued in self.queued.values_mut() {
             if is_behind(queued.range) {
                 queued.range.start -= tokens;
-                moved = true;
             }
         }
-        moved
     }
 
     /// Forgives debt beyond `max_spent` that lies before the first queued request. Returns the

@@ -256,6 +256,12 @@ impl Attempt<'_> {
         let reservation = Reservation::new(self.request, range);
         // The peak of a band includes the units that are in use by now.
         self.raise_peaks(range);
+        if self.at.is_gauge() && self.request.lower_band().is_some() {
+            // Less is kept for its band from now on. A lower request that is held back may have
+            // looked before: it sees that, or this thread sees that there is a queue.
+            self.limiter.record.spent.update(|spent| spent);
+            self.limiter.wake_held_back();
+        }
         Ok(Some(State::Taken {
             reservation,
             // The worker looks at a limiter again when it signals.

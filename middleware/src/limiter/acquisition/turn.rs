@@ -114,7 +114,12 @@ impl Request {
         };
         queue.end_held_back(ticket);
         self.end_to_hold_back();
-        Turn::Come(Reservation::new(self, range))
+        let reservation = Reservation::new(self, range);
+        if at.is_gauge() {
+            limiter.raise_peak(range.end());
+            self.raise_peak(0.0, range.end());
+        }
+        Turn::Come(reservation)
     }
 
     /// Stops waiting, before the turn.
@@ -123,7 +128,8 @@ impl Request {
         match kind {
             WaitKind::LargerLease(_) => {}
             WaitKind::HeldBack(ticket) => {
-                limiter.queue().end_held_back(ticket);
+                let mut queue = limiter.queue();
+                queue.end_held_back(ticket);
                 self.end_to_hold_back();
             }
             WaitKind::Queued(ticket) => {
