@@ -324,9 +324,8 @@ fn waiting_request_advances_when_one_ahead_leaves() {
         };
         let mut queue = queue.lock().unwrap();
         let removed = queue.remove(first).unwrap();
-        if queue.advance(removed.cost, |it| it.start > removed.start) {
-            unlock_and_wake(queue);
-        }
+        queue.advance(removed.cost, |it| it.start > removed.start);
+        unlock_and_wake(queue);
         waiting.join().unwrap();
     });
 }
