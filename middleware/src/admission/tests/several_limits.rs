@@ -117,6 +117,32 @@ async fn failed_delay_releases_earlier_limits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn returned_tokens_end_the_wait_for_a_larger_lease() {
+    let (registry, _nudges) = leased_registry(10);
+    let delay = |max_delay| OnLimit::Delay { max_delay };
+    let costly = || {
+        let fleet = Limit::rate("fleet").burst(10 * SECOND);
+        fleet.cost_by(|_| Cost::new(8.0).unwrap())
+    };
+    let db = || Limit::rate("db");
+    let of_both = limited(&registry, [costly(), db().on_limit(delay(SECOND))]);
+    let of_fleet = limited(&registry, [costly().on_limit(delay(5 * SECOND))]);
+    registry.publish("fleet", leased_as_requested(1.0, MINUTE));
+    registry.publish("db", leased(1.0, MINUTE));
+    assert_eq!(status(&limited(&registry, [db()])).await, 200);
+    let waiting = spawn(&of_both);
+    settle().await;
+    // Six tokens are missing, in five seconds: only a larger lease can help.
+    let growing = spawn(&of_fleet);
+    settle().await;
+    let start = clock::now();
+    registry.publish("db", leased(0.0, MINUTE));
+    assert_eq!(waiting.await.unwrap(), 429);
+    assert_eq!(growing.await.unwrap(), 200);
+    assert_eq!(clock::now(), start);
+}
+
+#[tokio::test(start_paused = true)]
 async fn limits_on_one_resource_share_the_first_settings() {
     let (registry, _nudges) = leased_registry(10);
     let first = limited(
