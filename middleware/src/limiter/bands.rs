@@ -312,6 +312,8 @@ impl Limiter<'_> {
 
     /// Lets a request that is held back look again, after less is kept for higher ones.
     pub(crate) fn wake_held_back(self) {
+        // A request that begins to wait sees that, or this thread sees that there is a queue.
+        self.record.spent.update(|spent| spent);
         self.read_queue(WaitQueue::wake_first_held_back);
     }
 

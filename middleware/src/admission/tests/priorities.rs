@@ -277,6 +277,36 @@ async fn held_back_request_that_a_smaller_lease_cannot_serve_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_that_were_held_back_count_in_the_peak_of_their_band() {
+    let (registry, _nudges) = leased_registry(10);
+    let [low, high] = [LOW, HIGH].map(|priority| {
+        let settings = crate::GaugeSettings::new("api").priority(priority);
+        crate::Gauge::new(Arc::clone(&registry), settings)
+    });
+    registry.publish("api", leased(10.0, MINUTE));
+    // Else an idle gauge admits one of any priority.
+    let of_high = high.acquire_many(1).await.unwrap();
+    keep(&registry, 10.0);
+    let waiting: Vec<_> = (0..5)
+        .map(|_| {
+            let low = low.clone();
+            tokio::spawn(async move { low.acquire_many(1).await })
+        })
+        .collect();
+    settle().await;
+    keep(&registry, 0.0);
+    let mut permits = Vec::new();
+    for waiting in waiting {
+        permits.push(waiting.await.unwrap().unwrap());
+    }
+    drop((permits, of_high));
+    let limiter = registry.known("api");
+    let bands = limiter.current_bands().unwrap();
+    let peaks: Vec<_> = limiter.band_tallies(&bands).map(|it| it.peak).collect();
+    assert_eq!(peaks, [1.0, 5.0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn low_priority_leaves_units_that_higher_ones_need() {
     let (registry, _nudges) = leased_registry(10);
     let gauge = |priority| {

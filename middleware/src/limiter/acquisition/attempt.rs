@@ -232,7 +232,7 @@ impl Attempt<'_> {
         if !self.spend(range) {
             return None;
         }
-        self.raise_peaks(range);
+        self.request.raise_peaks(range);
         let ticket = self.queue.as_mut()?.push(range);
         self.wait_as(WaitKind::Queued(ticket), deadline)
     }
@@ -255,11 +255,9 @@ impl Attempt<'_> {
         }
         let reservation = Reservation::new(self.request, range);
         // The peak of a band includes the units that are in use by now.
-        self.raise_peaks(range);
+        self.request.raise_peaks(range);
         if self.at.is_gauge() && self.request.lower_band().is_some() {
-            // Less is kept for its band from now on. A lower request that is held back may have
-            // looked before: it sees that, or this thread sees that there is a queue.
-            self.limiter.record.spent.update(|spent| spent);
+            // Less is kept for its band from now on, and a lower request may have looked before.
             self.limiter.wake_held_back();
         }
         Ok(Some(State::Taken {
@@ -275,13 +273,5 @@ impl Attempt<'_> {
         let spent = &self.limiter.record.spent;
         let replaced = spent.replace(self.spent, range.end());
         replaced.map_err(|actual| self.spent = actual).is_ok()
-    }
-
-    /// Counts units of a gauge that are in use or waited for.
-    fn raise_peaks(&self, range: TokenRange) {
-        if self.at.is_gauge() {
-            self.limiter.raise_peak(range.end());
-            self.request.raise_peak(0.0, range.end());
-        }
     }
 }

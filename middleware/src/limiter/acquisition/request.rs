@@ -84,6 +84,14 @@ impl Request {
         }
     }
 
+    /// Counts units of a gauge that are in use or waited for.
+    pub(super) fn raise_peaks(&self, range: TokenRange) {
+        if self.unit == Unit::Gauge {
+            self.limiter().raise_peak(range.end());
+            self.raise_peak(0.0, range.end());
+        }
+    }
+
     /// Raises the peak of its band, if it is of a gauge.
     pub(super) fn raise_peak(&self, wanted: f64, spent: f64) {
         if self.unit == Unit::Gauge

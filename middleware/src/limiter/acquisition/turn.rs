@@ -115,10 +115,7 @@ impl Request {
         queue.end_held_back(ticket);
         self.end_to_hold_back();
         let reservation = Reservation::new(self, range);
-        if at.is_gauge() {
-            limiter.raise_peak(range.end());
-            self.raise_peak(0.0, range.end());
-        }
+        self.raise_peaks(range);
         Turn::Come(reservation)
     }
 
