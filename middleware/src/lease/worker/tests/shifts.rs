@@ -12,6 +12,12 @@ enum Arrivals {
 
 use Arrivals::{Even, Poisson};
 
+/// Begins a run that is the same everywhere: the moment decides how timers are rounded.
+fn begin(seed: u64) {
+    clock::restart();
+    fastrand::seed(seed);
+}
+
 /// Requests at these rates until these times, one after the other.
 fn times(steps: &[(f64, f64)], arrivals: Arrivals, seed: u64) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -106,7 +112,7 @@ async fn shifted_load_is_served_before_a_bucket_is_empty() {
             // At several moments between two refreshes.
             let shift = shift + f64::from(interval) * seed as f64 * 0.15;
             for (arrivals, most) in [(Even, 30), (Poisson, 200)] {
-                fastrand::seed(seed);
+                begin(seed);
                 let plane = with_hints(interval, "FAIR_SHARE", 1_000.0);
                 let sent = offer(&plane, &step(shift, &rates, arrivals, 100 * seed)).await;
                 let refused = refused(&sent, shift, shift + 5.0);
@@ -127,7 +133,7 @@ async fn load_that_moves_to_one_process_finds_the_whole_limit() {
         let shift = 14.0 + seed as f64;
         let third = 100.0 / 3.0;
         let rates = [[third, 100.0], [third, 0.0], [third, 0.0]];
-        fastrand::seed(seed);
+        begin(seed);
         let plane = with_hints(5, "FAIR_SHARE", 100.0);
         let sent = offer(&plane, &step(shift, &rates, Even, seed)).await;
         let seconds = per_second(&sent, shift + 0.5, shift + 4.5);
@@ -145,7 +151,7 @@ async fn noise_before_a_shift_does_not_delay_it() {
     let rates = [[third, 100.0], [third, 0.0], [third, 0.0]];
     for seed in 1..=17 {
         let shift = 15.0 + 0.65 * (seed % 8) as f64;
-        fastrand::seed(seed);
+        begin(seed);
         let plane = with_hints(5, "FAIR_SHARE", 100.0);
         let sent = offer(&plane, &step(shift, &rates, Poisson, 100 * seed)).await;
         let refused = refused(&sent, shift, shift + 5.0);
@@ -163,9 +169,7 @@ async fn overload_leaves_nothing_unused() {
             .into_iter()
             .chain((1..=6).map(|it| (Poisson, it)))
         {
-            // The moment decides how timers are rounded: each run is the same everywhere.
-            clock::restart();
-            fastrand::seed(seed);
+            begin(seed);
             let plane = with_hints(interval, "FAIR_SHARE", 1_000.0);
             let loads = rates.map(|rate| times(&[(12.0, rate)], arrivals, seed + rate as u64));
             let sent = offer(&plane, &loads).await;
@@ -201,7 +205,7 @@ async fn algorithms_differ_for_small_shares() {
         ("SHARED_BUCKET", 0.08),
         ("SUPPRESSION", 0.01),
     ] {
-        fastrand::seed(1);
+        begin(1);
         let plane = with_hints(5, kind, 200.0);
         let sent = offer(&plane, &loads).await;
         let part = refused(&sent, 0.0, 60.0) as f64 / sent.len() as f64;
@@ -217,8 +221,7 @@ async fn bursts_beside_large_loads_are_admitted() {
     for (arrivals, most) in [(Even, 0), (Poisson, 20)] {
         let mut total = 0;
         for seed in 1..=40 {
-            clock::restart();
-            fastrand::seed(seed);
+            begin(seed);
             let plane = with_hints(5, "FAIR_SHARE", 1_000.0);
             // Not at the same moment as a refresh in all runs.
             let late = 0.02 * fastrand::f64();
