@@ -111,7 +111,7 @@ async fn shifted_load_is_served_before_a_bucket_is_empty() {
         for seed in 1..=6 {
             // At several moments between two refreshes.
             let shift = shift + f64::from(interval) * seed as f64 * 0.15;
-            for (arrivals, most) in [(Even, 30), (Poisson, 200)] {
+            for (arrivals, most) in [(Even, 20), (Poisson, 80)] {
                 begin(seed);
                 let plane = with_hints(interval, "FAIR_SHARE", 1_000.0);
                 let sent = offer(&plane, &step(shift, &rates, arrivals, 100 * seed)).await;
@@ -123,7 +123,7 @@ async fn shifted_load_is_served_before_a_bucket_is_empty() {
                 total += refused;
             }
         }
-        assert!(total <= 12 * 40, "{total} in all");
+        assert!(total <= 12 * 15, "{total} in all");
     }
 }
 
@@ -138,9 +138,7 @@ async fn load_that_moves_to_one_process_finds_the_whole_limit() {
         let sent = offer(&plane, &step(shift, &rates, Even, seed)).await;
         let seconds = per_second(&sent, shift + 0.5, shift + 4.5);
         println!("shift at {shift}: {seconds:?}");
-        // In 2 of 320 runs the first second has 73, and the sum is 359.
-        assert!(seconds.iter().sum::<usize>() >= 350, "{seconds:?}");
-        assert!(seconds[2..].iter().all(|count| *count >= 95), "{seconds:?}");
+        assert!(seconds.iter().all(|count| *count >= 95), "{seconds:?}");
     }
 }
 
@@ -156,7 +154,7 @@ async fn noise_before_a_shift_does_not_delay_it() {
         let sent = offer(&plane, &step(shift, &rates, Poisson, 100 * seed)).await;
         let refused = refused(&sent, shift, shift + 5.0);
         println!("shift at {shift}: {refused} of about 500 in 5 s");
-        assert!(refused <= 150, "{refused}");
+        assert!(refused <= 100, "{refused}");
     }
 }
 
@@ -178,11 +176,10 @@ async fn overload_leaves_nothing_unused() {
             // With a bucket in the first second.
             assert!(seconds[0] <= 2_000, "{seconds:?}");
             let mean = seconds[1..].iter().sum::<usize>() / 11;
-            // Under Poisson the small ones do not offer their mean every second. In 2 of 60 runs
-            // one of them keeps a lease for more for a refresh interval, and the mean is 930.
+            // Under Poisson the small ones do not offer their mean every second.
             let (least, least_mean) = match arrivals {
                 Even => (960, 985),
-                Poisson => (700, 900),
+                Poisson => (840, 940),
             };
             assert!(seconds.iter().all(|count| *count >= least), "{seconds:?}");
             assert!((least_mean..=1_005).contains(&mean), "{seconds:?}");
@@ -190,7 +187,7 @@ async fn overload_leaves_nothing_unused() {
         }
         let mean = means.iter().sum::<usize>() / means.len();
         println!("refresh {interval}: {mean}");
-        assert!(mean >= 955, "{means:?}");
+        assert!(mean >= 970, "{means:?}");
     }
 }
 
