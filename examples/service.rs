@@ -37,6 +37,10 @@ pub(crate) struct Arguments {
     /// Addresses of the control plane
     #[arg(long, value_name = "URL", required = true, num_args = 1..)]
     server: Vec<String>,
+    /// Name of this process: its pod, or its systemd unit and host. No two living processes may share
+    /// it. The leases of a crashed process pass to the next one of this name
+    #[arg(long, env = "INSTANCE", value_name = "NAME")]
+    instance: Option<String>,
     /// File with a bearer token; read again for each request to the control plane
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -133,16 +137,18 @@ fn doorman(arguments: &Arguments) -> Result<Doorman, BuildError> {
     let mut servers = arguments.server.iter();
     // clap requires at least one.
     let first = servers.next().cloned().unwrap_or_default();
-    let builder = servers
+    let mut builder = servers
         .fold(Doorman::builder(first), |builder, other| {
             builder.server(other)
         })
         .service("service");
-    match &arguments.token_file {
-        Some(file) => builder.credentials(Credentials::file(file)),
-        None => builder,
+    if let Some(instance) = &arguments.instance {
+        builder = builder.instance(instance);
     }
-    .spawn()
+    if let Some(file) = &arguments.token_file {
+        builder = builder.credentials(Credentials::file(file));
+    }
+    builder.spawn()
 }
 
 fn on_limit(text: &str) -> Result<OnLimit, &'static str> {

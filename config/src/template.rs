@@ -249,21 +249,12 @@ impl Template {
         self.section.learning_mode_duration
     }
 
-    /// The part of the unused capacity that is granted on top of the demands, from 0 to 1. The
-    /// default is for holders that poll for hints: 0.5 of a rate, which can be recalled at once.
+    /// The part of the unused capacity that is granted on top of the demands, from 0 to 1. Without
+    /// it, the control plane chooses a surplus of rates, and grants none of gauges.
     #[must_use]
-    pub fn surplus(&self) -> f64 {
-        let default = match self.unit {
-            Unit::Rate => 0.5,
-            Unit::Gauge => 0.0,
-        };
-        self.section.parameters.get(ParameterName::Surplus, default)
-    }
-
-    /// [`Self::surplus`] of holders that do not poll: 0 by default.
-    #[must_use]
-    pub fn surplus_without_polls(&self) -> f64 {
-        self.section.parameters.get(ParameterName::Surplus, 0.0)
+    pub fn surplus(&self) -> Option<f64> {
+        let parameters = &self.section.parameters.0;
+        parameters.get(&ParameterName::Surplus).copied()
     }
 
     /// The step of shares; 0 is any size. The default of a gauge is 1: half an operation cannot be

@@ -109,9 +109,11 @@ impl Builder {
         self
     }
 
-    /// The name of this instance of the service, such as its pod, to find its leases in the views
-    /// of the control plane: `service("orders").instance("pod-7")` makes client ids that begin with
-    /// `orders-pod-7-`.
+    /// The name of this instance of the service, such as its pod, or its systemd unit and host. The
+    /// next process with this name takes over the leases after a crash. No two living [`Doorman`]s
+    /// of a service may have the same name, not even in one process.
+    ///
+    /// The client ids of `service("orders").instance("pod-7")` begin with `orders-pod-7-`.
     pub fn instance(mut self, name: impl Into<String>) -> Self {
         self.instance = Some(name.into());
         self
@@ -180,6 +182,7 @@ impl Builder {
         let registry = Registry::new(self.max_keys, source);
         let settings = HolderSettings {
             client_id: client_id(&service, self.instance.as_deref())?,
+            replaces: replaced_names(&service, self.instance.as_deref())?,
             endpoints: servers.len(),
             seed: fastrand::u64(..),
         };
@@ -295,6 +298,16 @@ fn client_id(service: &str, instance: Option<&str>) -> Result<ClientId, BuildErr
     }
 }
 
+/// The name that all processes of an instance give in `replaces`: the beginning of their client ids,
+/// so that a token for these ids allows it.
+fn replaced_names(service: &str, instance: Option<&str>) -> Result<Vec<ClientId>, BuildError> {
+    let names = instance.into_iter().map(|instance| {
+        ClientId::new(format!("{service}-{instance}-"))
+            .map_err(|_| BuildError::Instance(instance.to_owned()))
+    });
+    names.collect()
+}
+
 /// Replicas in containers are all process 1, so the id also has a random part.
 fn unique_id(name: &str) -> Result<ClientId, InvalidId> {
     let process = std::process::id();
@@ -397,6 +410,9 @@ mod tests {
         ] {
             let id = client_id("orders", instance).unwrap();
             assert!(id.as_str().starts_with(&start), "{id}");
+            let replaced = replaced_names("orders", instance).unwrap();
+            let names: Vec<_> = replaced.iter().map(ClientId::as_str).collect();
+            assert_eq!(names, instance.map_or(&[][..], |_| &["orders-pod-7-"]));
         }
     }
 

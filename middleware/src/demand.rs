@@ -40,6 +40,8 @@ const MAX_STRETCH_FOR_HINT: f64 = 0.3;
 /// third of them to show one.
 const SHOWS_ABSENCE: f64 = 5.0;
 const SHOWS_THIRD: f64 = 12.0;
+/// Above this dispersion requests come in bursts, and not by chance.
+const BURSTY: f64 = 5.0;
 /// A stretch for a hint is no longer than this, in seconds, if it shows an absence sooner.
 const USUAL_STRETCH_FOR_HINT: f64 = 0.03;
 /// Stretches up to so many seconds are those of a shortage.
@@ -209,6 +211,14 @@ impl Window {
         }
     }
 
+    /// Whether the requests come in bursts.
+    pub(crate) fn is_bursty(&self) -> bool {
+        match &self.recent {
+            Recent::Busy(busy) => busy.dispersion.get() > BURSTY,
+            Recent::Quiet | Recent::Once { .. } => false,
+        }
+    }
+
     /// Begins a new stretch, to measure the demand from now on. Returns how many seconds of it
     /// show a fall; `None` if that takes too long.
     pub(crate) fn begin_stretch(&mut self) -> Option<f64> {
@@ -234,6 +244,14 @@ impl Window {
         if let Recent::Busy(busy) = &mut self.recent
             && busy.has_fallen_in(busy.stretches[0])
         {
+            busy.begin_again();
+        }
+    }
+
+    /// Begins a new window with the attempts of the last seconds.
+    pub(crate) fn begin_with(&mut self, attempts: f64, seconds: f64) {
+        if let Recent::Busy(busy) = &mut self.recent {
+            busy.stretches[0] = Slot::new(attempts, seconds);
             busy.begin_again();
         }
     }
@@ -389,13 +407,11 @@ impl Busy {
         }
     }
 
-    /// The attempts of the window. The quiet time before a demand began does not count.
+    /// The attempts of the window, with its quiet times: bursts are counted from one to the next.
     fn sum(&self) -> Slot {
         let mut sum = Slot::default();
-        if let Some(oldest) = self.slots.iter().rposition(|slot| slot.attempts > 0.0) {
-            for slot in self.slots.iter().take(oldest.saturating_add(1)) {
-                sum.add(slot.attempts.into(), slot.seconds.into());
-            }
+        for slot in &self.slots {
+            sum.add(slot.attempts.into(), slot.seconds.into());
         }
         sum
     }

@@ -26,6 +26,14 @@ pub struct CapacityRequest {
     /// polling before its poll arrives. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub polls: bool,
+    /// Clients that are known to be dead, such as the last process of the same pod; at most 8. Their
+    /// leases on the requested resources end when they have no open poll and have been silent, by
+    /// default for 8 s after a poll and for 13 s after a lease request. The request needs
+    /// `heard_epoch` and a new `seq`. All processes of a pod may give the same name, which need not
+    /// be the id of a client: a client also replaces older ones that gave this name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schema(max_items = 8))]
+    pub replaces: Vec<ClientId>,
     /// The resources, each at most once; at most 10,000.
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resources: Vec<ResourceRequest>,

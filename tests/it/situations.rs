@@ -1,8 +1,9 @@
 //! Situations of less than 15 seconds in which no request may be rejected while capacity is free.
 //!
-//! Those left out depend on milliseconds, which an unoptimized build on a busy machine does not
-//! keep. The worker's tests of shifts cover them with the real ledger and a paused clock, and the
-//! tests of hints cover the changed limit.
+//! The others take long, or depend on milliseconds, which an unoptimized build on a busy machine
+//! cannot keep. `Situation::test` names the test that guards each of them.
+
+use std::{fs, path::Path};
 
 use doorman_tests::situations::{Programs, SITUATIONS};
 
@@ -41,4 +42,21 @@ situations! {
     waiting_requests_lease_the_whole_limit: "wait-loop",
     idle_key_admits_a_bucket_at_once: "idle-key",
     first_seconds_of_the_readme_stay_within_the_limit: "readme",
+}
+
+#[test]
+fn each_situation_has_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for situation in SITUATIONS {
+        let (file, test) = situation.test;
+        let path = if file.starts_with("it/") {
+            root.join(file)
+        } else {
+            root.join("../middleware/src/lease/worker/tests").join(file)
+        };
+        let source = fs::read_to_string(&path).expect("it is readable");
+        let is_defined =
+            source.contains(&format!("fn {test}(")) || source.contains(&format!("{test}: "));
+        assert!(is_defined, "{}: {file} has no test {test}", situation.name);
+    }
 }

@@ -153,11 +153,11 @@ macro_rules! rarely_necessary_rules {
 
 rarely_necessary_rules! {
     capacity_needs_older_leases_that_cover_unheard_holders:
-        UnheardCover with Extras::NONE, seed 2442 => Capacity,
+        UnheardCover with Extras::NONE, seed 214 => Capacity,
     bookings_of_nodes_need_statements_within_the_bound:
         StatedWithinBound with Extras::NONE, seed 207 => NodeCapacity,
     capacity_needs_bounds_answered_in_time:
-        BoundAnswerInTime with Extras::all(), seed 1821 => NodeCapacity,
+        BoundAnswerInTime with Extras::all(), seed 843 => NodeCapacity,
     capacity_needs_writes_guarded_by_the_key:
         GuardedWrites with Extras::all(), seed 3530 => Capacity,
 }
@@ -189,6 +189,7 @@ necessary_rules! {
     capacity_needs_answers_of_deposed_leaders_ignored: DeposedLeader with DeposedLeader => Capacity,
     capacity_needs_operations_in_flight_booked: Outstanding with Gauges => Capacity,
     capacity_needs_claims_limited: ClaimLimit with Liars => Capacity,
+    capacity_needs_dead_predecessors: DeadPredecessor => Capacity,
     capacity_needs_units_of_earlier_leases: EarlierTerms with Documents => Capacity,
     capacity_needs_longest_lease_of_earlier_reigns: LongestLease with ServerCount => Capacity,
     holders_of_static_leases_need_their_limit: StaticLimit with Algorithms => HolderCapacity,

@@ -21,7 +21,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the situations.
+    /// List the situations, each with the test that guards it in CI.
     List,
     /// Measure all situations; takes about twenty minutes.
     All,
@@ -49,8 +49,11 @@ fn run(command: Action) -> Result<bool, Error> {
     let situations: Vec<_> = match command {
         Action::List => {
             let mut out = io::stdout().lock();
-            for Situation { name, about, .. } in SITUATIONS {
-                writeln!(out, "{name:<22} {about}")?;
+            for Situation {
+                name, about, test, ..
+            } in SITUATIONS
+            {
+                writeln!(out, "{name:<22} {about}\n{:<22} {}: {}", "", test.0, test.1)?;
             }
             return Ok(true);
         }

@@ -17,6 +17,10 @@ pub(super) struct Plan {
     pub(super) ends: f64,
     /// The longest delay of a request over the limit; `None`: it is rejected.
     pub(super) max_delay: Option<f64>,
+    /// The instance that the process is.
+    pub(super) instance: Option<String>,
+    /// Whether it is killed at the end, after its report.
+    pub(super) crashes: bool,
     /// The priority of the limit.
     pub(super) priority: i32,
     /// Requests, and the tenant in their header `x-tenant`.
@@ -31,6 +35,8 @@ impl Plan {
             joins: 0.0,
             ends,
             max_delay: None,
+            instance: None,
+            crashes: false,
             priority: 0,
             loads: Vec::new(),
         }
@@ -43,6 +49,18 @@ impl Plan {
     pub(super) fn delays(self, max_delay: f64) -> Self {
         let max_delay = Some(max_delay);
         Self { max_delay, ..self }
+    }
+
+    pub(super) fn instance(self, name: &str) -> Self {
+        let instance = Some(name.to_owned());
+        Self { instance, ..self }
+    }
+
+    pub(super) fn crashes(self) -> Self {
+        Self {
+            crashes: true,
+            ..self
+        }
     }
 
     pub(super) fn priority(self, priority: i32) -> Self {

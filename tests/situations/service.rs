@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, header::RETRY_AFTER};
 use http_body_util::Full;
 use metrics::{Counter, CounterFn, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString};
+use rustix::process::{Signal, kill_process};
 use tokio::{net::TcpListener, runtime, time};
 use tower::{Layer as _, Service, service_fn};
 use tower_doorman::{Builder, Cost, Doorman, Key, Limit, LimitBody, LimitLayer, OnLimit, Refusal};
@@ -68,7 +69,11 @@ async fn run(servers: Vec<String>, plan: Plan, record: &Arc<Record>) -> Result<(
     let mut servers = servers.into_iter();
     let first = servers.next().ok_or("no server")?;
     let doorman = servers.fold(Doorman::builder(first), Builder::server);
-    let doorman = doorman.service("situations").spawn()?;
+    let mut doorman = doorman.service("situations");
+    if let Some(instance) = plan.instance {
+        doorman = doorman.instance(instance);
+    }
+    let doorman = doorman.spawn()?;
     let mut limit = Limit::rate(Key::template(&plan.key)?).priority(plan.priority);
     if let Some(max_delay) = plan.max_delay {
         limit = limit.on_limit(OnLimit::Delay {
@@ -100,6 +105,9 @@ async fn run(servers: Vec<String>, plan: Plan, record: &Arc<Record>) -> Result<(
     record.sleep_until(plan.ends).await;
     let report = serde_json::to_string(&*record.report())?;
     writeln!(io::stdout(), "{report}")?;
+    if plan.crashes {
+        kill_process(rustix::process::getpid(), Signal::KILL)?;
+    }
     // When the release fails, the leases end by themselves.
     drop(doorman.shutdown().await);
     Ok(())

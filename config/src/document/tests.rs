@@ -645,11 +645,11 @@ fn parameters_of_sharing_algorithms_are_read() {
     assert_eq!(
         read,
         [
-            (rate, 0.2, 0.0, 0.0),
-            (gauge, 0.0, 1.0, 0.0),
-            (gauge, 0.0, 0.0, 0.0),
-            (rate, 0.5, 0.0, 0.1),
-            (rate, 0.5, 0.0, 0.0),
+            (rate, Some(0.2), 0.0, 0.0),
+            (gauge, None, 1.0, 0.0),
+            (gauge, None, 0.0, 0.0),
+            (rate, None, 0.0, 0.1),
+            (rate, None, 0.0, 0.0),
         ]
     );
 }

@@ -51,6 +51,9 @@ const MAX_RELEASES: usize = 10_000;
 pub struct HolderSettings {
     /// The holder's id. No two processes share one.
     pub client_id: ClientId,
+    /// Clients that are known to be dead, as in
+    /// [`CapacityRequest::replaces`](doorman_openapi::CapacityRequest::replaces); at most 8.
+    pub replaces: Vec<ClientId>,
     /// The number of servers to ask; at least one is assumed.
     pub endpoints: usize,
     /// The seed of jitter: the same events then have the same effects.
@@ -72,6 +75,7 @@ pub struct HolderSettings {
 ///
 /// let mut holder = Holder::new(HolderSettings {
 ///     client_id: ClientId::new("shop-1")?,
+///     replaces: Vec::new(),
 ///     endpoints: 1,
 ///     seed: 7,
 /// });
@@ -86,6 +90,7 @@ pub struct HolderSettings {
 #[derive(Debug, Clone)]
 pub struct Holder<N = OwnNames> {
     client_id: ClientId,
+    replaces: Vec<ClientId>,
     resources: Resources<N>,
     in_flight: BTreeMap<Seq, Request>,
     /// Forgotten resources that are not released yet.
@@ -145,6 +150,7 @@ impl<N: Names> Holder<N> {
         let first_server = rng.usize(..settings.endpoints.max(1));
         Self {
             client_id: settings.client_id,
+            replaces: settings.replaces,
             resources: Resources::new(names),
             in_flight: BTreeMap::new(),
             releases: BTreeSet::new(),
@@ -470,6 +476,7 @@ impl<N: Names> Holder<N> {
                 seq: Some(seq),
                 heard_epoch: self.master.heard_epoch(),
                 polls: self.is_polling(endpoint, now),
+                replaces: self.replaces.clone(),
                 resources,
             },
             timeout,

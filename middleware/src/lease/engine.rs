@@ -8,6 +8,7 @@ mod conversion;
 mod limiters;
 mod measured;
 mod pace;
+mod repeated_bursts;
 mod supply;
 mod tracked;
 
@@ -154,6 +155,9 @@ impl Engine {
         }
         if let Some(demand) = sample.demand {
             self.set_demand(index, demand, now);
+        }
+        if sample.gives_back {
+            self.holder.report_returned(index, now);
         }
     }
 

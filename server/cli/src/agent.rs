@@ -54,7 +54,8 @@ struct LimitFlags {
     /// Name of the service, which selects its rules; default: the host name
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
-    /// Name of this instance of the service, such as its pod, in the views of the control plane
+    /// Name of this agent among those of the service: its pod, or its systemd unit and host. No two
+    /// living agents may share it. The leases of a crashed agent pass to the next one of this name
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
     /// File with the `rules` of a document (YAML or JSON), for forwarded requests; default: the

@@ -64,6 +64,7 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
         seq: None,
         heard_epoch: None,
         polls: false,
+        replaces: Vec::new(),
         resources: vec![ResourceRequest {
             resource_id: arguments.resource,
             wants: arguments.wants,

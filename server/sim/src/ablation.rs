@@ -15,7 +15,10 @@ use doorman_core::{
 use doorman_openapi::{CLOCK_DRIFT, Moment};
 
 pub use self::{
-    lease::{change_client_request, change_client_response, change_grants, change_node_request},
+    lease::{
+        change_client_request, change_client_response, change_grants, change_node_request,
+        release_others_of_its_name,
+    },
     node::NodeAblation,
 };
 
@@ -126,6 +129,8 @@ rules! {
     /// A claim counts up to what is booked for the holder, or else what the others leave. Without:
     /// up to the holder's share.
     ClaimLimit = "claim-limit",
+    /// A client replaces older ones of its name that are silent. Without: all others of its name.
+    DeadPredecessor = "dead-predecessor",
     /// A STATIC lease is at most the capacity. Without: it is what the holder wants.
     StaticLimit = "static-limit",
     /// After a capacity cut every holder keeps a part. Without: a holder gets what the others

@@ -462,7 +462,7 @@ impl Client {
     }
 
     pub(super) fn client_id(&self) -> ClientId {
-        client_id(self.index, self.incarnation)
+        incarnation_id(self.index, self.incarnation)
     }
 
     pub(super) fn handle(&mut self, event: Event, time: Moment) -> Vec<Effect> {
@@ -504,13 +504,17 @@ impl Client {
 
 fn holder_settings(index: usize, incarnation: u32, endpoints: usize, seed: u64) -> HolderSettings {
     HolderSettings {
-        client_id: client_id(index, incarnation),
+        client_id: incarnation_id(index, incarnation),
+        replaces: vec![client_id(&format!("client-{index}"))],
         endpoints,
         seed: seed.wrapping_add(u64::from(incarnation) * 100 + index as u64),
     }
 }
 
-fn client_id(index: usize, incarnation: u32) -> ClientId {
-    let id = format!("client-{index}-{incarnation}");
+fn incarnation_id(index: usize, incarnation: u32) -> ClientId {
+    client_id(&format!("client-{index}-{incarnation}"))
+}
+
+fn client_id(id: &str) -> ClientId {
     ClientId::new(id).expect("the id is valid")
 }

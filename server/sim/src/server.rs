@@ -28,6 +28,7 @@ use self::driver::{Candidacy, Fetching};
 use super::{
     ablation::{
         EtcdCalls, NodeAblation, Rule, change_client_request, change_grants, change_node_request,
+        release_others_of_its_name,
     },
     clock::Clock,
     data_dir::{DataDir, Snapshot},
@@ -470,6 +471,11 @@ impl Server {
         let learns = serving.is_some_and(|ledger| now < ledger.learning_until());
         match (without, request) {
             (None, _) => {}
+            (Some(Rule::DeadPredecessor), LeaseRequest::Client(request)) => {
+                if let Some(ledger) = self.serving(now) {
+                    release_others_of_its_name(request, ledger, now);
+                }
+            }
             (Some(rule), LeaseRequest::Client(request)) => {
                 change_client_request(rule, request, epoch);
             }

@@ -248,6 +248,8 @@ fn fields(template: &Template) -> [(&'static str, String); 14] {
         None => "an equal part".to_owned(),
         Some(safe) => safe.get().to_string(),
     };
+    let surplus = template.surplus();
+    let surplus = surplus.map_or_else(|| "default".to_owned(), |it| it.to_string());
     let learning = template.learning_mode_duration();
     let learning = learning.map_or_else(|| "as needed".to_owned(), |it| it.to_string());
     [
@@ -267,7 +269,7 @@ fn fields(template: &Template) -> [(&'static str, String); 14] {
             algorithm.refresh_interval.to_string(),
         ),
         ("algorithm.learning_mode_duration", learning),
-        ("surplus", template.surplus().to_string()),
+        ("surplus", surplus),
         ("granularity", template.granularity().to_string()),
         ("floor", template.floor().to_string()),
         ("decay_factor", template.decay_factor().to_string()),

@@ -63,6 +63,12 @@ fn write(event: &LedgerEvent, left_out: Option<u64>) {
                  choose SUPPRESSION, or SHARED_BUCKET with a short refresh_interval"
             );
         }
+        LedgerEvent::Replaced(client) => {
+            tracing::info!(
+                %client, left_out,
+                "silent client replaced; its leases have ended"
+            );
+        }
         LedgerEvent::Overused(resource) => {
             tracing::warn!(%resource, left_out, "operations outlive their lease");
         }

@@ -53,6 +53,7 @@ pub(crate) fn request(client: usize, resources: usize) -> Result<CapacityRequest
         seq: None,
         heard_epoch: None,
         polls: false,
+        replaces: Vec::new(),
         resources: resources.collect::<Result<_, Box<dyn Error>>>()?,
     })
 }

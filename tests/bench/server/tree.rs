@@ -343,6 +343,7 @@ impl Fleet {
                     seq: None,
                     heard_epoch: Some(Epoch::ZERO),
                     polls: false,
+                    replaces: Vec::new(),
                     resources: vec![resource],
                 },
                 seq: 0,

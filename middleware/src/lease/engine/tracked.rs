@@ -9,7 +9,8 @@ use super::{
     conversion::{has_other_unit, lease_state, period},
     measured::MeasuredDemand,
     pace::Shortages,
-    supply::Supply,
+    repeated_bursts::{RECALL_TIME, RepeatedBursts},
+    supply::{Fit, Supply},
 };
 use crate::{
     demand::in_unit,
@@ -18,12 +19,10 @@ use crate::{
     tuning::tuning,
 };
 
-/// How long it may take until others have given capacity back, in seconds.
-const RECALL_TIME: f64 = 0.25;
 /// Growth of the wants while requests wait: how much they would use is unknown.
 const GROWTH_WHILE_WAITING: f64 = 2.0;
 /// A lease above this multiple of the demand has surplus to give back.
-const MUCH_SURPLUS: f64 = 1.1;
+const MUCH_SURPLUS: f64 = 1.3;
 
 #[derive(Debug)]
 pub(super) struct TrackedLimiter {
@@ -51,6 +50,10 @@ struct Leasing {
     /// No capacity is requested for bursts until an answer shows that others do not need it: a page
     /// may seem to be a rate beyond the limit at first.
     bursts_in_doubt: bool,
+    fit: Fit,
+    repeated_bursts: RepeatedBursts,
+    /// The next report states the full wants even if hinted, because expected bursts did not come.
+    gives_back: bool,
     phase: LeasePhase,
 }
 
@@ -61,6 +64,8 @@ pub(super) struct Sample {
     pub(super) demand: Option<Demand>,
     /// Unused for long and with a full bucket, so that forgetting it gives nothing away.
     pub(super) idle: bool,
+    /// Expected bursts did not come, so capacity is given back.
+    pub(super) gives_back: bool,
 }
 
 /// A status that was published to its limiter.
@@ -101,7 +106,8 @@ impl TrackedLimiter {
         hinted: bool,
         now: Moment,
     ) -> (Demand, Option<Moment>) {
-        let demand = if hinted {
+        let gives_back = mem::take(&mut self.leasing.gives_back);
+        let demand = if hinted && !gives_back {
             self.sample_for_hint(limiter, now)
         } else {
             self.sample(limiter, now)
@@ -112,14 +118,23 @@ impl TrackedLimiter {
         (demand, is_soon.then(|| self.next_sample(now)))
     }
 
+    /// Records a sample and returns the running total.
+    fn record(&mut self, limiter: Limiter<'_>, now: Moment) -> f64 {
+        if !self.leasing.shortages.is_measuring() {
+            let burst = self.demand.window.burst();
+            self.leasing.repeated_bursts.note_known(burst);
+        }
+        self.demand.record(limiter, now)
+    }
+
     fn sample(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
-        let total = self.demand.record(limiter, now);
+        let total = self.record(limiter, now);
         self.demand(limiter, self.wants(limiter, total, now))
     }
 
     /// The demand as measured now, for a hint: others want what is only likely to be needed.
     fn sample_for_hint(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
-        let total = self.demand.record(limiter, now);
+        let total = self.record(limiter, now);
         if let Some(gauge) = &mut self.demand.gauge
             && self.leasing.shortages.signaled().is_none()
         {
@@ -148,8 +163,8 @@ impl TrackedLimiter {
     /// at once: it has more than it wants, or is short, or its demand is too small to be measured
     /// soon.
     pub(super) fn measure_for_hint(&mut self, limiter: Limiter<'_>, now: Moment) -> Option<f64> {
+        self.record(limiter, now);
         let demand = &mut self.demand;
-        demand.record(limiter, now);
         let wants = in_unit(demand.window.per_second(), demand.period).get();
         if !self.may_have_fallen() || self.leasing.leased.get() > wants * MUCH_SURPLUS {
             return None;
@@ -167,7 +182,8 @@ impl TrackedLimiter {
             supply, shortages, ..
         } = &self.leasing;
         let is_short = *supply == Supply::Growing && shortages.is_measuring();
-        self.demand.gauge.is_none() && self.demand.suppression.is_none() && !is_short
+        let is_measured = self.demand.gauge.is_none() && self.demand.suppression.is_none();
+        is_measured && !is_short && self.leasing.repeated_bursts.expected().is_none()
     }
 
     /// The demand with these wants, per second or in units, unless they are stated.
@@ -205,7 +221,7 @@ impl TrackedLimiter {
         let level = limiter.lease_level(now);
         let mut wants = demand.window.generous();
         if self.runs_out_soon(&level) {
-            wants = wants.max(demand.window.newest());
+            wants = wants.max(self.newest(&level));
         }
         let mut growth = 0.0_f64;
         if limiter.waiting() > 0 {
@@ -219,13 +235,28 @@ impl TrackedLimiter {
                 growth = growth.max(tuning().growth_while_denied * level.rate);
             }
         }
+        if let Some(expected) = leasing.repeated_bursts.expected() {
+            growth = growth.max(expected);
+        }
         demand.or_fading(wants.max(growth.min(level.limit)), total, now)
+    }
+
+    /// The newest demand. One of many bursts looks like a rate beyond the limit: unless all demands
+    /// fit it counts by the mean, else it would take from others what they use.
+    fn newest(&self, level: &LeaseLevel) -> f64 {
+        let window = &self.demand.window;
+        let newest = window.newest();
+        if newest > level.limit && window.is_bursty() && !self.leasing.fit.is_possible() {
+            window.generous()
+        } else {
+            newest
+        }
     }
 
     /// Whether the newest demand spends what is left before the next sample, or before others give
     /// capacity back.
     fn runs_out_soon(&self, level: &LeaseLevel) -> bool {
-        let excess = self.demand.window.newest() - level.rate;
+        let excess = self.newest(level) - level.rate;
         level.left < excess * self.leasing.shortages.pause().max(RECALL_TIME)
     }
 
@@ -248,6 +279,7 @@ impl TrackedLimiter {
             self.wake(limiter, now);
             return Some(now);
         }
+        let is_measuring = self.leasing.shortages.is_measuring();
         if !self.leasing.shortages.signal(shortage) {
             return None;
         }
@@ -255,8 +287,35 @@ impl TrackedLimiter {
             // Units are counted, and need not be measured for a time.
             return Some(now);
         }
+        if !is_measuring {
+            let burst = self.demand.window.burst();
+            self.leasing.repeated_bursts.begin_shortage(burst, now);
+            self.leasing.fit.begin_shortage();
+        }
         self.demand.record(limiter, now);
+        self.expect_more_bursts(limiter, now);
+        if self.leasing.repeated_bursts.expected().is_some() {
+            return Some(now);
+        }
         Some(now.after_seconds(self.leasing.shortages.pause()))
+    }
+
+    /// Notes that the bucket has no tokens for another burst. While all demands fit, what others do
+    /// not use is recalled.
+    fn expect_more_bursts(&mut self, limiter: Limiter<'_>, now: Moment) {
+        let is_measured = self.demand.gauge.is_none() && self.demand.suppression.is_none();
+        if !is_measured || has_stated_wants(limiter) {
+            return;
+        }
+        let (leasing, window) = (&mut self.leasing, &self.demand.window);
+        let (burst, signaled) = (window.burst(), leasing.shortages.signaled());
+        let is_emptied =
+            signaled >= Some(Shortage::Denied) || limiter.lease_level(now).left < burst;
+        if leasing.fit.is_possible() && signaled.is_some() && is_emptied {
+            leasing
+                .repeated_bursts
+                .note_emptied(burst, window.total(), now);
+        }
     }
 
     /// Samples at a scheduled time. Returns when to sample next.
@@ -266,16 +325,44 @@ impl TrackedLimiter {
         idle_after: Duration,
         now: Moment,
     ) -> (Sample, Moment) {
-        let (demand, next) = self.sample_at_pace(limiter, now);
+        let expected = self.end_expectation(limiter, now);
+        let (demand, mut next) = self.sample_at_pace(limiter, now);
+        if let Some(at) = self.leasing.repeated_bursts.next_at(now) {
+            next = next.min(at);
+        }
+        let gives_back =
+            expected.is_some_and(|all| demand.as_ref().is_none_or(|it| it.wants < all));
+        self.leasing.gives_back |= gives_back;
         let idle = self.demand.last_attempt.after(idle_after) <= now && limiter.is_full(now);
         if self.leasing.asleep && !idle {
             self.wake(limiter, now);
         }
-        (Sample { demand, idle }, next)
+        let sample = Sample {
+            demand,
+            idle,
+            gives_back,
+        };
+        (sample, next)
+    }
+
+    /// Expects no more bursts once their time is over. Returns the wants for them.
+    fn end_expectation(&mut self, limiter: Limiter<'_>, now: Moment) -> Option<Capacity> {
+        let expected = self.leasing.repeated_bursts.expected()?;
+        if self.leasing.repeated_bursts.expire_at() > Some(now) {
+            return None;
+        }
+        let total = self.record(limiter, now);
+        if let Some((attempts, seconds)) = self.leasing.repeated_bursts.end(total, now) {
+            self.demand.window.begin_with(attempts, seconds);
+        }
+        let wants = expected.min(limiter.lease_level(now).limit);
+        Some(in_unit(wants, self.demand.period))
     }
 
     /// Returns the demand, unless it is not yet clear, and when to sample next.
     fn sample_at_pace(&mut self, limiter: Limiter<'_>, now: Moment) -> (Option<Demand>, Moment) {
+        self.record(limiter, now);
+        self.expect_more_bursts(limiter, now);
         let demand = self.sample(limiter, now);
         let usual = self.next_sample(now);
         limiter.clear_demand_signal();
@@ -284,14 +371,18 @@ impl TrackedLimiter {
         };
         let is_gauge = self.demand.gauge.is_some();
         let level = limiter.lease_level(now);
-        let is_covered = is_gauge || self.demand.window.newest() <= level.rate;
+        let is_covered = is_gauge || self.newest(&level) <= level.rate;
         let next = now.after_seconds(self.leasing.shortages.pause());
         if is_covered && !level.runs_low || next >= usual {
             self.leasing.shortages.end_measuring();
+            self.leasing.fit.end_shortage();
             return (Some(demand), usual);
         }
         // One stretch is no proof of a rise, and too small a request would delay the right one.
-        let is_unclear = samples == 0 && !is_gauge && !self.runs_out_soon(&level);
+        let is_unclear = samples == 0
+            && !is_gauge
+            && self.leasing.repeated_bursts.expected().is_none()
+            && !self.runs_out_soon(&level);
         ((!is_unclear).then_some(demand), next)
     }
 
@@ -420,14 +511,16 @@ impl TrackedLimiter {
         let burst = limiter.with_settings(|settings| settings.burst.load());
         let needed = in_unit(burst.rate_for(window.burst()), self.demand.period).get();
         let supply = self.leasing.supply;
+        self.leasing.fit.note(supply, leased, requested);
+        if self.leasing.repeated_bursts.expected().is_some() {
+            return;
+        }
         let in_doubt = mem::take(&mut self.leasing.bursts_in_doubt);
         if supply.is_scarce() && leased >= needed {
             self.leasing.bursts_in_doubt = true;
             return;
         }
-        // A surplus is granted only while all demands fit.
-        let all_fit = supply == Supply::Whole || leased > requested;
-        if supply.is_scarce() || in_doubt && !all_fit {
+        if supply.is_scarce() || in_doubt && supply != Supply::Whole && leased <= requested {
             window.forget_bursts();
         }
     }

@@ -1,9 +1,9 @@
 //! Calls of holders, as the ledger decides on them: of clients and of nodes alike.
 
 use doorman_openapi::{
-    Band, Capacity, CapacityRequest, ClientCount, Epoch, HolderKind, ReleaseRequest, ResourceId,
-    ResourceRequest, Seq, ServerCapacityRequest, ServerReleaseRequest, ServerResourceRequest,
-    ServerUrl,
+    Band, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HolderKind, ReleaseRequest,
+    ResourceId, ResourceRequest, Seq, ServerCapacityRequest, ServerReleaseRequest,
+    ServerResourceRequest, ServerUrl,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -24,6 +24,8 @@ pub struct LeaseCall {
     pub(in crate::ledger) sent: Sent,
     /// Whether its poll for hints is under way.
     pub(in crate::ledger) polls: bool,
+    /// Clients that are known to be dead.
+    pub(in crate::ledger) replaces: Vec<ClientId>,
     pub(in crate::ledger) resources: Vec<Asked>,
 }
 
@@ -123,6 +125,7 @@ impl Asked {
             unit: self.unit,
             may_have: 0.0,
             is_first_in_unit: false,
+            awaits: None,
         }
     }
 }
@@ -135,6 +138,7 @@ impl From<CapacityRequest> for LeaseCall {
             tenant: None,
             sent: Sent::by_client(request.seq, request.heard_epoch),
             polls: request.polls,
+            replaces: request.replaces,
             resources: request.resources.into_iter().map(Asked::from).collect(),
         }
     }
@@ -148,6 +152,7 @@ impl From<ServerCapacityRequest> for LeaseCall {
             tenant: None,
             sent: Sent::by_node(request.epoch, request.seq, request.heard_epoch),
             polls: false,
+            replaces: Vec::new(),
             resources: request.resources.into_iter().map(Asked::from).collect(),
         }
     }

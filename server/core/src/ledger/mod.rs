@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `resource` | one resource: its entries, bookings, units and lease of the parent |
 //! | `terms` | limits and units, of this document and of earlier ones |
+//! | `replace` | processes that replace dead ones |
 //! | `holders`, `hints` | who leases and polls, and who should refresh now |
 //! | `parents` | a node below another one |
 //! | `records`, `snapshot` | what a server that stops leaves to its successor |
@@ -43,6 +44,7 @@ mod keys;
 mod learning_count;
 mod parents;
 mod records;
+mod replace;
 mod requests;
 mod resource;
 mod settings;

@@ -58,12 +58,15 @@ impl Ledger {
     /// [its quota](super::Settings::max_leases_per_tenant) of leases.
     pub fn refresh_part(&mut self, call: &LeaseCall, from: usize, now: Moment) -> Vec<Grant> {
         let holder = self.begin(call, now);
+        let replaced = self.holders.replaced_by(holder, &call.replaces);
         let (kind, stamp) = (call.holder.kind(), self.stamp(call.sent));
         let rest = call.resources.iter().skip(from);
-        let part = part(rest, self.max_leased_part(now));
+        // The leases of replaced holders end in the same part.
+        let cost = replaced.len().saturating_add(1);
+        let part = part(rest, self.max_leased_part(now) / cost);
         let grants = part.map(|asked| {
             let ask = asked.ask(kind, stamp);
-            self.refresh_one(holder, &asked.resource_id, &ask, now)
+            self.refresh_one(holder, &replaced, &asked.resource_id, &ask, now)
         });
         let grants = grants.collect();
         if call.polls {
@@ -75,7 +78,7 @@ impl Ledger {
 
     /// Registers the sender of a call, until its end.
     fn begin(&mut self, call: &LeaseCall, now: Moment) -> HolderKey {
-        let key = self.holders.begin_request(&call.holder, call.tenant);
+        let key = self.holders.begin_request(&call.holder, call.tenant, now);
         if call.polls {
             self.await_poll(key, now);
         }

@@ -92,7 +92,7 @@ impl Ledger {
                 HolderKind::Client => HolderId::Client(ClientId::new(&*holder.id)?),
                 HolderKind::Node => HolderId::Node(NodeId::new(&*holder.id)?),
             };
-            let holder_key = self.holders.find_or_add(&id);
+            let holder_key = self.holders.find_or_add(&id, stopped);
             let Some(live) = self.live.get_mut(key.index()) else {
                 continue;
             };

@@ -136,7 +136,7 @@ impl Ledger {
             keys: HashIndex::default(),
             live: PagedSlab::default(),
             next_incarnation: 0,
-            holders: Holders::default(),
+            holders: Holders::new(now),
             polls: PollQueue::default(),
             hinting: Hinting::default(),
             expiries: Timers::default(),
@@ -191,6 +191,12 @@ impl Ledger {
             is_learning.then_some(learning_until),
         ];
         next.into_iter().flatten().min()
+    }
+
+    /// Begins a reign with the leases of another server, which has heard their holders: they count
+    /// as heard now.
+    pub fn begin_reign(&mut self, now: Moment) {
+        self.holders.begin_reign(now);
     }
 
     /// Replaces the document. Leases stay until their next refresh or end.
@@ -282,6 +288,7 @@ impl Ledger {
     pub(super) fn refresh_one(
         &mut self,
         holder: HolderKey,
+        replaced: &[HolderKey],
         id: &ResourceId,
         ask: &Ask<'_>,
         now: Moment,
@@ -289,6 +296,7 @@ impl Ledger {
         let key = self.find_or_add(id, now);
         self.adopt_document(key, now);
         self.expire_leases(key, now);
+        let awaits = self.replace(replaced, holder, key, ask, now);
         let Some(live) = self.live.get_mut(key.index()) else {
             return self.reject_as_full(id, 0.0);
         };
@@ -305,7 +313,7 @@ impl Ledger {
         let earlier = || self.earlier_terms.units(id);
         let conversion = live.resource.convert(holder, ask, earlier, now);
         let converted = conversion.ask(ask);
-        let ask = converted.as_ref().unwrap_or(ask);
+        let ask = &converted.as_ref().unwrap_or(ask).awaiting(awaits);
         let capacity_before = |unit| Some(self.earlier_terms.lookup(id)?.capacity(unit));
         let decision = (live.resource).refresh(holder, polls, ask, capacity_before, now);
         live.resource.note_heard(holder, conversion.heard, now);
@@ -360,11 +368,34 @@ impl Ledger {
         stamp: RequestStamp,
         now: Moment,
     ) -> bool {
+        let release = |resource: &mut Resource| resource.release(holder, stamp, now);
+        let had_lease = self.change_lease(holder, key, now, release);
+        self.plan_hints(key, now);
+        self.note_parent_update(key, now);
+        self.schedule_expiry(key);
+        self.drop_if_empty(key, now);
+        had_lease
+    }
+
+    /// Ends the lease of a holder, for a request of another one that is decided next. Returns
+    /// whether it had one.
+    pub(super) fn end_lease(&mut self, holder: HolderKey, key: ResourceKey, now: Moment) -> bool {
+        self.change_lease(holder, key, now, |it| it.end_lease(holder, now))
+    }
+
+    /// `change` may remove the holder's lease, and returns whether it did.
+    fn change_lease(
+        &mut self,
+        holder: HolderKey,
+        key: ResourceKey,
+        now: Moment,
+        change: impl FnOnce(&mut Resource) -> bool,
+    ) -> bool {
         let Some(live) = self.live.get_mut(key.index()) else {
             return false;
         };
         let before = live.resource.entries.len();
-        let had_lease = live.resource.release(holder, stamp, now);
+        let had_lease = change(&mut live.resource);
         if live.resource.entries.len() < before {
             self.stats.leases = self.stats.leases.saturating_sub(1);
             self.holders.remove_lease(holder, key);
@@ -376,10 +407,6 @@ impl Ledger {
                 self.withdraw_hint(holder, key);
             }
         }
-        self.plan_hints(key, now);
-        self.note_parent_update(key, now);
-        self.schedule_expiry(key);
-        self.drop_if_empty(key, now);
         had_lease
     }
 

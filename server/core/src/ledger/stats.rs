@@ -29,6 +29,8 @@ pub struct LedgerStats {
     pub suppression_grants: u64,
     /// Grants of resources with SHARED_BUCKET.
     pub shared_bucket_grants: u64,
+    /// Leases that ended because another client replaces their holder.
+    pub replaced: u64,
     /// Decisions while more than the capacity was booked, after an operator lowered it.
     pub decisions_during_cut: u64,
     /// Resources whose template ends learning mode before the predecessor's leases have ended.
@@ -70,6 +72,8 @@ pub enum LedgerEvent {
     /// The first confirmed claims of all holders are together more than the capacity under which
     /// a predecessor granted: some are false.
     ClaimsAboveCapacity(ResourceId),
+    /// Leases of the client have ended, because another client replaces it.
+    Replaced(ClientId),
     /// A holder uses more of the resource than is leased to it.
     Overused(ResourceId),
 }

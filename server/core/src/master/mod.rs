@@ -235,6 +235,7 @@ impl Master {
         let ledger = match inherited {
             Some((mut ledger, _)) => {
                 ledger.reconfigure(Arc::clone(&self.document));
+                ledger.begin_reign(now);
                 *ledger
             }
             None => self.ledger_after(term.epoch, predecessor, now),

@@ -210,6 +210,7 @@ fn of_client(wants: f64, resources: &[&str]) -> CapacityRequest {
         seq: None,
         heard_epoch: None,
         polls: false,
+        replaces: Vec::new(),
         resources: resources.iter().map(resource).collect(),
     }
 }

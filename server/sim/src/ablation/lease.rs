@@ -2,12 +2,15 @@
 
 use doorman_core::ledger::{Grant, HolderStatus, Ledger, PageQuery};
 use doorman_openapi::{
-    AlgorithmKind, CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, Epoch, HeldLease,
-    Moment, Reason, ResourceId, Seconds, ServerCapacityRequest,
+    AlgorithmKind, CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch,
+    HeldLease, Moment, Reason, ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest,
 };
 
 use super::Rule;
 use crate::limits::{Demand, Limit};
+
+/// A client starts less often in a run.
+const MAX_INCARNATIONS: u32 = 32;
 
 /// Changes a request of a client to that of one without the rule. `epoch` is that of the server.
 pub fn change_client_request(without: Rule, request: &mut CapacityRequest, epoch: Option<Epoch>) {
@@ -25,6 +28,25 @@ pub fn change_client_request(without: Rule, request: &mut CapacityRequest, epoch
             }
         }
         _ => {}
+    }
+}
+
+/// Ends the leases of all other clients that replace the same name.
+pub fn release_others_of_its_name(request: &CapacityRequest, ledger: &mut Ledger, now: Moment) {
+    for name in &request.replaces {
+        for incarnation in 0..MAX_INCARNATIONS {
+            let client_id = ClientId::new(format!("{name}-{incarnation}"));
+            let client_id = client_id.expect("the id is valid");
+            if client_id != request.client_id {
+                let release = ReleaseRequest {
+                    client_id,
+                    seq: None,
+                    heard_epoch: None,
+                    resource_ids: None,
+                };
+                ledger.release(&release.into(), now);
+            }
+        }
     }
 }
 

@@ -23,6 +23,9 @@ use crate::{
 };
 use doorman_core::{ledger::LeaseCall, ledger::ReleaseCall};
 
+/// The most clients that a request replaces.
+const MAX_REPLACED: usize = 8;
+
 /// The part by which a sum of bands may differ from `wants`.
 const SUM_TOLERANCE: f64 = 1e-9;
 
@@ -101,6 +104,10 @@ impl CallBody for CapacityRequest {
     type Call = LeaseCall;
 
     fn validate(&self) -> Result<(), FieldError> {
+        if self.replaces.len() > MAX_REPLACED {
+            let detail = format!("must have at most {MAX_REPLACED} elements");
+            return Err(FieldError::new("/replaces", detail));
+        }
         unique_resources(self.resources.iter().map(|resource| &resource.resource_id))?;
         for (index, resource) in self.resources.iter().enumerate() {
             if let Some(bands) = &resource.bands {
@@ -129,8 +136,13 @@ impl CallBody for CapacityRequest {
                 .chain(priority)
                 .chain(bands)
         });
+        let replaced = self.replaces.iter().enumerate();
+        let replaced = replaced.filter_map(move |(index, client)| {
+            forbidden_holder(&format!("/replaces/{index}"), client.as_str(), restrictions)
+        });
         forbidden_holder("/client_id", self.client_id.as_str(), restrictions)
             .into_iter()
+            .chain(replaced)
             .chain(fields)
     }
 }

@@ -129,6 +129,7 @@ impl LedgerMetrics {
             static_grants,
             suppression_grants,
             shared_bucket_grants,
+            replaced,
             decisions_during_cut,
             short_learning,
         } = self.stats;
@@ -140,6 +141,7 @@ impl LedgerMetrics {
                 ("first_start", u64::from(server.assumed_first_start)),
                 ("no_algorithm", no_algorithm_grants),
                 ("outlived", overused),
+                ("replaced", replaced),
                 ("shared_bucket", shared_bucket_grants),
                 ("short_learning", short_learning),
                 ("static", static_grants),

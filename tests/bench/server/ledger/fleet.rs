@@ -162,6 +162,7 @@ impl<D: Decide> Fleet<D> {
                     seq: Some(self.seq),
                     heard_epoch: None,
                     polls: false,
+                    replaces: Vec::new(),
                     resources: vec![ResourceRequest {
                         resource_id: self.resource.clone(),
                         wants: wants(&mut self.rng),

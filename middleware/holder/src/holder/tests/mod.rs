@@ -39,6 +39,7 @@ impl Script {
     fn new(endpoints: usize) -> Self {
         let mut holder = Holder::new(HolderSettings {
             client_id: ClientId::new("shop-1").unwrap(),
+            replaces: Vec::new(),
             endpoints,
             seed: 1,
         });

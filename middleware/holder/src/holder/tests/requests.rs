@@ -386,6 +386,7 @@ fn first_server_is_random() {
     for seed in 0..3_000 {
         let holder = Holder::new(HolderSettings {
             client_id: ClientId::new("shop-1").unwrap(),
+            replaces: Vec::new(),
             endpoints: 3,
             seed,
         });

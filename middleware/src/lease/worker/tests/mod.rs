@@ -9,6 +9,7 @@ mod faults;
 mod fleet;
 mod gauges;
 mod hints;
+mod instances;
 mod leases;
 mod new_keys;
 mod plane;

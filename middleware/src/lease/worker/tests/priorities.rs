@@ -255,7 +255,7 @@ async fn bands_are_reported_in_corrected_costs() {
     bands.sort_by(|a, b| a[1].1.total_cmp(&b[1].1));
     assert!(
         matches!(bands[1][..], [(HIGH, of_high), (LOW, of_low)]
-            if (36.0..=48.0).contains(&of_high) && (72.0..=100.0).contains(&of_low)),
+            if (36.0..=42.0).contains(&of_high) && (68.0..=84.0).contains(&of_low)),
         "{bands:?}"
     );
 }

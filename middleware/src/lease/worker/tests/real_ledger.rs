@@ -115,6 +115,24 @@ impl Server {
         self.ledger.polls.lock().unwrap().clear();
     }
 
+    /// Loses the connections of a client, which hears nothing of that: its poll ends here, and its
+    /// next lease request gets no answer.
+    pub(super) fn lose_connections_of(&self, client: &ClientId) {
+        *self.ledger.cut_off.lock().unwrap() = Some(client.clone());
+        let mut ledger = self.ledger.ledger.lock().unwrap();
+        let mut polls = self.ledger.polls.lock().unwrap();
+        for (ticket, poll) in polls.extract_if(|_, poll| poll.client == *client) {
+            ledger.close_poll(ticket, clock::now());
+            // The client still waits for its response.
+            self.ledger.lost.lock().unwrap().push(poll);
+        }
+    }
+
+    /// How many leases ended because another client replaces theirs.
+    pub(super) fn replaced(&self) -> u64 {
+        self.ledger.ledger.lock().unwrap().stats().replaced
+    }
+
     /// Starts the next master, which learns of earlier leases for so long.
     pub(super) fn replace(&self, epoch: u32, learns: Duration) {
         let epoch = Epoch::new(epoch.into()).unwrap();
@@ -134,9 +152,18 @@ struct LedgerPlane {
     ledger: Mutex<Ledger>,
     /// `None` while the server is lost.
     epoch: Mutex<Option<Epoch>>,
-    polls: Mutex<HashMap<PollTicket, oneshot::Sender<Response<Bytes>>>>,
+    polls: Mutex<HashMap<PollTicket, OpenPoll>>,
     changed: Notify,
     hinted: AtomicU64,
+    /// The client whose connections are lost, until its next lease request.
+    cut_off: Mutex<Option<ClientId>>,
+    /// Polls of lost connections.
+    lost: Mutex<Vec<OpenPoll>>,
+}
+
+struct OpenPoll {
+    client: ClientId,
+    answer: oneshot::Sender<Response<Bytes>>,
 }
 
 fn ledger(document: &str) -> Arc<LedgerPlane> {
@@ -173,6 +200,8 @@ impl LedgerPlane {
             polls: Mutex::default(),
             changed: Notify::new(),
             hinted: AtomicU64::new(0),
+            cut_off: Mutex::default(),
+            lost: Mutex::default(),
         })
     }
 
@@ -218,6 +247,11 @@ impl LedgerPlane {
         let Some(mut request) = call.capacity() else {
             return Reply::json(404, &serde_json::json!({}));
         };
+        let client = Some(&request.client_id);
+        if let Some(client) = (self.cut_off.lock().unwrap()).take_if(|it| Some(&*it) == client) {
+            drop(client);
+            return Reply::Hang;
+        }
         request.polls &= polls;
         let granted = ledger.refresh(&request.into(), call.at).into_iter();
         CapacityResponse {
@@ -250,7 +284,8 @@ impl LedgerPlane {
         let ticket = ledger.open_poll(&HolderId::Client(client.clone()), after, call.at);
         drop(ledger);
         let (answer, response) = oneshot::channel();
-        self.polls.lock().unwrap().insert(ticket, answer);
+        let poll = OpenPoll { client, answer };
+        self.polls.lock().unwrap().insert(ticket, poll);
         self.changed.notify_one();
         let plane = Arc::clone(self);
         tokio::spawn(async move {
@@ -276,6 +311,12 @@ impl LedgerPlane {
     fn give_hints(&self) -> Duration {
         let now = clock::now();
         let mut ledger = self.ledger.lock().unwrap();
+        // Of processes that have crashed.
+        let mut polls = self.polls.lock().unwrap();
+        for (ticket, _) in polls.extract_if(|_, poll| poll.answer.is_closed()) {
+            ledger.close_poll(ticket, now);
+        }
+        drop(polls);
         ledger.sweep(now, 1_000);
         let batches = ledger.take_hints(now);
         let due = ledger.hints_due();
@@ -300,12 +341,12 @@ impl LedgerPlane {
             rules: false,
             leaving: false,
         };
-        let answer = self.polls.lock().unwrap().remove(&ticket);
+        let poll = self.polls.lock().unwrap().remove(&ticket);
         let body = Bytes::from(serde_json::to_vec(&hints).unwrap());
-        if let Some(answer) = answer {
+        if let Some(poll) = poll {
             tokio::spawn(async move {
                 sleep(ROUND_TRIP).await;
-                answer.send(Response::new(body)).ok();
+                poll.answer.send(Response::new(body)).ok();
             });
         }
     }

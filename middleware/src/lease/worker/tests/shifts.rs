@@ -8,9 +8,11 @@ use super::{real_ledger::with_hints, *};
 enum Arrivals {
     Even,
     Poisson,
+    /// So many at once, as of a load generator with so many connections.
+    Bursts(u32),
 }
 
-use Arrivals::{Even, Poisson};
+use Arrivals::{Bursts, Even, Poisson};
 
 /// Begins a run that is the same everywhere: the moment decides how timers are rounded.
 fn begin(seed: u64) {
@@ -27,10 +29,15 @@ fn times(steps: &[(f64, f64)], arrivals: Arrivals, seed: u64) -> Vec<f64> {
         let mut gap = || match arrivals {
             Even => 1.0 / per_second,
             Poisson => -(1.0 - random.f64()).ln() / per_second,
+            Bursts(size) => f64::from(size) / per_second,
+        };
+        let at_once = match arrivals {
+            Bursts(size) => size as usize,
+            Even | Poisson => 1,
         };
         let mut at = from + gap();
         while at < until {
-            times.push(at);
+            times.extend(std::iter::repeat_n(at, at_once));
             at += gap();
         }
         from = until;
@@ -147,6 +154,7 @@ async fn load_that_moves_to_one_process_finds_the_whole_limit() {
 async fn noise_before_a_shift_does_not_delay_it() {
     let third = 100.0 / 3.0;
     let rates = [[third, 100.0], [third, 0.0], [third, 0.0]];
+    let mut total = 0;
     for seed in 1..=17 {
         let shift = 15.0 + 0.65 * (seed % 8) as f64;
         begin(seed);
@@ -155,7 +163,9 @@ async fn noise_before_a_shift_does_not_delay_it() {
         let refused = refused(&sent, shift, shift + 5.0);
         println!("shift at {shift}: {refused} of about 500 in 5 s");
         assert!(refused <= 100, "{refused}");
+        total += refused;
     }
+    assert!(total <= 17 * 70, "{total}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,7 +189,7 @@ async fn overload_leaves_nothing_unused() {
             // Under Poisson the small ones do not offer their mean every second.
             let (least, least_mean) = match arrivals {
                 Even => (960, 985),
-                Poisson => (840, 940),
+                _ => (840, 940),
             };
             assert!(seconds.iter().all(|count| *count >= least), "{seconds:?}");
             assert!((least_mean..=1_005).contains(&mean), "{seconds:?}");
@@ -188,6 +198,94 @@ async fn overload_leaves_nothing_unused() {
         let mean = means.iter().sum::<usize>() / means.len();
         println!("refresh {interval}: {mean}");
         assert!(mean >= 970, "{means:?}");
+    }
+}
+
+/// A load of 800/s in bursts of 50 that moves to another process, at ten moments between two
+/// refreshes.
+#[tokio::test(start_paused = true)]
+async fn repeated_bursts_that_move_are_served_within_two_of_them() {
+    for (interval, most) in [(1, 75), (5, 35)] {
+        let mut all = Vec::new();
+        for phase in 0..10 {
+            let shift = 15.0 + f64::from(interval) * f64::from(phase) * 0.1;
+            begin(phase as u64);
+            let plane = with_hints(interval, "FAIR_SHARE", 1_000.0);
+            let rates = [[800.0, 0.0], [0.0, 800.0]];
+            let sent = offer(&plane, &step(shift, &rates, Bursts(50), 1)).await;
+            all.push(refused(&sent, shift, shift + 5.0));
+        }
+        all.sort_unstable();
+        println!("refresh {interval}: {all:?} of 4,000 each");
+        assert!(all[8] <= most, "{all:?}");
+    }
+}
+
+/// A burst looks like a rate of thousands, which in overload would be taken from others.
+#[tokio::test(start_paused = true)]
+async fn repeated_bursts_in_overload_take_little_from_others() {
+    for interval in [1, 5] {
+        for seed in 0..3 {
+            begin(seed);
+            let plane = with_hints(interval, "FAIR_SHARE", 1_000.0);
+            let loads = [(2_700.0, Even), (250.0, Even), (50.0, Bursts(50))];
+            let loads = loads.map(|(rate, arrivals)| times(&[(12.0, rate)], arrivals, seed));
+            let sent = offer(&plane, &loads).await;
+            let seconds = per_second(&sent, 0.0, 12.0);
+            println!("refresh {interval}: {seconds:?}");
+            // The first bursts are not known as such.
+            let later = &seconds[3..];
+            let mean = later.iter().sum::<usize>() / later.len();
+            let least = *later.iter().min().unwrap();
+            assert!(least >= 950 && mean >= 970, "{mean}: {seconds:?}");
+        }
+    }
+}
+
+/// The first one comes after a pause, to the surplus alone.
+#[tokio::test(start_paused = true)]
+async fn repeated_bursts_beside_an_even_load_are_admitted() {
+    for interval in [1, 5] {
+        for seed in 0..20 {
+            begin(seed);
+            let plane = with_hints(interval, "FAIR_SHARE", 1_000.0);
+            let late = 0.2 * fastrand::f64();
+            let burst = |second: u32| [late + f64::from(second); 40];
+            let loads = [
+                (12..20).flat_map(burst).collect(),
+                times(&[(20.0, 850.0)], Even, seed),
+            ];
+            let sent = offer(&plane, &loads).await;
+            let refused = refused(&sent, 1.0, 20.0);
+            assert_eq!(refused, 0, "refresh {interval}, {seed}");
+        }
+    }
+}
+
+/// The size of a bucket that the admitted requests need at this rate.
+fn bucket(sent: &[Sent], rate: f64) -> f64 {
+    let (mut level, mut most, mut before) = (0.0_f64, 0.0_f64, 0.0);
+    for it in sent.iter().filter(|it| it.status == 200) {
+        level = (level - rate * (it.at - before)).max(0.0) + 1.0;
+        (most, before) = (most.max(level), it.at);
+    }
+    most
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_that_start_together_admit_the_limit_and_a_bucket() {
+    for arrivals in [Even, Poisson] {
+        begin(1);
+        let plane = with_hints(5, "FAIR_SHARE", 100.0);
+        let loads: Vec<_> = (1..=12)
+            .map(|seed| times(&[(8.0, 50.0)], arrivals, seed))
+            .collect();
+        let sent = offer(&plane, &loads).await;
+        let seconds = per_second(&sent, 0.0, 8.0);
+        let bucket = bucket(&sent, 100.0);
+        println!("{arrivals:?}: {seconds:?}, a bucket of {bucket}");
+        assert!(bucket <= 102.0, "{bucket}");
+        assert!(seconds[2..].iter().all(|it| *it >= 90), "{seconds:?}");
     }
 }
 

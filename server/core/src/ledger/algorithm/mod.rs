@@ -24,10 +24,7 @@ const TOLERANCE: f64 = 1e-9;
 pub(super) struct ShareRule {
     pub(super) kind: AlgorithmKind,
     pub(super) capacity: f64,
-    /// The part of unused capacity that is handed out on top, from 0 to 1, to absorb spikes.
-    pub(super) surplus: f64,
-    /// The same for a holder that does not poll for hints.
-    pub(super) surplus_without_polls: f64,
+    pub(super) surplus: Surplus,
     /// Shares are multiples of this; 0 means any amount.
     pub(super) granularity: f64,
     /// PRIORITY_SHARE: the part that a band leaves to the lower ones, from 0 to 1.
@@ -36,6 +33,43 @@ pub(super) struct ShareRule {
     /// 0 if there is no parent.
     pub(super) equal_share: f64,
 }
+
+/// The unused capacity that is handed out on top of the demands, to absorb spikes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Surplus {
+    /// This part of it, from 0 to 1.
+    Part(f64),
+    /// As much as [`Polling`] says: from a holder that polls it can be recalled at once.
+    Recallable,
+}
+
+/// How a holder polls for hints, which decides its surplus by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Polling {
+    /// It does not, and has no recallable surplus.
+    No,
+    /// This is its first lease. Others may start beside it, so it gets its part, by weight, of
+    /// [`RECALLABLE_AT_FIRST`].
+    First,
+    /// It gets its part, by weight, of [`RECALLABLE`].
+    Yes,
+    /// It is the only holder. It leaves capacity for a process that takes its place after a crash:
+    /// as much as it wants, and at least [`LEFT_BY_ONE`].
+    Alone,
+}
+
+/// The part of the unused capacity that is handed out to holders that poll.
+const RECALLABLE: f64 = 0.75;
+
+/// The part of it for holders with their first lease.
+const RECALLABLE_AT_FIRST: f64 = 0.5;
+
+/// The part of it that a lone holder gets at least.
+const RECALLABLE_OF_ONE: f64 = 0.1;
+
+/// The part of the capacity that a lone holder leaves, unless it gets more by
+/// [`RECALLABLE_OF_ONE`].
+const LEFT_BY_ONE: f64 = 0.1;
 
 /// Whether all shares of an algorithm add up to at most the capacity.
 pub(super) fn divides(kind: AlgorithmKind) -> bool {
@@ -65,9 +99,9 @@ impl ShareRule {
         &self,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand> + Clone,
-        polls: bool,
+        polling: Polling,
     ) -> f64 {
-        self.share_with(&mut BandShares::default(), demands, own, polls)
+        self.share_with(&mut BandShares::default(), demands, own, polling)
     }
 
     /// The same, for several holders. `bands` is for one order and state of the demands, and one
@@ -77,7 +111,7 @@ impl ShareRule {
         bands: &mut BandShares,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand> + Clone,
-        polls: bool,
+        polling: Polling,
     ) -> f64 {
         let wants = || own.clone().map(|placed| placed.demand().wants).sum::<f64>();
         let curve = match self.kind {
@@ -87,9 +121,11 @@ impl ShareRule {
             AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => {
                 return self.round_down(self.capacity);
             }
-            AlgorithmKind::PriorityShare => return self.priority_share(bands, demands, own, polls),
+            AlgorithmKind::PriorityShare => {
+                return self.priority_share(bands, demands, own, polling);
+            }
             AlgorithmKind::ProportionalShare | AlgorithmKind::FairShare if self.fits(demands) => {
-                ShareCurve::as_wanted(self.surplus_per_weight(demands, polls))
+                ShareCurve::as_wanted(self.surplus_per_weight(demands, polling))
             }
             AlgorithmKind::ProportionalShare => {
                 proportional_share(self.capacity, self.equal_share(demands), &demands.all())
@@ -122,12 +158,12 @@ impl ShareRule {
         bands: &mut BandShares,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand>,
-        polls: bool,
+        polling: Polling,
     ) -> f64 {
         if !self.fits(demands) {
             return own.map(|placed| bands.share(self, demands, placed)).sum();
         }
-        let curve = ShareCurve::as_wanted(self.surplus_per_weight(demands, polls));
+        let curve = ShareCurve::as_wanted(self.surplus_per_weight(demands, polling));
         own.map(|placed| {
             if self.granularity == 0.0 {
                 return curve.unrounded_share(placed.demand());
@@ -159,13 +195,13 @@ impl ShareRule {
         bands: &mut BandShares,
         demands: &DemandTree,
         own: impl Iterator<Item = PlacedDemand> + Clone,
-        polls: bool,
+        polling: Polling,
     ) -> Option<f64> {
         let unrounded = Self {
             granularity: 0.0,
             ..*self
         };
-        (self.granularity > 0.0).then(|| unrounded.share_with(bands, demands, own, polls))
+        (self.granularity > 0.0).then(|| unrounded.share_with(bands, demands, own, polling))
     }
 
     /// The most that FAIR_SHARE gives one client; `None` while every demand is met.
@@ -227,14 +263,20 @@ impl ShareRule {
         demands.total().wants <= self.capacity
     }
 
-    fn surplus_per_weight(&self, demands: &DemandTree, polls: bool) -> f64 {
+    fn surplus_per_weight(&self, demands: &DemandTree, polling: Polling) -> f64 {
         let total = demands.total();
-        let surplus = if polls {
-            self.surplus
-        } else {
-            self.surplus_without_polls
+        let unused = self.capacity - total.wants;
+        let surplus = match (self.surplus, polling) {
+            (Surplus::Part(part), _) => part * unused,
+            (Surplus::Recallable, Polling::No) => 0.0,
+            (Surplus::Recallable, Polling::First) => RECALLABLE_AT_FIRST * unused,
+            (Surplus::Recallable, Polling::Yes) => RECALLABLE * unused,
+            (Surplus::Recallable, Polling::Alone) => {
+                let left = total.wants.max(LEFT_BY_ONE * self.capacity);
+                (unused - left).max(RECALLABLE_OF_ONE * unused)
+            }
         };
-        surplus * (self.capacity - total.wants) / total.weight.max(1.0)
+        surplus / total.weight.max(1.0)
     }
 }
 

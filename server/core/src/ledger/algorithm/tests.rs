@@ -7,8 +7,7 @@ fn shares(kind: AlgorithmKind, capacity: f64, demands: &[Demand]) -> Vec<f64> {
         ShareRule {
             kind,
             capacity,
-            surplus: 0.0,
-            surplus_without_polls: 0.0,
+            surplus: Surplus::Part(0.0),
             granularity: 0.0,
             floor: 0.0,
             equal_share: 0.0,
@@ -25,7 +24,7 @@ fn shares_by(rule: ShareRule, demands: &[Demand]) -> Vec<f64> {
         .collect();
     placed
         .into_iter()
-        .map(|placed| rule.share(&tree, std::iter::once(placed), false))
+        .map(|placed| rule.share(&tree, std::iter::once(placed), Polling::No))
         .collect()
 }
 
@@ -94,8 +93,7 @@ fn excess_within_rounding_is_harmless() {
         let rule = ShareRule {
             kind: AlgorithmKind::FairShare,
             capacity: tree.total().wants.next_down(),
-            surplus: 0.0,
-            surplus_without_polls: 0.0,
+            surplus: Surplus::Part(0.0),
             granularity: 1.0,
             floor: 0.0,
             equal_share: 0.0,
@@ -104,7 +102,7 @@ fn excess_within_rounding_is_harmless() {
         let level = rule.fill_level(&tree);
         assert!(level.is_none_or(f64::is_finite), "{count}: {level:?}");
         for placed in placed {
-            let share = rule.share(&tree, std::iter::once(placed), false);
+            let share = rule.share(&tree, std::iter::once(placed), Polling::No);
             let wants = placed.demand().wants;
             assert!((share - wants).abs() < 1.0 + 1e-6, "{count}: {share}");
         }
@@ -217,8 +215,7 @@ fn by_priority(
     let rule = ShareRule {
         kind: AlgorithmKind::PriorityShare,
         capacity,
-        surplus: 0.0,
-        surplus_without_polls: 0.0,
+        surplus: Surplus::Part(0.0),
         granularity,
         floor,
         equal_share: 0.0,
@@ -244,7 +241,7 @@ fn priority_shares(
     let (rule, tree, placed) = by_priority(capacity, floor, granularity, demands);
     placed
         .into_iter()
-        .map(|placed| rule.share(&tree, std::iter::once(placed), false))
+        .map(|placed| rule.share(&tree, std::iter::once(placed), Polling::No))
         .collect()
 }
 
@@ -390,7 +387,7 @@ proptest! {
         let wanted: f64 = demands.iter().map(|demand| demand.wants).sum();
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let capacity = wanted + spare;
-            let rule = ShareRule { kind, capacity, surplus, surplus_without_polls: surplus, granularity: 0.0, floor: 0.0, equal_share: 0.0 };
+            let rule = ShareRule { kind, capacity, surplus: Surplus::Part(surplus), granularity: 0.0, floor: 0.0, equal_share: 0.0 };
             let got = shares_by(rule, &demands);
             let sum: f64 = got.iter().sum();
             let expected = wanted + surplus * (capacity - wanted);
@@ -407,8 +404,7 @@ proptest! {
     ) {
         for kind in [AlgorithmKind::FairShare, AlgorithmKind::ProportionalShare] {
             let exact = shares(kind, capacity, &demands);
-            let got = shares_by(ShareRule { kind, capacity, surplus: 0.0,
-            surplus_without_polls: 0.0, granularity: step, floor: 0.0, equal_share: 0.0 }, &demands);
+            let got = shares_by(ShareRule { kind, capacity, surplus: Surplus::Part(0.0), granularity: step, floor: 0.0, equal_share: 0.0 }, &demands);
             let (sum, total): (f64, f64) = (got.iter().sum(), exact.iter().sum());
             prop_assert!((sum - (total / step + 1e-9).floor() * step).abs() <= 1e-6 * (1.0 + sum), "{kind:?}: {sum} of {total}");
             for (got, exact) in got.iter().zip(&exact) {
@@ -444,7 +440,7 @@ proptest! {
             tree.insert(number, *demand)
         };
         let placed: Vec<_> = demands.iter().chain(&demands).map(&mut insert).collect();
-        let shares = placed.iter().map(|placed| rule.share(&tree, std::iter::once(*placed), false));
+        let shares = placed.iter().map(|placed| rule.share(&tree, std::iter::once(*placed), Polling::No));
         let sum: f64 = shares.clone().sum();
         let most = capacity.min(tree.total().wants);
         prop_assert!((sum - most).abs() <= 1e-9 * most, "{sum} of {most}");
@@ -458,8 +454,8 @@ proptest! {
         demands in with_priorities(), floor in floors(), capacity in 0.0..5000.0f64, step in prop_oneof![Just(0.0), Just(1.0)]
     ) {
         let (rule, tree, placed) = by_priority(capacity, floor, step, &demands);
-        let apart: f64 = placed.iter().map(|placed| rule.share(&tree, std::iter::once(*placed), false)).sum();
-        let together = rule.share(&tree, placed.into_iter(), false);
+        let apart: f64 = placed.iter().map(|placed| rule.share(&tree, std::iter::once(*placed), Polling::No)).sum();
+        let together = rule.share(&tree, placed.into_iter(), Polling::No);
         prop_assert!((together - apart).abs() <= 1e-9 * (1.0 + apart), "{together} is not {apart}");
     }
 

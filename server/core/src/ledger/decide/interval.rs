@@ -11,7 +11,23 @@ const AWAITED: f64 = 0.005;
 /// when a node confirms its claim.
 pub(in crate::ledger) const NODE_INTERVAL: f64 = 0.1;
 
+/// The delay, in seconds, from the end of a replaced client's lease to the refresh of the other one.
+const AFTER_AWAITED: f64 = 0.02;
+
 impl Decider<'_> {
+    /// Shortens the interval of a holder that waits for the lease of a replaced client to end.
+    fn until_awaited(&self, covered: &CoveredLease, interval: Seconds) -> Seconds {
+        let awaits = self
+            .ask
+            .awaits
+            .filter(|_| covered.reason != Reason::Granted);
+        awaits.map_or(interval, |end| {
+            let at = end.max(self.terms.early_until(self.now));
+            let seconds = at.seconds_since(self.now) + AFTER_AWAITED;
+            Seconds::saturating(seconds.min(interval.get()))
+        })
+    }
+
     pub(super) fn interval(
         &self,
         claim: &BookedClaim,
@@ -35,6 +51,7 @@ impl Decider<'_> {
         let is_unknown_node = is_first_claim && self.ask.kind == HolderKind::Node;
         let is_soon = covered.reason == Reason::Pending || is_first_claim || is_awaited;
         let interval = terms.refresh_interval_within(covered.length, is_soon);
+        let interval = self.until_awaited(covered, interval);
         if is_owed || is_unknown_node {
             Seconds::saturating(interval.get().min(NODE_INTERVAL))
         } else {

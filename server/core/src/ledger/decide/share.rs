@@ -3,7 +3,11 @@
 use doorman_openapi::{HolderKind, Reason};
 
 use super::{claim::BookedClaim, decider::Decider};
-use crate::ledger::{algorithm::ShareRule, resource::Has, resource::decision::reaches};
+use crate::ledger::{
+    algorithm::{Polling, ShareRule},
+    resource::Has,
+    resource::decision::reaches,
+};
 
 /// The amount that a holder would get if this server's capacity were its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,14 +68,18 @@ impl Decider<'_> {
         let wants = entry.wants();
         // A node without demand has no use for a surplus.
         let may_have_surplus = wants > 0.0 || self.ask.kind == HolderKind::Client;
-        let polls = self.polls && !self.is_learning && may_have_surplus;
-        let mut share = rule.share(demands, entry.demands(), polls);
+        let polling = if may_have_surplus && !self.is_learning {
+            entry.polling(demands)
+        } else {
+            Polling::No
+        };
+        let mut share = rule.share(demands, entry.demands(), polling);
         let goal = share.min(wants);
         let hints = self.hints.as_ref();
         if self.is_learning {
             // The pool has to serve newcomers, so nobody gets a surplus. A holder keeps the one
             // that it had, until another one lacks capacity.
-            let usual = rule.share(demands, entry.demands(), true);
+            let usual = rule.share(demands, entry.demands(), Polling::Yes);
             let keeps = hints.is_some_and(|it| it.nobody_else_lacks(entry));
             if keeps && rule.divides() {
                 share = share.max(claim.held.min(usual));

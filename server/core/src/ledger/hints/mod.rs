@@ -39,7 +39,8 @@ impl Ledger {
     /// Opens a poll, which replaces the holder's earlier one and confirms its hints up to `after`.
     /// [`Self::take_hints`] answers it, at once if hints wait. A holder without leases may poll.
     pub fn open_poll(&mut self, holder: &HolderId, after: u64, now: Moment) -> PollTicket {
-        let key = self.holders.find_or_add(holder);
+        let key = self.holders.find_or_add(holder, now);
+        self.holders.hear_by_poll(key, now);
         let ticket = self.polls.next_ticket(key);
         if !self.holders.polls(key) {
             self.holders.set_poll(key, Some(Poll::new()));
@@ -78,7 +79,9 @@ impl Ledger {
         let key = HolderKey::of_ticket(ticket.0);
         let ends = self.grace_end(key, now);
         let close = |poll: &mut Poll| poll.close(ticket, ends);
-        self.polls.change(&mut self.holders, key, close);
+        if self.polls.change(&mut self.holders, key, close) == Some(true) {
+            self.holders.hear_by_poll(key, now);
+        }
     }
 
     /// Takes the polls to answer now, which end. Those that a later poll has replaced get no hints.
@@ -107,6 +110,7 @@ impl Ledger {
                 continue;
             };
             if let Some(batch) = batch {
+                self.holders.hear_by_poll(key, now);
                 let all = batch.resources.len() > MAX_HINTS;
                 let listed = batch.resources.iter().filter(|_| !all);
                 let refresh = listed.filter_map(|resource| self.hint_for(key, *resource));

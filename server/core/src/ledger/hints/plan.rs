@@ -21,8 +21,9 @@ const EXCESS_CHANGE: f64 = 0.05;
 /// Candidates that are examined in vain before a plan goes on with the next band.
 const MAX_MISSES: usize = 8;
 
-/// A waiting holder is hinted once at least this part of what it lacks is free, or no more comes.
-const MIN_SERVED: f64 = 0.125;
+/// A waiting holder is hinted once at least this part of what it lacks is free, or no more comes:
+/// the next hint waits for the spacing.
+const MIN_SERVED: f64 = 0.15;
 
 /// More than this part of the capacity is not left free for long.
 const FREE_WORTH: f64 = 0.01;
@@ -160,7 +161,8 @@ impl Resource {
         };
         entry.polls = true;
         let (booked, wants) = (entry.booking.amount(now), entry.wants());
-        let share = (self.terms.rule()).share(&self.demands, entry.demands(), true);
+        let share =
+            (self.terms.rule()).share(&self.demands, entry.demands(), entry.polling(&self.demands));
         let is_worth = is_worth_a_hint(entry.kind, share - booked, share, self.terms.capacity());
         let last = entry.last_decision;
         let lacks = if is_worth && last.is_some_and(|last| last.reason == Reason::Pending) {
@@ -480,7 +482,8 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             return 0.0;
         };
         let (rule, demands) = (resource.terms.rule(), &resource.demands);
-        rule.share_with(&mut self.bands, demands, entry.demands(), entry.polls)
+        let polling = entry.polling(demands);
+        rule.share_with(&mut self.bands, demands, entry.demands(), polling)
     }
 
     /// The amount booked beyond a lease from the parent node that has become smaller.

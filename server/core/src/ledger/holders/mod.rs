@@ -2,13 +2,15 @@
 
 pub(in crate::ledger) mod poll;
 pub(in crate::ledger) mod poll_queue;
+mod replaced;
 
 use std::collections::{BTreeSet, HashMap};
 
-use doorman_openapi::{ClientId, HolderKind, NodeId, ServerUrl};
+use doorman_openapi::{ClientId, HolderKind, Moment, NodeId, ServerUrl};
 
 use crate::ledger::{
     holders::poll::Poll,
+    holders::replaced::NewestFirst,
     keys::{HolderKey, ResourceKey},
     store::hash_index::HashIndex,
     store::paged_slab::PagedSlab,
@@ -52,6 +54,14 @@ struct Registration {
     id: HolderId,
     /// The tenant of its last request.
     tenant: Option<TenantId>,
+    /// When its last request for leases was handled, or a poll of it began or ended.
+    heard_at: Moment,
+    /// That was a poll.
+    heard_by_poll: bool,
+    /// Order of registration, counted down, so that an index lists the newest first.
+    rank: u64,
+    /// The clients that it replaces.
+    replaces: Box<[ClientId]>,
     /// The resources with an entry of the holder. Sorted, so that a long walk can be resumed.
     resources: BTreeSet<ResourceKey>,
     poll: Option<Box<Poll>>,
@@ -65,11 +75,27 @@ pub(in crate::ledger) struct Holders {
     leases_by_tenant: HashMap<TenantId, usize>,
     /// The addresses of nodes, for operators.
     addresses: HashMap<HolderKey, ServerUrl>,
+    by_replaced: HashIndex<NewestFirst>,
+    registered: u64,
+    /// When this reign began. Holders that were heard before count as heard then.
+    began: Moment,
     /// The holder whose request is being handled. It is kept even without a lease.
     active: Option<HolderKey>,
 }
 
 impl Holders {
+    pub(in crate::ledger) fn new(began: Moment) -> Self {
+        Self {
+            began,
+            ..Self::default()
+        }
+    }
+
+    /// Counts all holders as heard now.
+    pub(in crate::ledger) fn begin_reign(&mut self, now: Moment) {
+        self.began = now;
+    }
+
     pub(in crate::ledger) fn find(&self, id: &HolderId) -> Option<HolderKey> {
         self.by_id.find(id, |key| self.id(key) == Some(id))
     }
@@ -83,15 +109,17 @@ impl Holders {
         &mut self,
         id: &HolderId,
         tenant: Option<TenantId>,
+        now: Moment,
     ) -> HolderKey {
-        let key = self.find_or_add(id);
-        if let Some(holder) = self.holders.get_mut(key.index())
-            && holder.tenant != tenant
-        {
-            let leases = holder.resources.len();
-            let before = std::mem::replace(&mut holder.tenant, tenant);
-            self.update_tenant(before, |count| count.saturating_sub(leases));
-            self.update_tenant(tenant, |count| count.saturating_add(leases));
+        let key = self.find_or_add(id, now);
+        if let Some(holder) = self.holders.get_mut(key.index()) {
+            (holder.heard_at, holder.heard_by_poll) = (now, false);
+            if holder.tenant != tenant {
+                let leases = holder.resources.len();
+                let before = std::mem::replace(&mut holder.tenant, tenant);
+                self.update_tenant(before, |count| count.saturating_sub(leases));
+                self.update_tenant(tenant, |count| count.saturating_add(leases));
+            }
         }
         self.active = Some(key);
         key
@@ -123,11 +151,17 @@ impl Holders {
         Some(self.leases_by_tenant.get(&tenant).copied().unwrap_or(0))
     }
 
-    pub(in crate::ledger) fn find_or_add(&mut self, id: &HolderId) -> HolderKey {
+    /// A new holder counts as heard at `now`.
+    pub(in crate::ledger) fn find_or_add(&mut self, id: &HolderId, now: Moment) -> HolderKey {
         self.find(id).unwrap_or_else(|| {
+            self.registered += 1;
             let key = HolderKey::new(self.holders.insert(Registration {
                 id: id.clone(),
                 tenant: None,
+                heard_at: now,
+                heard_by_poll: false,
+                rank: u64::MAX - self.registered,
+                replaces: Box::default(),
                 resources: BTreeSet::new(),
                 poll: None,
             }));
@@ -162,6 +196,26 @@ impl Holders {
     pub(in crate::ledger) fn has_leases(&self, key: HolderKey) -> bool {
         let holder = self.holders.get(key.index());
         holder.is_some_and(|holder| !holder.resources.is_empty())
+    }
+
+    /// When the holder was last heard; `None` while its poll is open.
+    pub(in crate::ledger) fn silent_since(&self, key: HolderKey) -> Option<Moment> {
+        let holder = self.holders.get(key.index())?;
+        let is_open = holder.poll.as_ref().is_some_and(|poll| poll.is_open());
+        (!is_open).then_some(holder.heard_at.max(self.began))
+    }
+
+    /// Notes that a poll of the holder has begun or ended.
+    pub(in crate::ledger) fn hear_by_poll(&mut self, key: HolderKey, now: Moment) {
+        if let Some(holder) = self.holders.get_mut(key.index()) {
+            (holder.heard_at, holder.heard_by_poll) = (now, true);
+        }
+    }
+
+    /// Whether the holder was last heard by a poll, whose end tells that its connection has ended.
+    pub(in crate::ledger) fn was_heard_by_poll(&self, key: HolderKey) -> bool {
+        let holder = self.holders.get(key.index());
+        holder.is_some_and(|holder| holder.heard_by_poll)
     }
 
     /// Whether the holder polls for hints.
@@ -203,10 +257,13 @@ impl Holders {
     }
 
     fn remove_if_unused(&mut self, key: HolderKey) {
-        if let Some(holder) = self.holders.get(key.index())
-            && holder.resources.is_empty()
-            && holder.poll.is_none()
-        {
+        let holder = self.holders.get(key.index());
+        if holder.is_some_and(|holder| holder.resources.is_empty() && holder.poll.is_none()) {
+            self.set_replaced(key, &[]);
+        } else {
+            return;
+        }
+        if let Some(holder) = self.holders.get(key.index()) {
             self.by_id.remove(&holder.id, key);
             self.holders.remove(key.index());
             self.addresses.remove(&key);
@@ -230,18 +287,18 @@ mod tests {
     fn sender_is_known_during_its_request() {
         let mut holders = Holders::default();
         let id = client("a");
-        let key = holders.begin_request(&id, None);
+        let key = holders.begin_request(&id, None, Moment::ORIGIN);
         assert_eq!(holders.find(&id), Some(key));
         holders.end_request();
         assert_eq!(holders.find(&id), None);
 
-        let key = holders.begin_request(&id, None);
+        let key = holders.begin_request(&id, None, Moment::ORIGIN);
         holders.add_lease(key, resource(7));
         holders.end_request();
-        assert_eq!(holders.begin_request(&id, None), key);
+        assert_eq!(holders.begin_request(&id, None, Moment::ORIGIN), key);
         holders.remove_lease(key, resource(7));
         // The key in use is not given to another holder.
-        assert_ne!(holders.find_or_add(&client("b")), key);
+        assert_ne!(holders.find_or_add(&client("b"), Moment::ORIGIN), key);
         assert_eq!(holders.id(key), Some(&id));
         holders.end_request();
         assert_eq!(holders.find(&id), None);
@@ -252,13 +309,13 @@ mod tests {
         let mut holders = Holders::default();
         let node = HolderId::Node(NodeId::new("eu").unwrap());
         let address: ServerUrl = "http://eu:7300".parse().unwrap();
-        let key = holders.begin_request(&node, None);
+        let key = holders.begin_request(&node, None, Moment::ORIGIN);
         holders.add_lease(key, resource(7));
         holders.set_address(key, Some(&address));
         holders.end_request();
         assert_eq!(holders.address(key), Some(&address));
         holders.remove_lease(key, resource(7));
-        let other = holders.find_or_add(&client("eu"));
+        let other = holders.find_or_add(&client("eu"), Moment::ORIGIN);
         assert_eq!((other, holders.address(other)), (key, None));
         assert!(holders.addresses.is_empty());
     }
@@ -267,18 +324,18 @@ mod tests {
     fn tenant_has_the_leases_of_its_holders() {
         let mut holders = Holders::default();
         let (one, other) = (Some(TenantId(1)), Some(TenantId(2)));
-        let a = holders.begin_request(&client("a"), one);
+        let a = holders.begin_request(&client("a"), one, Moment::ORIGIN);
         holders.add_lease(a, resource(7));
         holders.add_lease(a, resource(7));
         holders.add_lease(a, resource(8));
-        let b = holders.begin_request(&client("b"), one);
+        let b = holders.begin_request(&client("b"), one, Moment::ORIGIN);
         holders.add_lease(b, resource(7));
         assert_eq!(holders.leases_of_tenant(a), Some(3));
         // It sends the token of another tenant.
-        holders.begin_request(&client("a"), other);
+        holders.begin_request(&client("a"), other, Moment::ORIGIN);
         assert_eq!(holders.leases_of_tenant(a), Some(2));
         assert_eq!(holders.leases_of_tenant(b), Some(1));
-        holders.begin_request(&client("a"), None);
+        holders.begin_request(&client("a"), None, Moment::ORIGIN);
         assert_eq!(holders.leases_of_tenant(a), None);
         holders.remove_lease(b, resource(7));
         holders.remove_lease(b, resource(7));

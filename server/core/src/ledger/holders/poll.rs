@@ -103,12 +103,18 @@ impl Poll {
         self.open.replace(ticket)
     }
 
-    /// Closes a poll, if it is open.
-    pub(in crate::ledger) fn close(&mut self, ticket: PollTicket, ends: Moment) {
-        if self.open == Some(ticket) {
+    pub(in crate::ledger) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Closes a poll. Returns whether it was open.
+    pub(in crate::ledger) fn close(&mut self, ticket: PollTicket, ends: Moment) -> bool {
+        let was_open = self.open == Some(ticket);
+        if was_open {
             self.open = None;
             self.ends = ends.max(self.next_batch_at);
         }
+        was_open
     }
 
     /// Ends the poll of a holder that has no leases any more, unless it is open. The holder may

@@ -50,7 +50,7 @@ impl Ledger {
             return (false, None);
         }
         let (kind, stamp) = (call.holder.kind(), self.stamp(call.sent));
-        let holder = self.holders.begin_request(&call.holder, call.tenant);
+        let holder = self.holders.begin_request(&call.holder, call.tenant, now);
         let max = self.max_leased_part(now);
         let part = call.resources.iter().skip(from).take(max);
         let mut awaits = false;

@@ -9,7 +9,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::ledger::{
-    algorithm::SharedBucket,
+    algorithm::{Polling, SharedBucket},
     demands::{Demand, DemandTree, PlacedDemand},
     keys::{EntrySlot, HolderKey},
     resource::booking::Booking,
@@ -67,7 +67,7 @@ struct PlacedBand {
 pub(in crate::ledger) struct LastDecision {
     pub(in crate::ledger) at: Moment,
     pub(in crate::ledger) reason: Reason,
-    /// Seconds from `at` to the next refresh. Only people read it, so `f32` is precise enough.
+    /// Seconds from `at` to the next refresh. `f32` is precise to less than a millisecond.
     due_after: f32,
 }
 
@@ -214,6 +214,22 @@ impl Entry {
 
     pub(in crate::ledger) fn weight(&self) -> f64 {
         self.demands().map(|placed| placed.demand().weight).sum()
+    }
+
+    /// Whether it polls for hints, by its last decision.
+    pub(in crate::ledger) fn polling(&self, demands: &DemandTree) -> Polling {
+        if !self.polls {
+            return Polling::No;
+        }
+        if self.last_decision.is_none() {
+            return Polling::First;
+        }
+        let is_alone = self.is_client() && demands.clients() <= 1.0;
+        if is_alone {
+            Polling::Alone
+        } else {
+            Polling::Yes
+        }
     }
 
     pub(in crate::ledger) fn is_client(&self) -> bool {

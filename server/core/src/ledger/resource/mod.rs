@@ -49,6 +49,8 @@ pub(in crate::ledger) struct Ask<'a> {
     pub(in crate::ledger) may_have: f64,
     /// Whether the holder has not heard yet of the unit of the resource.
     pub(in crate::ledger) is_first_in_unit: bool,
+    /// When the lease may end of a client that the holder replaces.
+    pub(in crate::ledger) awaits: Option<Moment>,
 }
 
 /// The amount that a holder claims to have.
@@ -57,6 +59,13 @@ pub(in crate::ledger) enum Has {
     Amount(Capacity),
     /// The sender is a node's new master.
     Unknown,
+}
+
+impl Ask<'_> {
+    /// The same request, which awaits the end of a lease.
+    pub(in crate::ledger) fn awaiting(self, awaits: Option<Moment>) -> Self {
+        Self { awaits, ..self }
+    }
 }
 
 impl Has {
@@ -312,13 +321,23 @@ impl Resource {
         let Some(entry) = self.entries.get_mut(holder) else {
             return false;
         };
-        let learning = self.learning.as_deref_mut();
-        let confirmed = learning.filter(|learning| learning.is_confirmed(entry.slot));
-        if stamp.is_stale(entry.order, confirmed.is_some()) {
+        let learning = self.learning.as_deref();
+        let is_confirmed = learning.is_some_and(|it| it.is_confirmed(entry.slot));
+        if stamp.is_stale(entry.order, is_confirmed) {
             return false;
         }
-        let had_lease = entry.booking.lease(now).is_some();
         entry.order = stamp.order.advance_from(entry.order);
+        self.end_lease(holder, now)
+    }
+
+    /// Ends the lease of a holder and withdraws its demand. Returns whether it had one.
+    pub(in crate::ledger) fn end_lease(&mut self, holder: HolderKey, now: Moment) -> bool {
+        let Some(entry) = self.entries.get_mut(holder) else {
+            return false;
+        };
+        let learning = self.learning.as_deref_mut();
+        let confirmed = learning.filter(|learning| learning.is_confirmed(entry.slot));
+        let had_lease = entry.booking.lease(now).is_some();
         entry.clear(&mut self.demands);
         entry.free_released(now);
         let amount = entry.booking.amount(now);

@@ -21,10 +21,20 @@ pub(in crate::ledger) struct HashIndex<K> {
 impl<K: Copy + Default + Ord> HashIndex<K> {
     /// The key of an identifier; `is_of` tells whether a key of its hash is.
     pub(in crate::ledger) fn find(&self, id: &impl Hash, is_of: impl Fn(K) -> bool) -> Option<K> {
+        self.from(id, K::default()).find(|key| is_of(*key))
+    }
+
+    /// The keys with the hash of an identifier, in order, from one on.
+    pub(in crate::ledger) fn from(&self, id: &impl Hash, first: K) -> impl Iterator<Item = K> {
         let hash = self.hasher.hash_one(id);
-        let keys = self.keys.range((hash, K::default())..);
-        let mut keys = keys.take_while(|(other, _)| *other == hash);
-        keys.find(|(_, key)| is_of(*key)).map(|(_, key)| *key)
+        let keys = self.keys.range((hash, first)..);
+        let keys = keys.take_while(move |(other, _)| *other == hash);
+        keys.map(|(_, key)| *key)
+    }
+
+    #[cfg(test)]
+    pub(in crate::ledger) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
     }
 
     pub(in crate::ledger) fn insert(&mut self, id: &impl Hash, key: K) {

@@ -14,7 +14,10 @@ use doorman_openapi::{
 };
 
 use crate::ledger::{
-    algorithm::ShareRule, settings::UnmatchedPolicy, terms::tuning::Tuning, terms::unit::AmountUnit,
+    algorithm::{ShareRule, Surplus},
+    settings::UnmatchedPolicy,
+    terms::tuning::Tuning,
+    terms::unit::AmountUnit,
 };
 
 /// The settings of the matching template, or those of an unmatched resource.
@@ -33,8 +36,11 @@ impl ResourceTerms {
         let algorithm = template.algorithm().clone();
         let mut terms = Self::divided(algorithm, template.capacity().get());
         terms.rule = ShareRule {
-            surplus: template.surplus(),
-            surplus_without_polls: template.surplus_without_polls(),
+            surplus: match (template.surplus(), template.unit()) {
+                (Some(part), _) => Surplus::Part(part),
+                (None, Unit::Rate) => Surplus::Recallable,
+                (None, Unit::Gauge) => Surplus::Part(0.0),
+            },
             granularity: template.granularity().get(),
             floor: template.floor(),
             ..terms.rule
@@ -61,8 +67,7 @@ impl ResourceTerms {
             rule: ShareRule {
                 kind: algorithm.kind,
                 capacity,
-                surplus: 0.0,
-                surplus_without_polls: 0.0,
+                surplus: Surplus::Part(0.0),
                 granularity: 0.0,
                 floor: 0.0,
                 equal_share: 0.0,
@@ -112,8 +117,7 @@ impl ResourceTerms {
         }
         if !has_surplus {
             // A demand that falls leaves capacity for other nodes, which this one does not know.
-            terms.rule.surplus = 0.0;
-            terms.rule.surplus_without_polls = 0.0;
+            terms.rule.surplus = Surplus::Part(0.0);
         }
         terms.set_leased(capacity);
         terms

@@ -127,20 +127,23 @@ impl Fleet {
 }
 
 #[test]
-fn polling_holder_gets_half_of_the_unwanted_capacity() {
+fn lone_polling_holder_leaves_something_to_another_one() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     close(world.refresh("a", 20.0, None).capacity.get(), 20.0);
     world.poll("a", 0);
     let hints = world.ledger.take_hints(world.now);
     assert_eq!(hints[0].1.refresh.len(), 1);
     let grant = world.refresh("a", 20.0, Some(20.0));
-    close(grant.capacity.get(), 60.0);
+    // As much as it wants is left, or nine tenths of the rest.
+    close(grant.capacity.get(), 80.0);
     assert_eq!(grant.reason, Reason::Granted);
-    close(world.refresh("a", 28.0, Some(60.0)).capacity.get(), 64.0);
-    close(world.refresh("a", 56.0, Some(64.0)).capacity.get(), 78.0);
+    let grant = world.refresh("a", 40.0, Some(80.0));
+    close(grant.capacity.get(), 60.0);
+    close(grant.lease_length.get(), 20.0);
+    close(world.refresh("a", 56.0, Some(60.0)).capacity.get(), 60.4);
     // Nothing beyond the wants in overload.
-    close(world.refresh("b", 200.0, None).capacity.get(), 22.0);
-    close(world.refresh("a", 30.0, Some(78.0)).capacity.get(), 30.0);
+    close(world.refresh("b", 200.0, None).capacity.get(), 39.6);
+    close(world.refresh("a", 30.0, Some(60.4)).capacity.get(), 30.0);
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn surplus_is_recalled_for_a_pending_holder() {
     let mut fleet = Fleet::new(document("FAIR_SHARE", 100.0));
     fleet.join("a", 10.0);
     fleet.run(6.0);
-    close(fleet.has("a"), 55.0);
+    close(fleet.has("a"), 90.0);
     fleet.join("b", 60.0);
     let steps = fleet.steps_until(|fleet| fleet.has("b") >= 60.0);
     assert!(steps <= 5, "{steps}");

@@ -61,6 +61,7 @@ fn later_poll_replaces_the_earlier_one() {
 fn first_request_may_overtake_its_poll() {
     let first = |polls| CapacityRequest {
         polls,
+        replaces: Vec::new(),
         ..request("a", Some(1), 10.0, None)
     };
     assert_eq!(world().send(&first(false)).capacity.get(), 10.0);
@@ -69,7 +70,7 @@ fn first_request_may_overtake_its_poll() {
     // It needs no hint when its poll arrives.
     world.poll("a", 0);
     assert_eq!(world.answers(), []);
-    assert_eq!(world.refresh("a", 10.0, Some(55.0)).capacity.get(), 55.0);
+    assert_eq!(world.refresh("a", 10.0, Some(55.0)).capacity.get(), 90.0);
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn announced_poll_that_does_not_arrive_counts_for_five_seconds() {
     let mut announced = request("a", Some(1), 10.0, None);
     announced.polls = true;
     world.send(&announced);
-    for (seconds, capacity) in [(4.0, 55.0), (2.0, 10.0)] {
+    for (seconds, capacity) in [(4.0, 90.0), (2.0, 10.0)] {
         world.wait(seconds);
         world.ledger.sweep(world.now, 64);
         world.ledger.take_hints(world.now);
@@ -96,6 +97,7 @@ fn announced_poll_of_a_call_without_leases_leaves_nothing() {
     let mut world = world();
     let announced = CapacityRequest {
         polls: true,
+        replaces: Vec::new(),
         resources: Vec::new(),
         ..request("a", Some(1), 10.0, None)
     };

@@ -19,6 +19,7 @@ fn echoing(client: &str, seq: Option<u64>, wants: f64, has: Option<f64>) -> Capa
     CapacityRequest {
         heard_epoch: Some(SUCCESSOR.epoch),
         polls: false,
+        replaces: Vec::new(),
         ..request(client, seq, wants, has)
     }
 }
@@ -535,11 +536,11 @@ fn surplus_is_kept_until_another_holder_lacks_capacity() {
     let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
     confirm(&mut world, "b", 2, 0.0, None);
     // It keeps what it would get outside of learning mode.
-    assert_eq!(confirm(&mut world, "a", 9, 30.0, Some(80.0)).0, 47.5);
-    assert_eq!(confirm(&mut world, "a", 10, 30.0, Some(47.5)).0, 47.5);
+    assert_eq!(confirm(&mut world, "a", 9, 30.0, Some(80.0)).0, 56.25);
+    assert_eq!(confirm(&mut world, "a", 10, 30.0, Some(56.25)).0, 56.25);
     let (granted, reason) = confirm(&mut world, "b", 3, 60.0, None);
-    assert_eq!((granted, reason), (32.5, Reason::Pending));
-    assert_eq!(confirm(&mut world, "a", 11, 30.0, Some(47.5)).0, 30.0);
+    assert_eq!((granted, reason), (23.75, Reason::Pending));
+    assert_eq!(confirm(&mut world, "a", 11, 30.0, Some(56.25)).0, 30.0);
     confirm(&mut world, "a", 12, 30.0, Some(30.0));
-    assert_eq!(confirm(&mut world, "b", 4, 60.0, Some(32.5)).0, 50.0);
+    assert_eq!(confirm(&mut world, "b", 4, 60.0, Some(23.75)).0, 50.0);
 }

@@ -14,6 +14,7 @@ mod nodes;
 mod order;
 mod parents;
 mod priority_share;
+mod replace;
 mod requests;
 mod safety;
 mod shared_bucket;
@@ -169,6 +170,7 @@ pub(super) fn request(
         seq: seq.map(|seq| Seq::new(seq).unwrap()),
         heard_epoch: None,
         polls: false,
+        replaces: Vec::new(),
         resources: vec![ResourceRequest {
             resource_id: db(),
             wants: Capacity::new(wants).unwrap(),

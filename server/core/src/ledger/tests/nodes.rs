@@ -254,8 +254,8 @@ fn unknown_lease_of_a_node_is_not_confirmed() {
     unknown.heard_epoch = Some(learning.epoch);
     assert_eq!(send(&mut world, &unknown).lease_length.get(), 0.0);
     // Its claim is still its first one.
-    let mut claim = node_request(2, 2, &[(0, 1, 30.0)], Some(80.0));
+    let mut claim = node_request(2, 2, &[(0, 1, 30.0)], Some(90.0));
     claim.heard_epoch = Some(learning.epoch);
     // Of the surplus that it had it keeps what it would get outside of learning mode.
-    assert_eq!(send(&mut world, &claim).capacity.get(), 65.0);
+    assert_eq!(send(&mut world, &claim).capacity.get(), 82.5);
 }

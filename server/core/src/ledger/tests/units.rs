@@ -59,6 +59,7 @@ fn echoing(client: &str, wants: f64, has: f64) -> CapacityRequest {
     CapacityRequest {
         heard_epoch: Some(SETTINGS.epoch),
         polls: false,
+        replaces: Vec::new(),
         ..request(client, None, wants, (has > 0.0).then_some(has))
     }
 }

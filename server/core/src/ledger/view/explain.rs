@@ -146,8 +146,12 @@ impl Resource {
         let rule = self.rule_of(terms);
         let bands_of_all = &mut current.bands;
         let priority_limit = rule.priority_limit(bands_of_all, &self.demands, entry.demands());
-        let unrounded_share =
-            rule.unrounded_share(bands_of_all, &self.demands, entry.demands(), entry.polls);
+        let unrounded_share = rule.unrounded_share(
+            bands_of_all,
+            &self.demands,
+            entry.demands(),
+            entry.polling(&self.demands),
+        );
         let is_below_others = priority_limit.is_some_and(|limit| {
             let higher = entry.demands().filter(|it| it.band() > limit.priority);
             let own: f64 = higher.map(|it| it.demand().wants).sum();
@@ -211,7 +215,7 @@ impl Resource {
     fn share_of(&self, entry: &Entry, current: &mut CurrentTerms<'_>) -> f64 {
         let rule = self.rule_of(current.terms);
         let (bands, demands) = (&mut current.bands, entry.demands());
-        rule.share_with(bands, &self.demands, demands, entry.polls)
+        rule.share_with(bands, &self.demands, demands, entry.polling(&self.demands))
     }
 
     /// The rule of terms that the resource may not have adopted: the demands are still in the order

@@ -3,6 +3,7 @@
 //! Real workers, limiters and ledger, in virtual time. `load` makes the requests, `runs` counts
 //! what becomes of them, and `tables` varies one constant at a time.
 
+mod crash;
 mod load;
 mod page;
 mod runs;
@@ -17,7 +18,9 @@ use crate::tuning::Tuning;
 struct Setting {
     layer: Tuning,
     ledger: ledger::Tuning,
-    surplus: f64,
+    /// `None`: that of the program.
+    surplus: Option<f64>,
+    lease_length: u32,
     refresh_interval: u32,
 }
 
@@ -26,7 +29,8 @@ impl Setting {
     const DEFAULT: Self = Self {
         layer: Tuning::DEFAULT,
         ledger: ledger::Tuning::DEFAULT,
-        surplus: 0.5,
+        surplus: None,
+        lease_length: 60,
         refresh_interval: 5,
     };
 }
@@ -35,6 +39,18 @@ impl Setting {
 #[test]
 fn defaults_of_the_docs_are_current() {
     page::check_defaults();
+}
+
+/// The table of crashes has the promised figures.
+#[test]
+fn crash_costs_its_successor_little() {
+    crash::check_promises();
+}
+
+#[test]
+#[ignore = "takes minutes: tests/tuning runs it"]
+fn crashes_of_the_docs_are_current() {
+    crash::check_or_update();
 }
 
 /// All figures. `tests/tuning` runs this in release mode, because it takes minutes.

@@ -2,17 +2,23 @@
 
 use std::{env, fs, path::PathBuf};
 
-use super::tables::{self, Results, Table};
+use super::tables::{self, Results};
 
 fn path() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/TUNING.md"))
 }
 
+/// The page with another text of the table of this name.
+pub(super) fn splice(page: &str, table: &str, text: &str) -> String {
+    let (before, _, after) = split(page, table);
+    format!("{before}{text}{after}")
+}
+
 /// The table of this name in the page, as the text before, of and after it.
-fn split<'p>(page: &'p str, table: &Table) -> (&'p str, &'p str, &'p str) {
-    let mark = format!("<!-- table: {} -->\n\n", table.name);
+fn split<'p>(page: &'p str, table: &str) -> (&'p str, &'p str, &'p str) {
+    let mark = format!("<!-- table: {table} -->\n\n");
     let Some((before, rest)) = page.split_once(&mark) else {
-        panic!("docs/TUNING.md has no table {}", table.name);
+        panic!("the page has no table {table}");
     };
     let before = &page[..before.len() + mark.len()];
     let end = rest.find("\n\n").map_or(rest.len(), |end| end + 1);
@@ -24,7 +30,7 @@ pub(super) fn check_defaults() {
     let page = fs::read_to_string(path()).unwrap();
     let [refused, served_after] = tables::shift_cells();
     for table in tables::all() {
-        let (_, text, _) = split(&page, &table);
+        let (_, text, _) = split(&page, table.name);
         let label = format!("| {} | ", table.default_label());
         let row = text.lines().find_map(|line| line.strip_prefix(&label));
         let row = row.unwrap_or_else(|| {
@@ -59,8 +65,7 @@ pub(super) fn check_or_update() {
     for table in &tables {
         let text = results.table(table);
         println!("{}\n\n{text}", table.name);
-        let (before, _, after) = split(&updated, table);
-        updated = format!("{before}{text}{after}");
+        updated = splice(&updated, table.name, &text);
     }
     if env::var_os("DOORMAN_UPDATE").is_some() {
         fs::write(path(), updated).unwrap();

@@ -12,8 +12,6 @@ use super::{
 };
 use crate::{Cost, Doorman, Rate, RateSettings, clock, tuning};
 
-/// Leases last so long, in seconds.
-const LEASE_LENGTH: u32 = 60;
 /// Seconds between two samples of what the processes hold.
 const HELD_SAMPLE: f64 = 0.05;
 
@@ -44,7 +42,7 @@ pub(super) struct OutageFigures {
 }
 
 /// Runs in virtual time, from the same moment on, with these constants.
-fn simulate<F: Future>(
+pub(super) fn simulate<F: Future>(
     setting: &Setting,
     seed: u64,
     run: impl FnOnce(&'static doorman_core::ledger::Tuning) -> F,
@@ -66,16 +64,19 @@ fn simulate<F: Future>(
     output
 }
 
-fn document(setting: &Setting, capacity: f64) -> String {
+pub(super) fn document(setting: &Setting, capacity: f64) -> String {
     let Setting {
         surplus,
+        lease_length,
         refresh_interval,
         ..
     } = setting;
+    let parameters = surplus.map_or_else(String::new, |surplus| {
+        format!("parameters: [{{name: surplus, value: '{surplus}'}}]")
+    });
     format!(
         "resources: [{{identifier_glob: '*', capacity: {capacity}, algorithm: {{kind: FAIR_SHARE, \
-         lease_length: {LEASE_LENGTH}, refresh_interval: {refresh_interval}, \
-         parameters: [{{name: surplus, value: '{surplus}'}}]}}}}]"
+         lease_length: {lease_length}, refresh_interval: {refresh_interval}, {parameters}}}}}]"
     )
 }
 
@@ -215,7 +216,7 @@ pub(super) fn run_outage(setting: &Setting, begins: f64, outage: f64, seed: u64)
         }
         let lost = clock::now();
         pass(outage).await;
-        let learns = f64::from(LEASE_LENGTH) * 1.05 - outage;
+        let learns = f64::from(setting.lease_length) * 1.05 - outage;
         let learns = if begins > 0.0 { learns.max(0.0) } else { 0.0 };
         server.replace(2, SECOND.mul_f64(learns));
         let replaced = clock::now();

@@ -34,7 +34,7 @@ growth-while-denied  loads   -          1 1.5 2 3
 early-growth         loads   -          1 1.1 1.2 1.5 2
 confirmation         loads   ms         250 500 1000 2000 5000
 notable              loads   -          0 0.02 0.05 0.1 0.2
-surplus              loads   -          0 0.25 0.5 0.75 1
+surplus              loads   -          0 0.25 0.5 0.75 1 default
 first-hint-spacing   loads   ms         10 25 50 100 250
 longest-hint-spacing loads   ms         50 100 250 500 1000
 probe-gap            loads   ms         25 50 100 200 400
@@ -47,9 +47,13 @@ calm-pause           outages intervals  0.5 1 1.5 2 3
 ";
 
 impl Setting {
-    /// The program with another value of what a table varies.
-    fn with(name: &str, value: f64) -> Self {
+    /// The program with another value of what a table varies, or that of the program.
+    fn with(name: &str, value: &str) -> Self {
         let mut setting = Self::DEFAULT;
+        if value == "default" {
+            return setting;
+        }
+        let value: f64 = value.parse().unwrap();
         let Self { layer, ledger, .. } = &mut setting;
         let milliseconds = SECOND.mul_f64(value / 1000.0);
         match name {
@@ -60,7 +64,7 @@ impl Setting {
             "early-growth" => layer.holder.early_growth = value,
             "confirmation" => layer.holder.confirm_rise_after = milliseconds,
             "notable" => layer.holder.notable = value,
-            "surplus" => setting.surplus = value,
+            "surplus" => setting.surplus = Some(value),
             "first-hint-spacing" => ledger.hint_spacing.0 = value / 1000.0,
             "longest-hint-spacing" => ledger.hint_spacing.1 = value / 1000.0,
             "probe-gap" => ledger.probe_gap = value / 1000.0,
@@ -102,7 +106,7 @@ impl Table {
         let [name, columns, unit] = [(); 3].map(|()| words.next().unwrap());
         let row = |value: &str| Row {
             label: format!("{value} {unit}").trim_end_matches(" -").to_owned(),
-            setting: Setting::with(name, value.parse().unwrap()),
+            setting: Setting::with(name, value),
         };
         Self {
             name,
