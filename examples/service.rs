@@ -37,8 +37,8 @@ pub(crate) struct Arguments {
     /// Addresses of the control plane
     #[arg(long, value_name = "URL", required = true, num_args = 1..)]
     server: Vec<String>,
-    /// Name of this process: its pod, or its systemd unit and host. No two living processes may share
-    /// it. The leases of a crashed process pass to the next one of this name
+    /// Name of this process: its pod, or its systemd unit and host. No two living processes may
+    /// share it. The leases of a crashed process pass to the next one of this name
     #[arg(long, env = "INSTANCE", value_name = "NAME")]
     instance: Option<String>,
     /// File with a bearer token; read again for each request to the control plane

@@ -298,8 +298,8 @@ fn client_id(service: &str, instance: Option<&str>) -> Result<ClientId, BuildErr
     }
 }
 
-/// The name that all processes of an instance give in `replaces`: the beginning of their client ids,
-/// so that a token for these ids allows it.
+/// The name that all processes of an instance give in `replaces`: the beginning of their client
+/// ids, so that a token for these ids allows it.
 fn replaced_names(service: &str, instance: Option<&str>) -> Result<Vec<ClientId>, BuildError> {
     let names = instance.into_iter().map(|instance| {
         ClientId::new(format!("{service}-{instance}-"))

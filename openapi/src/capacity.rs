@@ -26,7 +26,7 @@ pub struct CapacityRequest {
     /// polling before its poll arrives. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub polls: bool,
-    /// Clients that are known to be dead, such as the last process of the same pod; at most 8. Their
+    /// Clients known to be dead, such as the last process of the same pod; at most 8. Their
     /// leases on the requested resources end when they have no open poll and have been silent, by
     /// default for 8 s after a poll and for 13 s after a lease request. The request needs
     /// `heard_epoch` and a new `seq`. All processes of a pod may give the same name, which need not

@@ -44,7 +44,7 @@ pub const DROPPED: &[&str] = &[
     "Resource.demands",
     "PlacedDemand.number",
     "Resources.lease_ends",
-    // Who may replace whom, and when: clients of the model replace nobody.
+    // For replaced clients: those of the model replace nobody.
     "Holders.registered",
     "Holders.began",
     "Registration.rank",

@@ -8,8 +8,8 @@ pub(super) const RECALL_TIME: f64 = 0.25;
 const AT_ONCE: f64 = 0.02;
 /// A burst is new if it exceeds the earlier ones by this factor.
 const NEW: f64 = 1.2;
-/// Expected bursts per second, for [`RECALL_TIME`]: those of fifty connections with 1,000 requests a
-/// second.
+/// Expected bursts per second, for [`RECALL_TIME`]: those of fifty connections with 1,000 requests
+/// a second.
 const EXPECTED: f64 = 20.0;
 /// Bursts after the first one that suffice to measure their rate.
 const SHOW_RATE: f64 = 2.0;

@@ -361,9 +361,9 @@ impl TrackedLimiter {
 
     /// Returns the demand, unless it is not yet clear, and when to sample next.
     fn sample_at_pace(&mut self, limiter: Limiter<'_>, now: Moment) -> (Option<Demand>, Moment) {
-        self.record(limiter, now);
+        let total = self.record(limiter, now);
         self.expect_more_bursts(limiter, now);
-        let demand = self.sample(limiter, now);
+        let demand = self.demand(limiter, self.wants(limiter, total, now));
         let usual = self.next_sample(now);
         limiter.clear_demand_signal();
         let Some(samples) = self.leasing.shortages.on_sample() else {

@@ -17,15 +17,15 @@ const MIN_TIMEOUT: f64 = 2.0;
 
 /// The time to send the request again, as a part of the refresh interval.
 const PAUSE_AFTER_POLL: f64 = 0.1;
-/// The same after a lease request instead of a poll: only the repeated request shows that the client
-/// lives.
+/// The same after a lease request instead of a poll: only the repeated request shows that the
+/// client lives.
 const PAUSE_AFTER_REQUEST: f64 = 1.1;
 /// The shortest such time, in seconds.
 const MIN_PAUSE: f64 = 0.5;
 
 impl Ledger {
-    /// Ends the leases of replaced holders on a resource, before the request of `holder` is decided.
-    /// Returns when the next one of them may end.
+    /// Ends the leases of replaced holders on a resource, before the request of `holder` is
+    /// decided. Returns when the next one of them may end.
     ///
     /// Safety rule: a late copy of a request ends no lease. Only the second request of a process
     /// echoes the epoch, which shows that it is not from an earlier reign.
@@ -65,8 +65,8 @@ impl Ledger {
 
     /// From when on a client counts as dead; `None` if it has nothing.
     ///
-    /// Safety rule: a client that has an open poll, or was heard lately enough to be due, lives. One
-    /// that was named by mistake keeps its lease while it reaches the server.
+    /// Safety rule: a client that has an open poll, or was heard lately enough to be due, lives.
+    /// One that was named by mistake keeps its lease while it reaches the server.
     fn dead_from(&self, holder: HolderKey, key: ResourceKey, now: Moment) -> Option<Moment> {
         let resource = &self.live.get(key.index())?.resource;
         let entry = resource.entries.get(holder).filter(|it| !it.is_cleared())?;
@@ -83,7 +83,7 @@ impl Ledger {
         Some(due.after_seconds(timeout + (pause * interval).max(MIN_PAUSE)))
     }
 
-    /// Counts a lease that has ended so. A client with leases on many resources is one event.
+    /// Counts the lease of a replaced client. A client with leases on many resources is one event.
     fn note_replaced(&mut self, holder: Option<HolderId>) {
         self.stats.replaced += 1;
         if let Some(HolderId::Client(client)) = holder {

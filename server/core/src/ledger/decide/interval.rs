@@ -11,7 +11,7 @@ const AWAITED: f64 = 0.005;
 /// when a node confirms its claim.
 pub(in crate::ledger) const NODE_INTERVAL: f64 = 0.1;
 
-/// The delay, in seconds, from the end of a replaced client's lease to the refresh of the other one.
+/// Seconds from the end of a replaced client's lease to the refresh of the other one.
 const AFTER_AWAITED: f64 = 0.02;
 
 impl Decider<'_> {

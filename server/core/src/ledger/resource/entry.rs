@@ -216,7 +216,7 @@ impl Entry {
         self.demands().map(|placed| placed.demand().weight).sum()
     }
 
-    /// Whether it polls for hints, by its last decision.
+    /// How it polls for hints, by its last decision.
     pub(in crate::ledger) fn polling(&self, demands: &DemandTree) -> Polling {
         if !self.polls {
             return Polling::No;
