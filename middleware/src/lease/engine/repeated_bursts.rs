@@ -16,10 +16,15 @@ const SHOW_RATE: f64 = 2.0;
 
 #[derive(Debug, Default)]
 pub(super) struct RepeatedBursts {
-    /// The bursts before the shortage that is measured, which the lease has tokens for.
+    /// The shortage that is measured, or the last one while more bursts are expected.
+    shortage: Option<Box<Shortage>>,
+}
+
+#[derive(Debug)]
+struct Shortage {
+    /// The bursts before it, which the lease has tokens for.
     known: f64,
-    /// When that shortage was signaled.
-    short_since: Moment,
+    since: Moment,
     first: Option<FirstBurst>,
 }
 
@@ -33,22 +38,30 @@ struct FirstBurst {
 }
 
 impl RepeatedBursts {
-    /// Notes the bursts so far while no shortage is measured.
-    pub(super) fn note_known(&mut self, burst: f64) {
-        self.known = burst;
+    /// A shortage is signaled, which will be measured.
+    pub(super) fn begin_shortage(&mut self, known: f64, now: Moment) {
+        self.shortage = Some(Box::new(Shortage {
+            known,
+            since: now,
+            first: self.first(),
+        }));
     }
 
-    /// A shortage is signaled, which will be measured.
-    pub(super) fn begin_shortage(&mut self, burst: f64, now: Moment) {
-        self.known = burst;
-        self.short_since = now;
+    /// The shortage is measured.
+    pub(super) fn end_shortage(&mut self) {
+        if self.first().is_none() {
+            self.shortage = None;
+        }
     }
 
     /// Notes that the bucket is empty, or has no tokens for another such burst. Expects more of
     /// them if the shortage has just begun.
     pub(super) fn note_emptied(&mut self, burst: f64, total: f64, now: Moment) {
-        if now.seconds_since(self.short_since) < AT_ONCE && burst > NEW * self.known {
-            self.first = Some(FirstBurst {
+        if let Some(shortage) = &mut self.shortage
+            && now.seconds_since(shortage.since) < AT_ONCE
+            && burst > NEW * shortage.known
+        {
+            shortage.first = Some(FirstBurst {
                 size: burst,
                 total,
                 at: now,
@@ -56,19 +69,24 @@ impl RepeatedBursts {
         }
     }
 
+    fn first(&self) -> Option<FirstBurst> {
+        self.shortage.as_ref()?.first
+    }
+
     /// The rate that more bursts would have, if they are expected.
     pub(super) fn expected(&self) -> Option<f64> {
-        self.first.map(|it| EXPECTED * it.size)
+        self.first().map(|it| EXPECTED * it.size)
     }
 
     /// When it is known whether more bursts came.
     pub(super) fn expire_at(&self) -> Option<Moment> {
-        self.first.map(|it| it.at.after_seconds(RECALL_TIME))
+        self.first().map(|it| it.at.after_seconds(RECALL_TIME))
     }
 
     /// When to sample next: the rest of the first burst may come a little later.
     pub(super) fn next_at(&self, now: Moment) -> Option<Moment> {
-        let complete = self.short_since.after_seconds(0.75 * AT_ONCE);
+        let shortage = self.shortage.as_ref()?;
+        let complete = shortage.since.after_seconds(0.75 * AT_ONCE);
         let expire = self.expire_at()?;
         Some(if now < complete { complete } else { expire })
     }
@@ -76,7 +94,11 @@ impl RepeatedBursts {
     /// Expects no more bursts at the end of their time. Returns the attempts and the seconds since
     /// the first one, by the running total, if they show a rate.
     pub(super) fn end(&mut self, total: f64, now: Moment) -> Option<(f64, f64)> {
-        let first = self.first.take()?;
+        let shortage = self.shortage.as_mut()?;
+        let first = shortage.first.take()?;
+        if now.seconds_since(shortage.since) >= AT_ONCE {
+            self.shortage = None;
+        }
         let attempts = total - first.total;
         let is_shown = attempts >= SHOW_RATE * first.size;
         is_shown.then(|| (attempts, now.seconds_since(first.at)))

@@ -118,23 +118,14 @@ impl TrackedLimiter {
         (demand, is_soon.then(|| self.next_sample(now)))
     }
 
-    /// Records a sample and returns the running total.
-    fn record(&mut self, limiter: Limiter<'_>, now: Moment) -> f64 {
-        if !self.leasing.shortages.is_measuring() {
-            let burst = self.demand.window.burst();
-            self.leasing.repeated_bursts.note_known(burst);
-        }
-        self.demand.record(limiter, now)
-    }
-
     fn sample(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
-        let total = self.record(limiter, now);
+        let total = self.demand.record(limiter, now);
         self.demand(limiter, self.wants(limiter, total, now))
     }
 
     /// The demand as measured now, for a hint: others want what is only likely to be needed.
     fn sample_for_hint(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
-        let total = self.record(limiter, now);
+        let total = self.demand.record(limiter, now);
         if let Some(gauge) = &mut self.demand.gauge
             && self.leasing.shortages.signaled().is_none()
         {
@@ -163,7 +154,7 @@ impl TrackedLimiter {
     /// at once: it has more than it wants, or is short, or its demand is too small to be measured
     /// soon.
     pub(super) fn measure_for_hint(&mut self, limiter: Limiter<'_>, now: Moment) -> Option<f64> {
-        self.record(limiter, now);
+        self.demand.record(limiter, now);
         let demand = &mut self.demand;
         let wants = in_unit(demand.window.per_second(), demand.period).get();
         if !self.may_have_fallen() || self.leasing.leased.get() > wants * MUCH_SURPLUS {
@@ -351,7 +342,7 @@ impl TrackedLimiter {
         if self.leasing.repeated_bursts.expire_at() > Some(now) {
             return None;
         }
-        let total = self.record(limiter, now);
+        let total = self.demand.record(limiter, now);
         if let Some((attempts, seconds)) = self.leasing.repeated_bursts.end(total, now) {
             self.demand.window.begin_with(attempts, seconds);
         }
@@ -361,7 +352,7 @@ impl TrackedLimiter {
 
     /// Returns the demand, unless it is not yet clear, and when to sample next.
     fn sample_at_pace(&mut self, limiter: Limiter<'_>, now: Moment) -> (Option<Demand>, Moment) {
-        let total = self.record(limiter, now);
+        let total = self.demand.record(limiter, now);
         self.expect_more_bursts(limiter, now);
         let demand = self.demand(limiter, self.wants(limiter, total, now));
         let usual = self.next_sample(now);
@@ -376,6 +367,7 @@ impl TrackedLimiter {
         if is_covered && !level.runs_low || next >= usual {
             self.leasing.shortages.end_measuring();
             self.leasing.fit.end_shortage();
+            self.leasing.repeated_bursts.end_shortage();
             return (Some(demand), usual);
         }
         // One stretch is no proof of a rise, and too small a request would delay the right one.
