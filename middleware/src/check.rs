@@ -13,7 +13,7 @@ use crate::{
         LimitCheck, LimitChecks, RateLimitHeaders, Refused, add_check,
     },
     key::{Callers, Key, RequestHead},
-    limit::Limit,
+    limit::{Limit, Traffic},
     limiter::Registry,
     permit::Permit,
     refusal::Refusal,
@@ -111,7 +111,7 @@ impl NamedLimits {
                 if (limiter.get().unit() == Unit::Gauge) != it.is_gauge() {
                     return Err(CheckError::OtherUnit(index));
                 }
-                let check = LimitCheck::at_cost(limit, limiter.get(), it.taken());
+                let check = LimitCheck::new(limit, limiter.get(), Traffic::Inbound, it.taken());
                 add_check(&mut checks, check);
             }
         }

@@ -16,6 +16,8 @@ use crate::{
 const QUEUE: u32 = 1_000;
 /// How long a request waits for the first lease of a gauge, without which nothing is admitted.
 const GAUGE_WAIT: Duration = Duration::from_secs(1);
+/// The same for requests to others, of whose limit nothing is known.
+const OUTBOUND_WAIT: Duration = Duration::from_secs(5);
 
 /// A limit that a layer enforces.
 ///
@@ -42,9 +44,19 @@ pub struct Limit {
     pub(crate) settings: LimiterSettings,
     pub(crate) on_limit: OnLimit,
     pub(crate) queue: u32,
-    pub(crate) wait_for_lease: Duration,
+    pub(crate) wait_for_lease: Option<Duration>,
     pub(crate) on_missing_key: OnMissingKey,
     pub(crate) skip: Vec<Arc<Predicate>>,
+}
+
+/// Whose requests a layer limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Traffic {
+    /// Those of callers.
+    #[default]
+    Inbound,
+    /// Its own to others.
+    Outbound,
 }
 
 type Predicate = dyn for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync;
@@ -113,7 +125,7 @@ impl Limit {
     pub fn gauge(key: impl Into<Key>) -> Self {
         let mut limit = Self::new(key.into(), None).fallback(Fallback::Pessimistic);
         limit.settings.unit = Unit::Gauge;
-        limit.wait_for_lease(GAUGE_WAIT)
+        limit
     }
 
     /// A limit of this process alone, without lease: fallback, wants, priority and the wait for a
@@ -147,7 +159,7 @@ impl Limit {
             settings: LimiterSettings::default(),
             on_limit: OnLimit::default(),
             queue: QUEUE,
-            wait_for_lease: Duration::ZERO,
+            wait_for_lease: None,
             on_missing_key: OnMissingKey::default(),
             skip: Vec::new(),
         }
@@ -259,12 +271,23 @@ impl Limit {
         self
     }
 
-    /// How long requests wait for the first lease of a resource before the fallback applies, by
-    /// default 0, and a second for a gauge. The time runs once per resource: from its first
-    /// request, or for a constant key from the construction of the layer.
+    /// How long requests wait for the first lease of a resource before the fallback applies. By
+    /// default 0, a second for a gauge, and five for [outbound](crate::LimitLayer::outbound)
+    /// requests. The time runs once per resource: from its first request, or for a constant key
+    /// from the construction of the layer.
     pub fn wait_for_lease(mut self, max_wait: Duration) -> Self {
-        self.wait_for_lease = max_wait;
+        self.wait_for_lease = Some(max_wait);
         self
+    }
+
+    /// How long requests wait for the first lease.
+    pub(crate) fn first_lease_wait(&self, traffic: Traffic) -> Duration {
+        let by_default = match (traffic, self.settings.unit) {
+            (Traffic::Outbound, _) => OUTBOUND_WAIT,
+            (Traffic::Inbound, Unit::Gauge) => GAUGE_WAIT,
+            (Traffic::Inbound, Unit::Rate) => Duration::ZERO,
+        };
+        self.wait_for_lease.unwrap_or(by_default)
     }
 
     /// Skips requests, such as health checks: those for which `skips` returns true pass this limit

@@ -9,7 +9,7 @@ use super::compiled::{CompiledLimit, TokenRequest};
 use crate::{
     cost::Cost,
     key::RequestHead,
-    limit::SettleRule,
+    limit::{SettleRule, Traffic},
     limiter::{Acquired, Limiter, Reading, Registry},
 };
 
@@ -32,17 +32,14 @@ impl<'f> LimitCheck<'f> {
     pub(super) fn new(
         limit: &'f Arc<CompiledLimit>,
         limiter: Limiter<'f>,
-        head: &RequestHead<'_>,
+        traffic: Traffic,
+        cost: Cost,
     ) -> Self {
-        Self::at_cost(limit, limiter, limit.cost(head))
-    }
-
-    pub(crate) fn at_cost(limit: &'f Arc<CompiledLimit>, limiter: Limiter<'f>, cost: Cost) -> Self {
         let is_final = matches!(limit.settle(), SettleRule::Final);
         Self {
             limit,
             limiter,
-            request: Some(limit.token_request(cost)),
+            request: Some(limit.token_request(traffic, cost)),
             charge: (!is_final).then_some(cost),
             acquired: None,
         }

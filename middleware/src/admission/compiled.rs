@@ -16,7 +16,7 @@ use crate::{
     clock,
     cost::Cost,
     key::{Callers, Placeholder, RequestHead},
-    limit::{Limit, OnLimit, SettleRule},
+    limit::{Limit, OnLimit, SettleRule, Traffic},
     limiter::{
         Limiter, LimiterHandle, LimiterSettings, NamePrefix, PinnedLimiter, RegisteredSettings,
         Registry, Rejected, WaitLimit,
@@ -342,19 +342,19 @@ impl CompiledLimit {
     }
 
     #[inline]
-    pub(super) fn wait_for_lease(&self) -> Duration {
+    pub(super) fn wait_for_lease(&self, traffic: Traffic) -> Duration {
         match self.limit.on_limit {
-            OnLimit::Reject | OnLimit::Delay { .. } => self.limit.wait_for_lease,
+            OnLimit::Reject | OnLimit::Delay { .. } => self.limit.first_lease_wait(traffic),
             OnLimit::Shadow => Duration::ZERO,
         }
     }
 
-    pub(super) fn token_request(&self, cost: Cost) -> TokenRequest {
+    pub(super) fn token_request(&self, traffic: Traffic, cost: Cost) -> TokenRequest {
         let limit = &self.limit;
         TokenRequest {
             cost,
             priority: self.settings.priority(),
-            wait_for_lease: self.wait_for_lease(),
+            wait_for_lease: self.wait_for_lease(traffic),
             max_delay: match limit.on_limit {
                 OnLimit::Reject | OnLimit::Shadow => None,
                 OnLimit::Delay { max_delay } => Some(max_delay),

@@ -27,7 +27,7 @@ use crate::{
     charge::{Charge, ResponseCharges},
     clock,
     key::{Callers, RequestHead},
-    limit::{Limit, SettleRule},
+    limit::{Limit, SettleRule, Traffic},
     limiter::{Acquired, Limiter, Registry},
     permit::Permit,
     refusal::Refusal,
@@ -39,6 +39,7 @@ pub(crate) struct Admission {
     registry: Arc<Registry>,
     callers: Callers,
     limits: Box<[Arc<CompiledLimit>]>,
+    traffic: Traffic,
     /// Whether the handler finds a charge in a request that these limits decided.
     settles_in_handler: bool,
 }
@@ -113,6 +114,11 @@ impl DynamicAdmission {
         self.current.load().decide(head, mode)
     }
 
+    /// For the code limits of another kind of traffic, without rules.
+    pub(crate) fn outbound(&self) -> Arc<Self> {
+        Self::new(Arc::new(self.in_code.outbound()))
+    }
+
     pub(crate) fn set_rules(&self, rules: &[Arc<CompiledLimit>]) {
         self.in_code.callers.warn_unverified(rules);
         self.current.store(Arc::new(self.in_code.with(rules)));
@@ -129,23 +135,42 @@ impl Admission {
             .into_iter()
             .map(|limit| Arc::new(CompiledLimit::new(&registry, limit)))
             .collect();
-        Self::of(registry, callers, limits)
+        Self::of(registry, callers, limits, Traffic::Inbound)
     }
 
-    fn of(registry: Arc<Registry>, callers: Callers, limits: Box<[Arc<CompiledLimit>]>) -> Self {
+    fn of(
+        registry: Arc<Registry>,
+        callers: Callers,
+        limits: Box<[Arc<CompiledLimit>]>,
+        traffic: Traffic,
+    ) -> Self {
         let mut settle_rules = limits.iter().map(|limit| limit.settle());
         Self {
             registry,
             callers,
             settles_in_handler: settle_rules.any(|it| matches!(it, SettleRule::InHandler)),
             limits,
+            traffic,
         }
     }
 
     /// These limits, followed by others.
     fn with(&self, others: &[Arc<CompiledLimit>]) -> Self {
-        let limits = self.limits.iter().chain(others).cloned().collect();
-        Self::of(Arc::clone(&self.registry), self.callers.clone(), limits)
+        self.of_limits(self.limits.iter().chain(others).cloned(), self.traffic)
+    }
+
+    /// The same limits for the requests of this process to others.
+    pub(crate) fn outbound(&self) -> Self {
+        self.of_limits(self.limits.iter().cloned(), Traffic::Outbound)
+    }
+
+    fn of_limits(
+        &self,
+        limits: impl Iterator<Item = Arc<CompiledLimit>>,
+        traffic: Traffic,
+    ) -> Self {
+        let (registry, callers) = (Arc::clone(&self.registry), self.callers.clone());
+        Self::of(registry, callers, limits.collect(), traffic)
     }
 
     /// Decides on a request. A refusal spends nothing. Most layers have one limit: nothing has to
@@ -222,7 +247,8 @@ impl Admission {
             Some(_) => limit.find_unless_known(known, registry, &head)?,
             None => limit.find(registry, &head)?,
         };
-        let mut check = found.map(|limiter| LimitCheck::new(limit, limiter, &head));
+        let mut check =
+            found.map(|limiter| LimitCheck::new(limit, limiter, self.traffic, limit.cost(&head)));
         if let Some(check) = &mut check
             && check.charge.is_none()
         {
@@ -249,7 +275,8 @@ impl Admission {
         let head = head.with_callers(&self.callers);
         for limit in &self.limits {
             if let Some(limiter) = limit.find(limit.registry(&self.registry), &head)? {
-                add_check(checks, LimitCheck::new(limit, limiter, &head));
+                let cost = limit.cost(&head);
+                add_check(checks, LimitCheck::new(limit, limiter, self.traffic, cost));
             }
         }
         Ok(())

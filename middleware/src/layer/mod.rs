@@ -92,6 +92,27 @@ impl LimitLayer {
         self
     }
 
+    /// For the requests of this process to others, which limits of others count: no request is
+    /// admitted before the first lease of its resource, but waits for it, for at most five seconds
+    /// unless [`Limit::wait_for_lease`] says otherwise, and then the fallback applies. Responses
+    /// have no [headers](Self::headers) of the layer. A
+    #[cfg_attr(feature = "reqwest", doc = "[`LimitedClient`](crate::LimitedClient)")]
+    #[cfg_attr(not(feature = "reqwest"), doc = "`LimitedClient`")]
+    /// does the same.
+    pub fn outbound(self) -> Self {
+        let admission = match self.admission {
+            AdmissionSource::Code(admission) => {
+                AdmissionSource::Code(Arc::new(admission.outbound()))
+            }
+            AdmissionSource::WithRules(dynamic) => {
+                let dynamic = dynamic.outbound();
+                self.rules.follow(&dynamic);
+                AdmissionSource::WithRules(dynamic)
+            }
+        };
+        Self { admission, ..self }.headers(false)
+    }
+
     /// Builds the responses to refused requests, including those of gRPC; by default
     /// [`Refusal::to_response`]. The layer adds its [headers](Self::headers), and the [`Refusal`]
     /// to the extensions.

@@ -310,6 +310,13 @@ impl Engine {
         awaited.map(|(limiter, _)| limiter.resource())
     }
 
+    /// Whether any limiter stays without requests.
+    pub(super) fn has_permanent(&self) -> bool {
+        self.limiters
+            .iter()
+            .any(|(limiter, _)| limiter.is_permanent())
+    }
+
     /// Whether a resource has a limiter that stays without requests.
     pub(super) fn is_permanent(&mut self, resource: &ResourceId) -> bool {
         let index = self.limiters.find(resource);

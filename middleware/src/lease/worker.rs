@@ -160,6 +160,12 @@ impl<T: Transport> Worker<T> {
                             return End::HandlesDropped;
                         }
                         let rules = self.parts.rules.are_pending();
+                        if !rules && !self.parts.engine.has_permanent() {
+                            tracing::warn!(
+                                "`ready` waits for nothing: call it after `layer`, `rate` and the \
+                                 like; limits by key lease nothing before their first request"
+                            );
+                        }
                         self.waiters.add(reply, &self.parts.engine, rules);
                     }
                     // Layers and rates may still exist.

@@ -69,12 +69,12 @@ pub enum SendError {
 crate::error::debug_as_text!(SendError);
 
 impl LimitedClient {
-    /// Puts limits around a client. Responses have the headers of the server only: those
-    /// [of the layer](LimitLayer::headers) are omitted.
+    /// Puts limits around a client, as [outbound](LimitLayer::outbound) ones: a request waits for
+    /// the first lease, and responses have the headers of the server only.
     #[must_use]
     pub fn new(client: Client, limits: LimitLayer) -> Self {
         Self {
-            limited: limits.headers(false).layer(HttpClient(client)),
+            limited: limits.outbound().layer(HttpClient(client)),
             #[cfg(feature = "retry")]
             retry: None,
         }

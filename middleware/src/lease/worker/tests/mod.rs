@@ -12,6 +12,7 @@ mod hints;
 mod instances;
 mod leases;
 mod new_keys;
+mod outbound;
 mod plane;
 mod priorities;
 mod real_ledger;
