@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 use crate::{
     admission::{
         Admission, Admitted, CanWait, CheckTemplate, CompiledLimit, Decision, HeaderPolicy,
-        LimitCheck, LimitChecks, RateLimitHeaders, Refused, add_check,
+        LimitCheck, LimitChecks, RateLimitHeaders, add_check,
     },
     key::{Callers, Key, RequestHead},
     limit::{Limit, Traffic},
     limiter::Registry,
     permit::Permit,
-    refusal::Refusal,
+    refusal::{Refusal, RefusalReason},
     resource_use::ResourceUse,
 };
 
@@ -86,8 +86,13 @@ impl Checks {
                 ..Admitted::default()
             },
             Decision::Holding(admitted) => *admitted,
-            Decision::Refused(refusal, headers) => return Err((refusal, headers).into()),
-            Decision::Pending(decision) => decision.await?,
+            Decision::Refused(refusal, headers) => {
+                return Err(CheckError::new(refusal, headers, uses));
+            }
+            Decision::Pending(decision) => {
+                let decided = decision.await;
+                decided.map_err(|(refusal, headers)| CheckError::new(refusal, headers, uses))?
+            }
         };
         Ok(AdmittedCheck { headers, permit })
     }
@@ -108,10 +113,13 @@ impl NamedLimits {
         let mut checks = LimitChecks::new();
         for (index, (it, limit)) in uses.iter().zip(&limits).enumerate() {
             if let Some(limiter) = limit.constant_limiter() {
-                if (limiter.get().unit() == Unit::Gauge) != it.is_gauge() {
+                let limiter = limiter.get();
+                let is_gauge = limiter.unit() == Unit::Gauge;
+                // Without an attempt, so that the limiter is forgotten soon.
+                if is_gauge != it.is_gauge() || limiter.has_other_unit() {
                     return Err(CheckError::OtherUnit(index));
                 }
-                let check = LimitCheck::new(limit, limiter.get(), Traffic::Inbound, it.taken());
+                let check = LimitCheck::new(limit, limiter, Traffic::Inbound, it.taken());
                 add_check(&mut checks, check);
             }
         }
@@ -126,14 +134,19 @@ impl NamedLimits {
 pub enum CheckError {
     /// A resource does not admit it.
     Refused(RefusedCheck),
-    /// The process uses the resource of the use at this index as of the other unit: that of the
-    /// first limit or check, until the resource is idle.
+    /// The resource of the use at this index is of the other unit: by the control plane, or by the
+    /// first limit or check of this process until the resource is idle.
     OtherUnit(usize),
 }
 
-impl From<Refused> for CheckError {
-    fn from((refusal, headers): Refused) -> Self {
-        Self::Refused(RefusedCheck { refusal, headers })
+impl CheckError {
+    fn new(refusal: Refusal, headers: RateLimitHeaders, uses: &[ResourceUse]) -> Self {
+        let is_refused = |it: &ResourceUse| Some(it.resource()) == refusal.resource();
+        let index = uses.iter().position(is_refused);
+        match index.filter(|_| refusal.reason() == RefusalReason::OtherUnit) {
+            Some(index) => Self::OtherUnit(index),
+            None => Self::Refused(RefusedCheck { refusal, headers }),
+        }
     }
 }
 

@@ -31,6 +31,8 @@ pub enum RefusalReason {
     /// There is no lease, because the control plane does not answer or learns, and the fallback
     /// admits no more: 503.
     NoLease,
+    /// The resource is a gauge and is limited as a rate, or the reverse: 503.
+    OtherUnit,
     /// The lease is spent, and a larger one was requested: 429.
     Growing,
     /// The bound on keys is reached, and the limit shared by the other keys is exceeded: 429.
@@ -55,6 +57,7 @@ impl RefusalReason {
             Self::Spent => "spent",
             Self::Blocked => "blocked",
             Self::NoLease => "no_lease",
+            Self::OtherUnit => "other_unit",
             Self::Growing => "growing",
             Self::Overflow => "overflow",
             Self::QueueFull => "queue_full",
@@ -159,6 +162,12 @@ impl fmt::Display for Refusal {
             RefusalReason::Spent => write!(f, "limit `{limit}` exceeded"),
             RefusalReason::Blocked => write!(f, "capacity of limit `{limit}` is zero"),
             RefusalReason::NoLease => write!(f, "no capacity leased for limit `{limit}`"),
+            RefusalReason::OtherUnit => {
+                write!(
+                    f,
+                    "limit `{limit}` is a rate of a gauge, or a gauge of a rate"
+                )
+            }
             RefusalReason::Growing => {
                 write!(f, "limit `{limit}` exceeded; more capacity was requested")
             }

@@ -135,7 +135,7 @@ impl LimitSnapshot {
             admitted: tally.admitted,
             refused: tally.refused,
             waiting: limiter.waiting(),
-            fault: limiter.has_unit_mismatch().then_some(match unit {
+            fault: limiter.has_other_unit().then_some(match unit {
                 Unit::Rate => LimitFault::NotARate,
                 Unit::Gauge => LimitFault::NotAGauge,
             }),

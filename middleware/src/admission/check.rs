@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 use super::compiled::{CompiledLimit, TokenRequest};
 use crate::{
     cost::Cost,
-    key::RequestHead,
     limit::{SettleRule, Traffic},
     limiter::{Acquired, Limiter, Reading, Registry},
 };
@@ -29,7 +28,7 @@ pub(crate) struct LimitCheck<'f> {
 }
 
 impl<'f> LimitCheck<'f> {
-    pub(super) fn new(
+    pub(crate) fn new(
         limit: &'f Arc<CompiledLimit>,
         limiter: Limiter<'f>,
         traffic: Traffic,

@@ -222,6 +222,7 @@ impl RefusalReason {
             | Self::Blocked
             | Self::Suppressed
             | Self::NoLease
+            | Self::OtherUnit
             | Self::Growing
             | Self::Overflow
             | Self::QueueFull
@@ -245,7 +246,7 @@ impl RefusalReason {
                     429
                 ),
             },
-            Self::NoLease => Kind {
+            Self::NoLease | Self::OtherUnit => Kind {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 code: Code::Unavailable,
                 begin: begin_problem!(

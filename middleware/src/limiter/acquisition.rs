@@ -98,6 +98,9 @@ impl Acquisition {
         let attempted = self.request.attempt(limit, slot, now);
         let state = attempted.inspect_err(|_| self.request.clear_pending())?;
         self.set(state);
+        if self.is_waiting() && self.limiter().has_other_unit() {
+            return Err(self.give_up(now));
+        }
         Ok(())
     }
 
@@ -215,6 +218,9 @@ impl Acquisition {
                 });
                 ControlFlow::Break(Ok(()))
             }
+            Turn::After(_) if self.limiter().has_other_unit() => {
+                ControlFlow::Break(Err(self.give_up(now)))
+            }
             Turn::After(pause) => ControlFlow::Continue(pause),
             Turn::Outgrown => {
                 if let State::Waiting(waiting) = &mut self.state {
@@ -281,8 +287,11 @@ impl Acquisition {
         .await;
     }
 
-    /// Until when to wait for a first lease; `None` when the resource has had one.
+    /// Until when to wait for a first lease; `None` when the resource has had one, or none helps.
     pub(crate) fn first_lease_deadline(&self, timeout: Duration) -> Option<Moment> {
+        if self.limiter().has_other_unit() {
+            return None;
+        }
         let created_at = self.limiter().created_at()?;
         Some(created_at.after(timeout))
     }

@@ -18,6 +18,11 @@ pub(crate) enum LeaseState {
         /// No request for the resource has been answered or has failed yet.
         awaits_answer: bool,
     },
+    /// The resource is a gauge and is limited as a rate, or the reverse: no lease helps. The
+    /// limiter rejects all, unless its fallback is optimistic.
+    OtherUnit {
+        refresh_at: Moment,
+    },
     /// A lease. The limiter notices its end by itself.
     Leased {
         /// Tokens a second, or units of a gauge; `None` when the capacity of the resource is 0.
@@ -94,6 +99,15 @@ pub(super) fn first_refill(fallback: Fallback, policy: Option<Policy>, unit: Uni
         (Fallback::Safe, Some(policy)) if unit == Unit::Gauge => Refill::at(policy.limit, unit),
         (Fallback::Safe, Some(policy)) => Refill::credit(policy.per_second()),
         (Fallback::Safe, None) | (Fallback::Optimistic, _) => Refill::Unlimited,
+    }
+}
+
+/// The refill of a limiter whose unit is not that of its resource: the safe capacity is in the other
+/// unit.
+pub(super) fn other_unit_refill(fallback: Fallback) -> Refill {
+    match fallback {
+        Fallback::Optimistic => Refill::Unlimited,
+        Fallback::Safe | Fallback::Pessimistic => Refill::Blocked,
     }
 }
 

@@ -279,8 +279,8 @@ impl<'s> Limiter<'s> {
         self.record.retention.is_permanent()
     }
 
-    pub(crate) fn set_unit_mismatch(self, mismatch: bool) {
-        self.record.set_unit_mismatch(mismatch);
+    pub(crate) fn set_other_unit(self, mismatch: bool) {
+        self.record.set_other_unit(mismatch);
     }
 
     pub(crate) fn record_wants(self, wants: f64) {
@@ -530,8 +530,8 @@ impl<'s> Limiter<'s> {
     }
 
     /// Whether the resource has another unit than its limits.
-    pub(crate) fn has_unit_mismatch(self) -> bool {
-        self.record.has_unit_mismatch()
+    pub(crate) fn has_other_unit(self) -> bool {
+        self.record.has_other_unit()
     }
 
     #[inline]

@@ -7,7 +7,8 @@ use doorman_openapi::{Fallback, Moment, Unit};
 use super::{
     bucket::{BucketView, Refill, RefillSchedule, Supply},
     lease_state::{
-        ALWAYS, LeaseState, Policy, admit_probability, first_refill, lapsed_refill, tokens_left,
+        ALWAYS, LeaseState, Policy, admit_probability, first_refill, lapsed_refill,
+        other_unit_refill, tokens_left,
     },
 };
 
@@ -79,6 +80,13 @@ impl Published {
                 };
                 let supply = Supply::NoLease { lapsed };
                 (supply, published(refresh_at, policy, awaits_answer))
+            }
+            LeaseState::OtherUnit { refresh_at } => {
+                let lapsed = other_unit_refill(fallback);
+                (
+                    Supply::NoLease { lapsed },
+                    published(refresh_at, None, false),
+                )
             }
             LeaseState::Leased {
                 rate,

@@ -415,11 +415,11 @@ impl Record {
         self.head.write(|head| head & !(BANDED | OUTRANKED) | flags);
     }
 
-    pub(super) fn set_unit_mismatch(&self, mismatch: bool) {
+    pub(super) fn set_other_unit(&self, mismatch: bool) {
         self.set_flag(UNIT_MISMATCH, mismatch);
     }
 
-    pub(super) fn has_unit_mismatch(&self) -> bool {
+    pub(super) fn has_other_unit(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & UNIT_MISMATCH != 0
     }
 

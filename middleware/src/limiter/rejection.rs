@@ -42,6 +42,7 @@ impl Limiter<'_> {
         let reason = match (view.leased, view.refill) {
             (_, Refill::Credit(_)) => RefusalReason::Growing,
             (false, Refill::Blocked) if published.is_limit_zero() => RefusalReason::Blocked,
+            (false, _) if self.has_other_unit() => RefusalReason::OtherUnit,
             (false, _) => RefusalReason::NoLease,
             (true, Refill::Blocked) => RefusalReason::Blocked,
             (true, Refill::PerSecond(_) | Refill::Units(_)) if may_grow => RefusalReason::Growing,

@@ -72,11 +72,12 @@ struct Series {
 }
 
 /// The outcomes of requests that a limit did not admit at once, the most frequent first.
-const OUTCOMES: [&str; 12] = [
+const OUTCOMES: [&str; 13] = [
     "spent",
     "delayed",
     "growing",
     "no_lease",
+    "other_unit",
     "blocked",
     "overflow",
     "queue_full",

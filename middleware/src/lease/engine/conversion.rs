@@ -5,22 +5,25 @@ use doorman_openapi::{Reason, SafeCapacity, Seconds, Unit};
 
 use crate::limiter::{LeaseState, Policy, SafeRate};
 
-/// The state of a limiter, in tokens per second or units of a gauge. A resource in another unit
-/// than its limiter has no lease.
+/// The state of a limiter, in tokens per second or units of a gauge.
 pub(super) fn lease_state(status: &LeaseStatus, unit: Unit, wants_stated: bool) -> LeaseState {
     let terms = status.terms.as_deref();
+    if has_other_unit(terms, unit) {
+        return LeaseState::OtherUnit {
+            refresh_at: status.refresh_at,
+        };
+    }
     let per = period(terms);
-    let usable = terms.filter(|terms| terms.unit == unit);
-    let safe = usable.map(|terms| match terms.safe {
+    let safe = terms.map(|terms| match terms.safe {
         SafeCapacity::Unlimited => SafeRate::Unlimited,
         SafeCapacity::AtMost(capacity) => SafeRate::PerSecond(capacity.get() / per),
     });
-    let policy = usable.and_then(|terms| terms.limit).map(|limit| Policy {
+    let policy = terms.and_then(|terms| terms.limit).map(|limit| Policy {
         limit: limit.get(),
         per,
     });
     match status.lease {
-        Some(lease) if !has_other_unit(terms, unit) => LeaseState::Leased {
+        Some(lease) => LeaseState::Leased {
             rate: (lease.reason != Reason::Blocked).then_some(lease.capacity.get() / per),
             ends: lease.ends,
             safe,
@@ -32,7 +35,7 @@ pub(super) fn lease_state(status: &LeaseStatus, unit: Unit, wants_stated: bool) 
                 && !wants_stated
                 && policy.is_none_or(|policy| lease.capacity.get() < policy.limit),
         },
-        Some(_) | None => LeaseState::NoLease {
+        None => LeaseState::NoLease {
             safe,
             refresh_at: status.refresh_at,
             policy,
@@ -137,12 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn other_unit_gives_no_lease() {
+    fn other_unit_is_no_lease() {
         for (unit, other) in [(Unit::Gauge, Unit::Rate), (Unit::Rate, Unit::Gauge)] {
             let status = status(unit, SafeCapacity::Unlimited);
             assert!(matches!(
                 lease_state(&status, other, false),
-                LeaseState::NoLease { safe: None, .. }
+                LeaseState::OtherUnit { .. }
             ));
         }
     }

@@ -21,6 +21,8 @@ use crate::{
 
 /// Growth of the wants while requests wait: how much they would use is unknown.
 const GROWTH_WHILE_WAITING: f64 = 2.0;
+/// How long a limiter is kept whose unit is not that of its resource.
+const KEPT_IN_OTHER_UNIT: Duration = Duration::from_secs(5);
 /// A lease above this multiple of the demand has surplus to give back.
 const MUCH_SURPLUS: f64 = 1.3;
 
@@ -180,7 +182,12 @@ impl TrackedLimiter {
     /// The demand with these wants, per second or in units, unless they are stated.
     fn demand(&mut self, limiter: Limiter<'_>, wants: f64) -> Demand {
         let stated = limiter.with_settings(|settings| settings.wants.load());
-        let wants = stated.unwrap_or_else(|| self.demand.in_own_unit(wants));
+        let wants = if limiter.has_other_unit() {
+            // It can use nothing.
+            Capacity::ZERO
+        } else {
+            stated.unwrap_or_else(|| self.demand.in_own_unit(wants))
+        };
         limiter.record_wants(wants.get());
         let units = limiter.units_in_use();
         let leasing = &mut self.leasing;
@@ -324,6 +331,12 @@ impl TrackedLimiter {
         let gives_back =
             expected.is_some_and(|all| demand.as_ref().is_none_or(|it| it.wants < all));
         self.leasing.gives_back |= gives_back;
+        let idle_after = if limiter.has_other_unit() {
+            // Requests in the right unit wait for that.
+            idle_after.min(KEPT_IN_OTHER_UNIT)
+        } else {
+            idle_after
+        };
         let idle = self.demand.last_attempt.after(idle_after) <= now && limiter.is_full(now);
         if self.leasing.asleep && !idle {
             self.wake(limiter, now);
@@ -418,7 +431,7 @@ impl TrackedLimiter {
         let next = self.apply(limiter, status, now);
         let state = self.lease_state(limiter, status);
         let has_other_unit = has_other_unit(status.terms.as_deref(), limiter.unit());
-        limiter.set_unit_mismatch(has_other_unit);
+        limiter.set_other_unit(has_other_unit);
         limiter.publish(state, now);
         let is_permanent = limiter.is_permanent();
         let is_first_answer =
@@ -434,6 +447,7 @@ impl TrackedLimiter {
             } => (LeasePhase::Leased, rate * self.demand.period),
             LeaseState::Leased { rate: None, .. } => (LeasePhase::Blocked, 0.0),
             LeaseState::NoLease { .. }
+            | LeaseState::OtherUnit { .. }
             | LeaseState::Unlimited
             | LeaseState::Fixed { .. }
             | LeaseState::Local(_) => (self.leasing.phase.without_lease(), 0.0),
@@ -447,6 +461,8 @@ impl TrackedLimiter {
             unit_mismatch: is_new_mismatch.then(|| limiter.unit()),
             is_first_answer,
         };
+        // The lease is of no use here.
+        let next = if is_new_mismatch { Some(now) } else { next };
         (publication, next)
     }
 

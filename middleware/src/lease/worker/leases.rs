@@ -189,7 +189,8 @@ impl<T: Transport> Worker<T> {
             tracing::error!(
                 %resource,
                 suppressed,
-                "resource is a {is} but is limited as a {used}; applying the fallback"
+                "resource is a {is} but is limited as a {used}: nothing is leased, and only an \
+                 optimistic fallback admits requests"
             );
         }
         if publication.is_first_answer {

@@ -243,8 +243,8 @@ fn other_unit(resources: &[ResourceCheck], index: usize, is_list: bool) -> Field
         Some(Unit::Rate) | None => "gauge",
     };
     let detail = format!(
-        "must be `{other}`: this agent uses the resource so, by a rule or an earlier check, until \
-         it is idle"
+        "must be `{other}`: the resource is one, or this agent uses it as one by a rule or an \
+         earlier check, until it is idle"
     );
     FieldError::new(place, detail)
 }

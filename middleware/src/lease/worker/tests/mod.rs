@@ -23,6 +23,7 @@ mod small_limits;
 mod sudden;
 mod traces;
 mod tuning;
+mod units;
 mod watched;
 
 use std::{path::Path, time::Duration};

@@ -1,0 +1,110 @@
+//! A rate that is asked of a gauge, and the reverse.
+
+use doorman_openapi::{Fallback, Unit};
+use http::Request;
+
+use super::{
+    real_ledger::{gauge, with_hints},
+    *,
+};
+use crate::{CheckError, GaugeSettings, LimitFault, RefusalReason, ResourceUse};
+
+/// A control plane with a resource `db` of 10 in this unit.
+fn plane(unit: Unit) -> Plane {
+    match unit {
+        Unit::Rate => with_hints(5, "FAIR_SHARE", 10.0),
+        Unit::Gauge => gauge(5, 10),
+    }
+}
+
+fn limit_in(unit: Unit) -> Limit {
+    match unit {
+        Unit::Rate => Limit::rate("db"),
+        Unit::Gauge => Limit::gauge("db"),
+    }
+}
+
+/// The last request states that nothing is wanted, after a lease was granted or none.
+fn wants_nothing(plane: &Plane) -> bool {
+    plane.last_request().resources[0].wants.get() == 0.0
+}
+
+#[tokio::test(start_paused = true)]
+async fn layer_rejects_in_another_unit_and_leases_nothing() {
+    for (is, used) in [(Unit::Gauge, Unit::Rate), (Unit::Rate, Unit::Gauge)] {
+        for (fallback, admitted) in [
+            (Fallback::Safe, 0),
+            (Fallback::Pessimistic, 0),
+            (Fallback::Optimistic, 60),
+        ] {
+            let plane = plane(is);
+            let (logged, _guard) = Logged::at(tracing::Level::ERROR);
+            let (doorman, service) = process(&plane, limit_in(used).fallback(fallback));
+            doorman.ready(SECOND).await.unwrap();
+            let mut statuses = Vec::new();
+            for _ in 0..60 {
+                statuses.push(send(&service, Request::new(())).await.status().as_u16());
+                sleep(SECOND / 10).await;
+            }
+            let passed = statuses.iter().filter(|it| **it == 200).count();
+            assert_eq!(passed, admitted, "{used:?}, {fallback:?}: {statuses:?}");
+            assert!(statuses.iter().all(|it| [200, 503].contains(it)));
+            assert!(wants_nothing(&plane), "{:?}", plane.last_request());
+            assert_eq!(logged.count(), 1, "{:?}", logged.lines());
+            let fault = match used {
+                Unit::Rate => LimitFault::NotARate,
+                Unit::Gauge => LimitFault::NotAGauge,
+            };
+            assert_eq!(doorman.snapshot().limits[0].fault, Some(fault));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn direct_use_in_another_unit_does_not_wait() {
+    let of_gauge = plane(Unit::Gauge);
+    let (doorman, _) = run(builder(), &of_gauge);
+    let refusal = doorman.rate("db").wait(Cost::ONE).await.unwrap_err();
+    assert_eq!(refusal.reason(), RefusalReason::OtherUnit);
+
+    let of_rate = plane(Unit::Rate);
+    let (doorman, _) = run(builder(), &of_rate);
+    let gauge = doorman.gauge(GaugeSettings::new("db"));
+    let refusal = gauge.acquire().await.unwrap_err();
+    assert_eq!(refusal.reason(), RefusalReason::OtherUnit);
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_in_another_unit_is_an_error_and_gives_way_to_the_right_one() {
+    for is in [Unit::Gauge, Unit::Rate] {
+        let plane = plane(is);
+        let (doorman, _) = run(builder(), &plane);
+        let checks = doorman.checks();
+        let (right, wrong) = match is {
+            Unit::Gauge => (ResourceUse::gauge("db"), ResourceUse::rate("db")),
+            Unit::Rate => (ResourceUse::rate("db"), ResourceUse::gauge("db")),
+        };
+        // The first one may pass before the answer.
+        let _ = checks.check(&[wrong.clone()]).await;
+        sleep(SECOND / 10).await;
+        for _ in 0..60 {
+            let error = checks.check(&[wrong.clone()]).await.unwrap_err();
+            assert!(matches!(error, CheckError::OtherUnit(0)), "{error:?}");
+        }
+        assert!(wants_nothing(&plane));
+        sleep(6 * SECOND).await;
+        let admitted = checks.check(&[right.clone()]).await;
+        admitted.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limit_applies_once_the_resource_has_its_unit() {
+    let plane = plane(Unit::Gauge);
+    let (doorman, service) = process(&plane, Limit::rate("db"));
+    doorman.ready(SECOND).await.unwrap();
+    assert_eq!(send(&service, Request::new(())).await.status(), 503);
+    plane.set(grants(10.0));
+    sleep(6 * SECOND).await;
+    assert_eq!(send(&service, Request::new(())).await.status(), 200);
+}
