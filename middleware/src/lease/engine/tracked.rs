@@ -66,7 +66,7 @@ pub(super) struct Sample {
     pub(super) demand: Option<Demand>,
     /// Unused for long and with a full bucket, so that forgetting it gives nothing away.
     pub(super) idle: bool,
-    /// Expected bursts did not come, so capacity is given back.
+    /// Expected bursts did not come, or the lease is of no use, so capacity is given back.
     pub(super) gives_back: bool,
 }
 
@@ -328,16 +328,19 @@ impl TrackedLimiter {
         if let Some(at) = self.leasing.repeated_bursts.next_at(now) {
             next = next.min(at);
         }
-        let gives_back =
-            expected.is_some_and(|all| demand.as_ref().is_none_or(|it| it.wants < all));
+        let is_useless = limiter.has_other_unit() && self.leasing.leased > Capacity::ZERO;
+        let gives_back = is_useless
+            || expected.is_some_and(|all| demand.as_ref().is_none_or(|it| it.wants < all));
         self.leasing.gives_back |= gives_back;
-        let idle_after = if limiter.has_other_unit() {
-            // Requests in the right unit wait for that.
-            idle_after.min(KEPT_IN_OTHER_UNIT)
+        // Requests in the right unit wait until a limiter in another one is forgotten.
+        let idle = if limiter.has_other_unit() {
+            self.demand
+                .last_attempt
+                .after(idle_after.min(KEPT_IN_OTHER_UNIT))
+                <= now
         } else {
-            idle_after
+            self.demand.last_attempt.after(idle_after) <= now && limiter.is_full(now)
         };
-        let idle = self.demand.last_attempt.after(idle_after) <= now && limiter.is_full(now);
         if self.leasing.asleep && !idle {
             self.wake(limiter, now);
         }
