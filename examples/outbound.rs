@@ -21,8 +21,6 @@ use tower_doorman::{Doorman, Fallback, Limit, LimitedClient, OnLimit, RetryPolic
 
 /// How long a request waits for its turn.
 const MAX_DELAY: Duration = Duration::from_secs(30);
-/// How long to wait for the first lease.
-const FIRST_LEASE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
 #[command(name = "outbound", about = "An outbound reqwest client behind a limit")]
@@ -53,8 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .on_limit(OnLimit::Delay {
             max_delay: MAX_DELAY,
         })
-        .fallback(Fallback::Pessimistic)
-        .wait_for_lease(FIRST_LEASE);
+        .fallback(Fallback::Pessimistic);
     // A redirect that reqwest follows would be a request beside the limit.
     let http = Client::builder()
         .redirect(redirect::Policy::none())

@@ -79,9 +79,10 @@ pub struct LimitSnapshot {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LimitFault {
-    /// The resource is a gauge but is limited as a rate: the fallback applies.
+    /// The resource is a gauge but is limited as a rate: nothing is leased, and only an optimistic
+    /// fallback admits requests.
     NotARate,
-    /// The resource is a rate but is limited as a gauge: the fallback applies.
+    /// The resource is a rate but is limited as a gauge, with the same effect.
     NotAGauge,
 }
 

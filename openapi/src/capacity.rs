@@ -79,6 +79,14 @@ pub struct ResourceRequest {
         skip_serializing_if = "Option::is_none"
     )]
     pub unit: Option<Unit>,
+    /// The unit in which the client limits the resource, if that is not the unit of the last
+    /// response: the client can use nothing of it. The server logs that.
+    #[serde(
+        default,
+        deserialize_with = "deserialize_unit",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub limited_as: Option<Unit>,
     /// The period of a rate, in seconds. Leave it out where the last response has null. Default: 1
     /// if `unit` is given.
     #[serde(

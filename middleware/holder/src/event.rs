@@ -20,6 +20,8 @@ pub struct Demand {
     pub priority: i32,
     /// The demand by priority, if there are several.
     pub bands: Option<Arc<DemandBands>>,
+    /// The unit of the limiter, if it is not that of the resource.
+    pub limited_as: Option<Unit>,
 }
 
 /// A demand by priority, the highest first. The sum is the whole demand.

@@ -74,6 +74,7 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
             outstanding: Capacity::ZERO,
             used: None,
             unit: None,
+            limited_as: None,
             per: None,
         }],
     };

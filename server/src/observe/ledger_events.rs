@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Moment, Unit};
 
 use crate::util::log_throttle::LogThrottle;
 use doorman_core::{ledger::LedgerEvent, ledger::LedgerEvents};
@@ -67,6 +67,16 @@ fn write(event: &LedgerEvent, left_out: Option<u64>) {
             tracing::info!(
                 %client, left_out,
                 "silent client replaced; its leases have ended"
+            );
+        }
+        LedgerEvent::OtherUnit(resource, client, unit) => {
+            let (is, used) = match unit {
+                Unit::Rate => ("gauge", "rate"),
+                Unit::Gauge => ("rate", "gauge"),
+            };
+            tracing::warn!(
+                %resource, %client, left_out,
+                "resource is a {is}, but the client limits it as a {used} and can use nothing of it"
             );
         }
         LedgerEvent::Overused(resource) => {

@@ -45,6 +45,7 @@ pub(crate) fn request(client: usize, resources: usize) -> Result<CapacityRequest
             outstanding: Capacity::ZERO,
             used: Some(Capacity::saturating(1000.0)),
             unit: None,
+            limited_as: None,
             per: None,
         })
     });

@@ -335,6 +335,7 @@ impl Fleet {
                 outstanding: Capacity::ZERO,
                 used: None,
                 unit: None,
+                limited_as: None,
                 per: None,
             };
             Ok(Client {

@@ -79,6 +79,9 @@ pub(super) struct Resource {
     /// Whether the next request reports returned capacity, and whether the newest one did.
     returns: bool,
     returned: bool,
+    /// The unit of its limiter, if that is another one, and whether the next request tells it.
+    limited_as: Option<Unit>,
+    tells_unit: bool,
     /// How many reports of a jump of demand are left under SUPPRESSION.
     follow_ups: u8,
     /// A hint asked for the next request.
@@ -127,6 +130,8 @@ impl Resource {
             pause_step: 0,
             returns: false,
             returned: false,
+            limited_as: None,
+            tells_unit: false,
             follow_ups: 0,
             hinted: false,
             rejected: false,
@@ -230,6 +235,7 @@ impl Resource {
         self.in_flight = true;
         let has = self.held(now);
         self.claimed = has.is_some();
+        let tells_unit = std::mem::take(&mut self.tells_unit);
         let told = self.told_terms();
         ResourceRequest {
             resource_id,
@@ -240,6 +246,7 @@ impl Resource {
             outstanding: self.outstanding,
             used: Some(self.used),
             unit: told.map(|terms| terms.unit),
+            limited_as: tells_unit.then_some(self.limited_as).flatten(),
             per: told
                 .filter(|terms| terms.unit == Unit::Rate)
                 .map(|terms| terms.per),
@@ -283,6 +290,9 @@ impl Resource {
         self.used = demand.used;
         self.priority = demand.priority;
         self.bands.clone_from(&demand.bands);
+        if std::mem::replace(&mut self.limited_as, demand.limited_as) != demand.limited_as {
+            self.tells_unit = demand.limited_as.is_some();
+        }
         self.advance_due(tuning, now);
     }
 

@@ -202,6 +202,7 @@ impl TrackedLimiter {
             used: Capacity::saturating(leasing.used),
             priority,
             bands,
+            limited_as: limiter.has_other_unit().then(|| limiter.unit()),
         }
     }
 

@@ -3,7 +3,7 @@
 use doorman_openapi::{
     Band, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HolderKind, ReleaseRequest,
     ResourceId, ResourceRequest, Seq, ServerCapacityRequest, ServerReleaseRequest,
-    ServerResourceRequest, ServerUrl,
+    ServerResourceRequest, ServerUrl, Unit,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -55,6 +55,8 @@ pub(in crate::ledger) struct Asked {
     outstanding: Capacity,
     used: Option<Capacity>,
     unit: Option<AmountUnit>,
+    /// The unit in which a client limits the resource, if that is another one.
+    pub(in crate::ledger) limited_as: Option<Unit>,
     /// Whether its holder may have a lease that this master does not know.
     pub(in crate::ledger) may_have_lease: bool,
 }
@@ -195,6 +197,7 @@ impl From<ResourceRequest> for Asked {
             outstanding: asked.outstanding,
             used: asked.used,
             unit: AmountUnit::of_request(asked.unit, asked.per),
+            limited_as: asked.limited_as,
             may_have_lease: asked.has.is_some(),
             resource_id: asked.resource_id,
         }
@@ -211,6 +214,7 @@ impl From<ServerResourceRequest> for Asked {
             outstanding: asked.outstanding,
             used: asked.used,
             unit: AmountUnit::of_request(asked.unit, asked.per),
+            limited_as: None,
             // One that does not know is taken to have something.
             may_have_lease: true,
         }

@@ -7,10 +7,12 @@ use doorman_openapi::{HolderKind, MAX_BANDS, MAX_ENTRIES_PER_PRIORITY, Moment, R
 
 use crate::ledger::{
     call::{Asked, LeaseCall, ReleaseCall, Sent},
+    holders::HolderId,
     keys::{HolderKey, ResourceKey},
     resource::decision::Grant,
     resource::order::RequestStamp,
     state::Ledger,
+    stats::LedgerEvent,
 };
 
 /// The most bands per part; a resource has at least one.
@@ -66,7 +68,9 @@ impl Ledger {
         let part = part(rest, self.max_leased_part(now) / cost);
         let grants = part.map(|asked| {
             let ask = asked.ask(kind, stamp);
-            self.refresh_one(holder, &replaced, &asked.resource_id, &ask, now)
+            let grant = self.refresh_one(holder, &replaced, &asked.resource_id, &ask, now);
+            self.note_other_unit(call, asked, &grant);
+            grant
         });
         let grants = grants.collect();
         if call.polls {
@@ -74,6 +78,17 @@ impl Ledger {
         }
         self.holders.end_request();
         grants
+    }
+
+    /// A client can use nothing of a gauge that it limits as a rate, or the reverse.
+    fn note_other_unit(&mut self, call: &LeaseCall, asked: &Asked, grant: &Grant) {
+        if let (Some(unit), HolderId::Client(client)) = (asked.limited_as, &call.holder)
+            && grant.template.as_ref().is_some_and(|it| it.unit() != unit)
+        {
+            let resource = asked.resource_id.clone();
+            let event = LedgerEvent::OtherUnit(resource, client.clone(), unit);
+            self.events.push(event);
+        }
     }
 
     /// Registers the sender of a call, until its end.

@@ -1,6 +1,6 @@
 //! Counters of the ledger, and its events for the log.
 
-use doorman_openapi::{AlgorithmKind, Capacity, ClientId, NodeId, ResourceId};
+use doorman_openapi::{AlgorithmKind, Capacity, ClientId, NodeId, ResourceId, Unit};
 
 use crate::ledger::resource::decision::{Anomalies, Grant};
 
@@ -74,6 +74,8 @@ pub enum LedgerEvent {
     ClaimsAboveCapacity(ResourceId),
     /// Leases of the client have ended, because another client replaces it.
     Replaced(ClientId),
+    /// A client limits the resource in this unit, which is not that of the resource.
+    OtherUnit(ResourceId, ClientId, Unit),
     /// A holder uses more of the resource than is leased to it.
     Overused(ResourceId),
 }

@@ -203,6 +203,7 @@ fn of_client(wants: f64, resources: &[&str]) -> CapacityRequest {
         outstanding: Capacity::ZERO,
         used: None,
         unit: None,
+        limited_as: None,
         per: None,
     };
     CapacityRequest {

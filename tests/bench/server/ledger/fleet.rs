@@ -174,6 +174,7 @@ impl<D: Decide> Fleet<D> {
                         outstanding: Capacity::ZERO,
                         used: None,
                         unit: None,
+                        limited_as: None,
                         per: None,
                     }],
                 };

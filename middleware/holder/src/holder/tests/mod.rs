@@ -74,6 +74,7 @@ impl Script {
                 used: Capacity::new(1.0).unwrap(),
                 priority: 3,
                 bands: None,
+                limited_as: None,
             },
         });
     }

@@ -29,6 +29,14 @@ fn wants_nothing(plane: &Plane) -> bool {
     plane.last_request().resources[0].wants.get() == 0.0
 }
 
+/// The units that the control plane is told as those of the limiter.
+fn told(plane: &Plane) -> Vec<Unit> {
+    let calls = plane.calls().into_iter();
+    let requests = calls.filter_map(|call| call.capacity());
+    let told = requests.filter_map(|request| request.resources[0].limited_as);
+    told.collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn layer_rejects_in_another_unit_and_leases_nothing() {
     for (is, used) in [(Unit::Gauge, Unit::Rate), (Unit::Rate, Unit::Gauge)] {
@@ -50,6 +58,8 @@ async fn layer_rejects_in_another_unit_and_leases_nothing() {
             assert_eq!(passed, admitted, "{used:?}, {fallback:?}: {statuses:?}");
             assert!(statuses.iter().all(|it| [200, 503].contains(it)));
             assert!(wants_nothing(&plane), "{:?}", plane.last_request());
+            let told = told(&plane);
+            assert_eq!(told, [used], "to the control plane");
             assert_eq!(logged.count(), 1, "{:?}", logged.lines());
             let fault = match used {
                 Unit::Rate => LimitFault::NotARate,

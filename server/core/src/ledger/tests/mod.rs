@@ -182,6 +182,7 @@ pub(super) fn request(
             outstanding: Capacity::ZERO,
             used: None,
             unit: None,
+            limited_as: None,
             per: None,
         }],
     }

@@ -567,3 +567,16 @@ fn earlier_templates_make_parts_smaller_while_their_leases_last() {
     assert_eq!(part(world.now), 21);
     assert!(part(world.now.after_seconds(22.0)) > 60);
 }
+
+#[test]
+fn client_that_limits_a_gauge_as_a_rate_is_reported() {
+    let mut world = World::new(gauge(10.0));
+    let mut of_client = request("a", None, 0.0, None);
+    for (limited_as, reported) in [(None, 0), (Some(Unit::Gauge), 0), (Some(Unit::Rate), 1)] {
+        of_client.resources[0].limited_as = limited_as;
+        world.send(&of_client);
+        let events = world.ledger.take_events().events;
+        let is_reported = |it: &&LedgerEvent| matches!(it, LedgerEvent::OtherUnit(..));
+        assert_eq!(events.iter().filter(is_reported).count(), reported);
+    }
+}
