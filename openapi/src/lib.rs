@@ -37,6 +37,7 @@ mod lease;
 mod number;
 pub mod paths;
 mod problem;
+mod request_path;
 mod rule;
 mod scope;
 mod server_capacity;
@@ -69,6 +70,7 @@ pub use number::{
     deserialize_priority,
 };
 pub use problem::{FieldError, Problem, ProblemType};
+pub use request_path::canonical_path;
 pub use rule::{Fallback, OnLimit, OnMissingKey, Rule, RulesResponse};
 pub use scope::{Scope, Scopes};
 pub use server_capacity::{

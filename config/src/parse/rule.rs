@@ -2,7 +2,7 @@
 
 use doorman_openapi::{
     Capacity, Fallback, KeyTemplatePart, MAX_RULES, OnLimit, OnMissingKey, ResourceId, RuleName,
-    Unit, parse_key_template,
+    Unit, canonical_path, parse_key_template,
 };
 use http::{HeaderName, Method};
 
@@ -163,6 +163,10 @@ const METHOD: FieldType<String> = FieldType {
         if let Mismatch::Message(_) = misspelt {
             return Err(misspelt);
         }
+        if ["ANY", "ALL", "*"].contains(&text.to_ascii_uppercase().as_str()) {
+            let any = "must be a list of methods; leave it out to match any method";
+            return Err(Mismatch::Message(any.to_owned()));
+        }
         // Extension methods, such as PROPFIND.
         let is_method = Method::from_bytes(text.as_bytes()).is_ok();
         if is_method && !text.bytes().any(|byte| byte.is_ascii_lowercase()) {
@@ -211,6 +215,17 @@ const PATH: FieldType<String> = FieldType {
         let because = if text.len() > MAX_PATH_BYTES {
             return Err(Mismatch::Message(format!(
                 "must have at most {MAX_PATH_BYTES} bytes"
+            )));
+        } else if text.contains(['?', '#']) {
+            "must have no query or fragment: only the path is matched"
+        } else if let canonical = canonical_path(&text)
+            && canonical != text
+        {
+            // No request matches it, as paths are matched in this spelling.
+            return Err(Mismatch::Message(format!(
+                "must be {}, the canonical spelling, not {}",
+                Quoted(&canonical),
+                Quoted(&text)
             )));
         } else if text.split('/').any(|it| it.starts_with([':', '*'])) {
             // axum rejects the placeholders of its earlier versions, too.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use doorman_openapi::canonical_path;
 use http::Method;
 use matchit::Router;
 
@@ -62,6 +63,10 @@ fn includes(methods: &[Method], method: &Method) -> bool {
 }
 
 /// The requests of one rule: its pattern, minus the patterns of earlier rules that exempt.
+///
+/// A service may see a path as it was sent or in its [canonical spelling](canonical_path). So a rule
+/// applies if it matches one of them, and an exempting one if it matches both: no spelling evades a
+/// limit.
 #[derive(Debug)]
 pub(crate) struct RequestScope {
     pub(crate) pattern: RequestPattern,
@@ -70,8 +75,13 @@ pub(crate) struct RequestScope {
 
 impl RequestScope {
     pub(crate) fn contains(&self, head: &RequestHead<'_>) -> bool {
-        let (method, path) = (head.method(), head.full_path());
-        self.pattern.matches(method, path) && !self.exempt.iter().any(|it| it.matches(method, path))
+        let (method, sent) = (head.method(), head.full_path());
+        let canonical = canonical_path(sent);
+        // Nearly always there is one.
+        let spellings = [Some(&*canonical), (canonical != sent).then_some(sent)];
+        let spellings = || spellings.into_iter().flatten();
+        spellings().any(|path| self.pattern.matches(method, path))
+            && !(self.exempt.iter()).any(|it| spellings().all(|path| it.matches(method, path)))
     }
 }
 
@@ -151,6 +161,47 @@ mod tests {
                 "{named:?} {requested}"
             );
         }
+    }
+
+    #[test]
+    fn no_spelling_evades_a_rule() {
+        let generate = without_exemptions(pattern(&[], Some("/v1/models/a:b")));
+        for path in [
+            "/v1/models/a:b",
+            "/v1/models/a%3Ab",
+            "/v1/models/a%3ab",
+            "/v1/%6dodels/%61:b",
+            "//v1//models/a:b",
+            "/v1/x/../models/./a:b",
+        ] {
+            assert!(contains(&generate, "GET", path), "{path}");
+        }
+        // As sent.
+        let rest = without_exemptions(pattern(&[], Some("/v1/{*rest}")));
+        assert!(contains(&rest, "GET", "/v1/../healthz"));
+        assert!(contains(&rest, "GET", "/v0/../v1/a"));
+    }
+
+    #[test]
+    fn no_spelling_makes_an_exemption() {
+        let exempting = |exempt| RequestScope {
+            pattern: pattern(&[], None),
+            exempt: [Arc::new(pattern(&[], Some(exempt)))].into(),
+        };
+        let probes = exempting("/healthz");
+        assert!(!contains(&probes, "GET", "/healthz"));
+        for path in [
+            "/v1/../healthz",
+            "//healthz",
+            "/health%7a",
+            "/v1/..%2fhealthz",
+        ] {
+            assert!(contains(&probes, "GET", path), "{path}");
+        }
+        let assets = exempting("/static/{*rest}");
+        assert!(!contains(&assets, "GET", "/static/a.css"));
+        assert!(!contains(&assets, "GET", "/static/a%20b.css"));
+        assert!(contains(&assets, "GET", "/static/../v1/orders"));
     }
 
     #[cfg(feature = "axum")]

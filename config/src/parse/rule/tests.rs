@@ -127,6 +127,32 @@ fn path_must_be_an_axum_route() {
             ),
         );
     }
+    for (path, canonical) in [
+        ("/caf\u{e9}", "/caf%C3%A9"),
+        ("/a b", "/a%20b"),
+        ("//x", "/x"),
+        ("/a/../b", "/b"),
+        ("/%6F", "/o"),
+        ("/a%2fb", "/a%2Fb"),
+        ("/models/{id}%3arun", "/models/{id}:run"),
+    ] {
+        check_field(
+            &format!("path: '{path}'"),
+            &format!(
+                r#"6:9: rules[0] "r": path: must be "{canonical}", the canonical spelling, not "{path}""#
+            ),
+        );
+    }
+    check_field(
+        "path: '/a?b=c'",
+        r#"6:9: rules[0] "r": path: must have no query or fragment: only the path is matched, not "/a?b=c""#,
+    );
+    for method in ["ANY", "all", "'*'"] {
+        check_field(
+            &format!("methods: [{method}]"),
+            r#"6:13: rules[0] "r": methods[0]: must be a list of methods; leave it out to match any method"#,
+        );
+    }
     for path in ["/:id", "/a/*rest"] {
         check_field(
             &format!("path: '{path}'"),
