@@ -38,6 +38,12 @@ pub(crate) const ALGORITHM_FIELDS: &[&str] = &[
 
 const LEARNING_MODE_DURATION: &str = "learning_mode_duration";
 
+/// The highest rate, in tokens per second.
+const MAX_RATE: f64 = 1e9;
+
+/// The most units of a gauge.
+const MAX_UNITS: f64 = 1e12;
+
 /// Longer leases have a warning.
 const LONG_LEASE_SECONDS: f64 = 3600.0;
 
@@ -142,16 +148,53 @@ fn template(
         let kind = word_for(&kind);
         return Err(item.error(format!("must be rate: {kind} is for rates only")));
     }
+    let (capacity, safe_capacity) = (capacity?, safe_capacity?);
+    let per = per?.unwrap_or(Seconds::saturating(1.0));
+    if kind != AlgorithmKind::NoAlgorithm {
+        check_amount(item, "capacity", capacity.get(), unit, per)?;
+    }
+    if let Some(SafeCapacity::AtMost(safe)) = safe_capacity {
+        check_amount(item, "safe_capacity", safe.get(), unit, per)?;
+    }
+    if unit == Unit::Gauge
+        && per != Seconds::saturating(1.0)
+        && let Some(item) = item.get("per")
+    {
+        return Err(item.error("must be left out: a gauge has no period"));
+    }
     Ok(Template {
         identifier_glob: identifier_glob?,
-        capacity: capacity?,
-        safe_capacity: safe_capacity?,
+        capacity,
+        safe_capacity,
         description: description?,
         unit,
-        per: per?.unwrap_or(Seconds::saturating(1.0)),
+        per,
         minimum_refresh_interval,
         section,
     })
+}
+
+/// Checks that holders can enforce an amount as it is written: buckets count single tokens up to
+/// [`MAX_RATE`] a second, and gauges whole units up to [`MAX_UNITS`].
+fn check_amount(
+    template: &Item<'_>,
+    field: &str,
+    amount: f64,
+    unit: Unit,
+    per: Seconds,
+) -> Result<(), Reported> {
+    let Some(item) = template.get(field) else {
+        return Ok(());
+    };
+    let expected = match unit {
+        Unit::Rate if amount > MAX_RATE * per.get() => {
+            "must be at most 1e9 per second; count in larger units, such as kilobytes"
+        }
+        Unit::Gauge if amount > MAX_UNITS => "must be at most 1e12 units; count in larger units",
+        Unit::Gauge if amount > 0.0 && amount < 1.0 => "must be 0, or at least one whole unit",
+        Unit::Rate | Unit::Gauge => return Ok(()),
+    };
+    Err(item.error(format!("{expected}, not {}", item.node.value)))
 }
 
 /// The `algorithm` of a template, if it is written.

@@ -153,6 +153,53 @@ fn yaml_syntax_errors_have_a_position() {
     );
 }
 
+/// What is accepted is enforced as it is shown.
+#[test]
+fn amounts_that_cannot_be_enforced_are_rejected() {
+    let of = |kind, template| {
+        format!("resources: [{{identifier_glob: db, {template}, algorithm: {{kind: {kind}}}}}]")
+    };
+    let rate = "must be at most 1e9 per second; count in larger units, such as kilobytes";
+    let units = "must be at most 1e12 units; count in larger units";
+    let whole = "must be 0, or at least one whole unit";
+    for (template, error) in [
+        ("capacity: 1e9", None),
+        ("capacity: 6e10, per: 60", None),
+        ("capacity: 1e12, unit: gauge", None),
+        ("capacity: 0, unit: gauge", None),
+        ("capacity: 1, unit: gauge, per: 1", None),
+        ("capacity: 1e10", Some(("capacity", rate, "1e10"))),
+        (
+            "capacity: 2, per: 0.001, safe_capacity: 1e7",
+            Some(("safe_capacity", rate, "1e7")),
+        ),
+        (
+            "capacity: 2e12, unit: gauge",
+            Some(("capacity", units, "2e12")),
+        ),
+        (
+            "capacity: 0.5, unit: gauge",
+            Some(("capacity", whole, "0.5")),
+        ),
+    ] {
+        let text = of("STATIC", template);
+        match error {
+            None => drop(Document::parse(&text).unwrap()),
+            Some((field, expected, shown)) => {
+                let errors = errors(&text).to_string();
+                let suffix = format!("{field}: {expected}, not {shown}");
+                assert!(errors.ends_with(&suffix), "{errors:?}");
+            }
+        }
+    }
+    // Its capacity is of no effect.
+    Document::parse(&of("NO_ALGORITHM", "capacity: 1e12")).unwrap();
+    check_field(
+        "unit: gauge\n  per: 60",
+        "6:8: resources[0] \"db\": per: must be left out: a gauge has no period",
+    );
+}
+
 #[test]
 fn numbers_of_a_template_are_checked() {
     let capacity = "must be a number from 0 to 1e15";
