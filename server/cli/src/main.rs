@@ -25,14 +25,17 @@ mod show;
 mod simulate;
 mod status;
 mod token;
+mod variables;
 
 use std::{ffi::OsString, io, process::ExitCode};
 
-use clap::{
-    ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, builder::FalseyValueParser,
-};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::{failure::Failure, serve_flags::ServeArguments};
+use self::{
+    failure::Failure,
+    serve_flags::ServeArguments,
+    variables::{unknown_variables, with_variables},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -151,30 +154,13 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
+    for unknown in unknown_variables(&Cli::command(), std::env::vars_os()) {
+        output::warn(&mut io::stderr(), &unknown);
+    }
     match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
-}
-
-/// Gives every flag an environment variable that follows from its name: `DOORMAN_DATA_DIR` for
-/// `--data-dir`. One with another variable has it already.
-fn with_variables(command: clap::Command) -> clap::Command {
-    let command = command.mut_args(|argument| {
-        let argument = match argument.get_long() {
-            Some(flag) if argument.get_env().is_none() => {
-                let name = flag.replace('-', "_").to_uppercase();
-                argument.env(format!("DOORMAN_{name}"))
-            }
-            _ => argument,
-        };
-        match argument.get_action() {
-            // A variable that is empty, 0, false, no or off does not set the flag.
-            ArgAction::SetTrue => argument.value_parser(FalseyValueParser::new()),
-            _ => argument,
-        }
-    });
-    command.mut_subcommands(with_variables)
 }
 
 impl Cli {

@@ -202,3 +202,27 @@ async fn import_rejects_files_that_are_not_stores() {
     );
     assert_eq!(std::fs::read_to_string(&old).unwrap(), before);
 }
+
+#[test]
+fn mistyped_variables_are_named() {
+    let set = [
+        "DOORMAN_DATADIR",
+        "DOORMAN_DATA_DIR",
+        "DOORMAN_SET_RULE",
+        "DOORMAN_XYZ",
+        "DOORMAN_PORT_7300_TCP_ADDR",
+        "DOORMAN_SERVICE_HOST",
+        "DOORMANS",
+    ];
+    let warnings = unknown_variables(
+        &Cli::command(),
+        set.map(|name| (name.into(), OsString::new())),
+    );
+    assert_eq!(
+        warnings,
+        [
+            "no flag has the variable DOORMAN_DATADIR; did you mean DOORMAN_DATA_DIR?",
+            "no flag has the variable DOORMAN_XYZ",
+        ]
+    );
+}

@@ -12,7 +12,7 @@ const DOCUMENT: &str = r#"
 resources:
   - {identifier_glob: plain, capacity: 100}
   - {identifier_glob: "\"quoted\\\\\"ü*", capacity: 0.125, per: 60}
-  - {identifier_glob: gauge, capacity: 1e15, unit: gauge}
+  - {identifier_glob: gauge, capacity: 1e12, unit: gauge}
   - {identifier_glob: '*', capacity: 100, algorithm: {kind: STATIC}}
 "#;
 

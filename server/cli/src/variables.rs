@@ -1,0 +1,65 @@
+//! The environment variables of the flags.
+
+use std::{collections::BTreeSet, ffi::OsString};
+
+use clap::{ArgAction, Command, builder::FalseyValueParser};
+use doorman_config::suggestion;
+
+const PREFIX: &str = "DOORMAN_";
+
+/// Gives every flag an environment variable that follows from its name: `DOORMAN_DATA_DIR` for
+/// `--data-dir`. One with another variable has it already.
+pub(super) fn with_variables(command: Command) -> Command {
+    let command = command.mut_args(|argument| {
+        let argument = match argument.get_long() {
+            Some(flag) if argument.get_env().is_none() => {
+                let name = flag.replace('-', "_").to_uppercase();
+                argument.env(format!("DOORMAN_{name}"))
+            }
+            _ => argument,
+        };
+        match argument.get_action() {
+            // A variable that is empty, 0, false, no or off does not set the flag.
+            ArgAction::SetTrue => argument.value_parser(FalseyValueParser::new()),
+            _ => argument,
+        }
+    });
+    command.mut_subcommands(with_variables)
+}
+
+/// Warnings of variables that no flag of `command` and its subcommands has. Kubernetes sets some
+/// for a service of the name `doorman`: they are left out.
+pub(super) fn unknown_variables(
+    command: &Command,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    add_variables(&with_variables(command.clone()), &mut known);
+    let known: Vec<_> = known
+        .iter()
+        .filter_map(|it| it.strip_prefix(PREFIX))
+        .collect();
+    let names = variables.into_iter().filter_map(|(name, _)| {
+        let name = name.into_string().ok()?.strip_prefix(PREFIX)?.to_owned();
+        let is_of_kubernetes = ["PORT", "SERVICE_HOST"].contains(&name.as_str())
+            || ["PORT_", "SERVICE_PORT"]
+                .iter()
+                .any(|it| name.starts_with(it));
+        (!is_of_kubernetes && !known.contains(&name.as_str())).then_some(name)
+    });
+    let warnings = names.map(|name| match suggestion(&name, &known) {
+        Some(meant) => {
+            format!("no flag has the variable {PREFIX}{name}; did you mean {PREFIX}{meant}?")
+        }
+        None => format!("no flag has the variable {PREFIX}{name}"),
+    });
+    warnings.collect()
+}
+
+fn add_variables(command: &Command, known: &mut BTreeSet<String>) {
+    let variables = command.get_arguments().filter_map(|it| it.get_env());
+    known.extend(variables.filter_map(|it| Some(it.to_str()?.to_owned())));
+    for subcommand in command.get_subcommands() {
+        add_variables(subcommand, known);
+    }
+}
