@@ -216,8 +216,8 @@ impl Doorman {
 
     /// Waits until the control plane has responded for every current limit with a constant key,
     /// every direct rate and, if a layer follows them, the rules. Call it after
-    /// [`layer`](Self::layer) and the like: what is made later is not waited for, and a warning
-    /// tells that there is nothing yet. Optional: fallbacks apply until then.
+    /// [`layer`](Self::layer) and the like: what is made later is not waited for, and it warns
+    /// if there is nothing to wait for. Optional: fallbacks apply until then.
     ///
     /// # Errors
     /// [`NotReady`] on timeout, or if no worker runs. The service can start anyway.

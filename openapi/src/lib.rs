@@ -70,7 +70,7 @@ pub use number::{
     deserialize_priority,
 };
 pub use problem::{FieldError, Problem, ProblemType};
-pub use request_path::canonical_path;
+pub use request_path::{PathSpellings, canonical_path};
 pub use rule::{Fallback, OnLimit, OnMissingKey, Rule, RulesResponse};
 pub use scope::{Scope, Scopes};
 pub use server_capacity::{

@@ -1,14 +1,14 @@
-//! The canonical spelling of a request path.
+//! The spellings of a request path.
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// A path in one spelling, however the caller wrote it.
+/// The canonical spelling of a path.
 ///
-/// - Encoded characters that a segment may have as they are (RFC 3986, section 3.3) are decoded. All
-///   others are encoded, with digits in upper case (section 6.2.2). An encoded slash stays encoded:
-///   it separates nothing.
-/// - Dot segments are removed (section 5.2.4), and several slashes in a row are one.
-/// - A percent sign that encodes nothing is `%25`, and braces stay as they are.
+/// - Encoded characters that a segment may have as they are (RFC 3986, section 3.3) are decoded,
+///   braces too. All others are encoded, with digits in upper case (section 6.2.2). An encoded slash
+///   stays encoded: it separates nothing.
+/// - Several slashes in a row are one, and dot segments are removed (section 5.2.4).
+/// - A percent sign that encodes nothing is `%25`.
 ///
 /// The canonical spelling of a canonical path is itself.
 ///
@@ -18,29 +18,10 @@ use std::{borrow::Cow, fmt::Write as _};
 /// ```
 #[must_use]
 pub fn canonical_path(path: &str) -> Cow<'_, str> {
-    // Such as the `*` of `OPTIONS *`.
-    if !path.starts_with('/') || is_plain(path) {
+    if is_plain(path) {
         return Cow::Borrowed(path);
     }
-    let spelled = spell(path);
-    let mut segments: Vec<&str> = Vec::new();
-    let mut ends_with_slash = false;
-    for segment in spelled.split('/') {
-        ends_with_slash = matches!(segment, "" | "." | "..");
-        match segment {
-            "" | "." => {}
-            ".." => drop(segments.pop()),
-            _ => segments.push(segment),
-        }
-    }
-    let mut canonical = String::with_capacity(spelled.len());
-    for segment in &segments {
-        canonical.push('/');
-        canonical.push_str(segment);
-    }
-    if ends_with_slash || segments.is_empty() {
-        canonical.push('/');
-    }
+    let canonical = resolve(&spell(path), Slashes::Merged);
     if canonical == path {
         Cow::Borrowed(path)
     } else {
@@ -48,15 +29,111 @@ pub fn canonical_path(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a path is canonical, as nearly all are, by a look at its bytes. False if that does not
-/// tell.
+/// The spellings under which a server may read the path of a request: servers differ in whether
+/// they decode it, and in which order they remove dot segments and empty ones.
+#[derive(Debug, Clone)]
+pub struct PathSpellings {
+    /// Those beside the path as it was sent. Empty for nearly all paths.
+    others: Vec<String>,
+    /// It has a dot segment, an empty one or an encoded slash.
+    is_ambiguous: bool,
+}
+
+impl PathSpellings {
+    /// The spellings of a path as it was sent.
+    #[must_use]
+    pub fn of(sent: &str) -> Self {
+        let mut it = Self {
+            others: Vec::new(),
+            is_ambiguous: false,
+        };
+        if is_plain(sent) {
+            return it;
+        }
+        let spelled = spell(sent);
+        let split = spelled.replace("%2F", "/").replace("%5C", "/");
+        it.is_ambiguous = split != spelled || has_empty_or_dots(&spelled);
+        for path in [&spelled, &split] {
+            for slashes in [Slashes::Merged, Slashes::Kept] {
+                let path = resolve(path, slashes);
+                if path != sent && !it.others.contains(&path) {
+                    it.others.push(path);
+                }
+            }
+        }
+        it
+    }
+
+    /// Whether any spelling matches.
+    pub fn any(&self, sent: &str, matches: impl Fn(&str) -> bool) -> bool {
+        matches(sent) || self.others.iter().any(|path| matches(path))
+    }
+
+    /// Whether the path is read in one way, and all spellings match.
+    pub fn all(&self, sent: &str, matches: impl Fn(&str) -> bool) -> bool {
+        !self.is_ambiguous && matches(sent) && self.others.iter().all(|path| matches(path))
+    }
+}
+
+/// When several slashes in a row become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slashes {
+    /// Before dot segments are removed.
+    Merged,
+    /// Afterwards, as by RFC 3986: `..` may remove an empty segment.
+    Kept,
+}
+
+/// Removes dot segments and empty ones.
+fn resolve(path: &str, slashes: Slashes) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    let mut ends_with_slash = false;
+    for segment in path.split('/').skip(1) {
+        ends_with_slash = matches!(segment, "" | "." | "..");
+        match segment {
+            "." => {}
+            ".." => drop(segments.pop()),
+            "" if slashes == Slashes::Merged => {}
+            _ => segments.push(segment),
+        }
+    }
+    let mut resolved = String::with_capacity(path.len());
+    for segment in segments.iter().filter(|segment| !segment.is_empty()) {
+        resolved.push('/');
+        resolved.push_str(segment);
+    }
+    if ends_with_slash || resolved.is_empty() {
+        resolved.push('/');
+    }
+    resolved
+}
+
+fn has_empty_or_dots(path: &str) -> bool {
+    let mut inner = path.split('/').skip(1).peekable();
+    while let Some(segment) = inner.next() {
+        // The last one is empty after a slash at the end.
+        if matches!(segment, "." | "..") || segment.is_empty() && inner.peek().is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether a path has one spelling, as nearly all have, by a look at its bytes. False if that does
+/// not tell.
 fn is_plain(path: &str) -> bool {
-    let bytes = path.as_bytes();
-    let mut pairs = bytes.windows(2);
-    bytes
-        .iter()
-        .all(|byte| *byte == b'/' || is_plain_byte(*byte))
-        && !pairs.any(|pair| matches!(pair, b"//" | b"/."))
+    // Such as the `*` of `OPTIONS *`.
+    if !path.starts_with('/') {
+        return true;
+    }
+    let mut before = 0;
+    path.bytes().all(|byte| {
+        let follows_slash = std::mem::replace(&mut before, byte) == b'/';
+        match byte {
+            b'/' | b'.' => !follows_slash,
+            _ => is_plain_byte(byte),
+        }
+    })
 }
 
 /// Whether a segment may have the byte as it is.
@@ -76,8 +153,7 @@ fn spell(path: &str) -> String {
             others
         };
         let byte = encoded.unwrap_or(first);
-        let is_braced = encoded.is_some() && matches!(byte, b'{' | b'}');
-        if (is_plain_byte(byte) && !is_braced) || (byte == b'/' && encoded.is_none()) {
+        if is_plain_byte(byte) || (byte == b'/' && encoded.is_none()) {
             spelled.push(char::from(byte));
         } else {
             // Writing to a string does not fail.
@@ -122,7 +198,7 @@ mod tests {
             ("/.well-known/x", "/.well-known/x"),
             ("/a/..%2fb", "/a/..%2Fb"),
             ("/orders/{id}/{*rest}", "/orders/{id}/{*rest}"),
-            ("/%7bid%7D", "/%7Bid%7D"),
+            ("/%7bid%7D", "/{id}"),
         ] {
             assert_eq!(canonical_path(path), canonical, "{path}");
         }
@@ -132,6 +208,18 @@ mod tests {
     fn canonical_paths_are_borrowed() {
         for path in ["/a/b:c", "/.well-known/x", "/a%2Fb", "*"] {
             assert!(matches!(canonical_path(path), Cow::Borrowed(_)), "{path}");
+        }
+    }
+
+    #[test]
+    fn servers_read_a_path_in_several_ways() {
+        for (sent, others) in [
+            ("/a/b", &[][..]),
+            ("/a//../b", &["/b", "/a/b"]),
+            ("/a/..%2fb", &["/a/..%2Fb", "/b"]),
+            ("/%61", &["/a"]),
+        ] {
+            assert_eq!(PathSpellings::of(sent).others, others, "{sent}");
         }
     }
 

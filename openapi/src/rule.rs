@@ -29,7 +29,8 @@ pub struct Rule {
     /// The methods. Default: any. `GET` includes `HEAD`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub methods: Option<Vec<String>>,
-    /// The path in the syntax of axum 0.8: `/v1/orders/{id}`, `/static/{*rest}`. Default: any.
+    /// The path in the syntax of axum 0.8: `/v1/orders/{id}`, `/static/{*rest}`; in the canonical
+    /// spelling: `/caf%C3%A9`. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, max_length = 1024, pattern = "^/[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub path: Option<String>,

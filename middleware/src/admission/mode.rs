@@ -82,7 +82,7 @@ impl Mode for CanWait {
         Decision::Pending(Box::pin(async move {
             let mut since = now;
             if awaits_lease {
-                pending.wait_first_leases().await;
+                pending.wait_first_leases().await?;
                 since = clock::now();
                 pending.reserve(&admission.registry, Some(since), since)?;
             }

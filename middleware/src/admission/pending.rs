@@ -73,7 +73,7 @@ impl PendingChecks {
         checks.any(|check| check.awaits_first_lease(registry, now))
     }
 
-    pub(super) async fn wait_first_leases(&mut self) {
+    pub(super) async fn wait_first_leases(&mut self) -> Result<(), Refused> {
         for check in &mut self.checks {
             if let Tokens::Own(acquisition, request) = &mut check.tokens
                 && !request.wait_for_lease.is_zero()
@@ -86,9 +86,15 @@ impl PendingChecks {
                 && !request.wait_for_lease.is_zero()
             {
                 let (timeout, queue) = (request.wait_for_lease, request.queue);
-                acquisition.wait_first_lease(timeout, queue).await;
+                let waited = acquisition.wait_first_lease(timeout, queue).await;
+                if let Err(rejected) = waited {
+                    let now = clock::now();
+                    let (limiter, refusal) = check.refuse(rejected, now);
+                    return Err(self.refuse(&limiter, refusal, now));
+                }
             }
         }
+        Ok(())
     }
 
     /// Reserves tokens of every limit, or of none; of gauges only until the request has to wait. It

@@ -8,9 +8,8 @@ use matchit::Router;
 
 use crate::key::RequestHead;
 
-/// Methods and a path template. A path is matched by axum's matcher, on its own and still
-/// percent-encoded, so it means what an axum route means. GET includes HEAD (RFC 9110 section
-/// 9.3.2).
+/// Methods and a path template. A path is matched by axum's matcher, on its own and in its canonical
+/// spelling. GET includes HEAD (RFC 9110 section 9.3.2).
 #[derive(Debug)]
 pub(crate) struct RequestPattern {
     /// `None`: any.
@@ -37,7 +36,7 @@ impl RequestPattern {
         };
         let router = |path| {
             let mut router = Router::new();
-            router.insert(path, ()).map(|()| router)
+            router.insert(&*canonical_path(path), ()).map(|()| router)
         };
         Ok(Self {
             methods: methods
@@ -47,14 +46,14 @@ impl RequestPattern {
         })
     }
 
-    fn matches(&self, method: &Method, path: &str) -> bool {
-        self.methods
-            .as_deref()
-            .is_none_or(|methods| includes(methods, method))
-            && self
-                .path
-                .as_ref()
-                .is_none_or(|router| router.at(path).is_ok())
+    fn includes(&self, method: &Method) -> bool {
+        let methods = self.methods.as_deref();
+        methods.is_none_or(|methods| includes(methods, method))
+    }
+
+    fn matches_path(&self, path: &str) -> bool {
+        let router = self.path.as_ref();
+        router.is_none_or(|router| router.at(path).is_ok())
     }
 }
 
@@ -64,9 +63,8 @@ fn includes(methods: &[Method], method: &Method) -> bool {
 
 /// The requests of one rule: its pattern, minus the patterns of earlier rules that exempt.
 ///
-/// A service may see a path as it was sent or in its [canonical spelling](canonical_path). So a rule
-/// applies if it matches one of them, and an exempting one if it matches both: no spelling evades a
-/// limit.
+/// A rule applies if it matches any [spelling](doorman_openapi::PathSpellings) of the path. One that
+/// exempts must match all, of a path that servers read in one way: no spelling evades a limit.
 #[derive(Debug)]
 pub(crate) struct RequestScope {
     pub(crate) pattern: RequestPattern,
@@ -76,12 +74,21 @@ pub(crate) struct RequestScope {
 impl RequestScope {
     pub(crate) fn contains(&self, head: &RequestHead<'_>) -> bool {
         let (method, sent) = (head.method(), head.full_path());
-        let canonical = canonical_path(sent);
-        // Nearly always there is one.
-        let spellings = [Some(&*canonical), (canonical != sent).then_some(sent)];
-        let spellings = || spellings.into_iter().flatten();
-        spellings().any(|path| self.pattern.matches(method, path))
-            && !(self.exempt.iter()).any(|it| spellings().all(|path| it.matches(method, path)))
+        if !self.pattern.includes(method) {
+            return false;
+        }
+        let Some(spellings) = self.reads_path().then(|| head.path_spellings()) else {
+            return true;
+        };
+        spellings.any(sent, |path| self.pattern.matches_path(path))
+            && !self
+                .exempt
+                .iter()
+                .any(|it| it.includes(method) && spellings.all(sent, |path| it.matches_path(path)))
+    }
+
+    fn reads_path(&self) -> bool {
+        self.pattern.path.is_some() || !self.exempt.is_empty()
     }
 }
 
@@ -150,7 +157,7 @@ mod tests {
             (&["GET"], "head", false),
         ] {
             let own = pattern(named, Some("/a"));
-            assert_eq!(own.matches(&requested.parse().unwrap(), "/a"), expected);
+            assert_eq!(own.includes(&requested.parse().unwrap()), expected);
             let exempting = RequestScope {
                 pattern: pattern(&[], None),
                 exempt: [Arc::new(own)].into(),
@@ -173,6 +180,9 @@ mod tests {
             "/v1/%6dodels/%61:b",
             "//v1//models/a:b",
             "/v1/x/../models/./a:b",
+            "/v1//../v1/models/a:b",
+            "/v1/models//../a:b",
+            "/v1%2Fmodels/a:b",
         ] {
             assert!(contains(&generate, "GET", path), "{path}");
         }
@@ -201,7 +211,14 @@ mod tests {
         let assets = exempting("/static/{*rest}");
         assert!(!contains(&assets, "GET", "/static/a.css"));
         assert!(!contains(&assets, "GET", "/static/a%20b.css"));
-        assert!(contains(&assets, "GET", "/static/../v1/orders"));
+        for path in [
+            "/static/../v1/orders",
+            "/static/../v1//../static/x",
+            "/static/..%2Fv1%2Forders",
+            "/static//a.css",
+        ] {
+            assert!(contains(&assets, "GET", path), "{path}");
+        }
     }
 
     #[cfg(feature = "axum")]

@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use doorman_openapi::PathSpellings;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 
 use super::{Callers, VerifiedClaims};
@@ -32,6 +33,8 @@ pub struct RequestHead<'a> {
     callers: &'a Callers,
     /// Cached, so that an invalid token is verified once per request.
     claims: OnceCell<Result<VerifiedClaims, RefusalReason>>,
+    /// Those of the whole path, for all rules.
+    spellings: OnceCell<PathSpellings>,
 }
 
 impl<'a> RequestHead<'a> {
@@ -45,6 +48,7 @@ impl<'a> RequestHead<'a> {
             extensions: request.extensions(),
             callers: &NO_CALLERS,
             claims: OnceCell::new(),
+            spellings: OnceCell::new(),
         }
     }
 
@@ -52,6 +56,7 @@ impl<'a> RequestHead<'a> {
         RequestHead {
             callers,
             claims: OnceCell::new(),
+            spellings: OnceCell::new(),
             ..*self
         }
     }
@@ -91,6 +96,11 @@ impl<'a> RequestHead<'a> {
             return uri.path();
         }
         self.uri.path()
+    }
+
+    /// The spellings of the whole path.
+    pub(crate) fn path_spellings(&self) -> &PathSpellings {
+        (self.spellings).get_or_init(|| PathSpellings::of(self.full_path()))
     }
 
     /// The extensions, as set by the server and outer layers.

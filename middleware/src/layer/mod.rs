@@ -92,10 +92,10 @@ impl LimitLayer {
         self
     }
 
-    /// For the requests of this process to others, which limits of others count: no request is
-    /// admitted before the first lease of its resource, but waits for it, for at most five seconds
-    /// unless [`Limit::wait_for_lease`] says otherwise, and then the fallback applies. Responses
-    /// have no [headers](Self::headers) of the layer. A
+    /// For the requests of this process to others. A request waits for the first lease of its
+    /// resource, for at most five seconds unless [`Limit::wait_for_lease`] says otherwise; then the
+    /// fallback applies. [`try_admit`](Self::try_admit) does not wait. Responses have no
+    /// [headers](Self::headers) of the layer. A
     #[cfg_attr(feature = "reqwest", doc = "[`LimitedClient`](crate::LimitedClient)")]
     #[cfg_attr(not(feature = "reqwest"), doc = "`LimitedClient`")]
     /// does the same.

@@ -265,7 +265,7 @@ impl Engine {
         self.templates = Arc::clone(templates);
         if let Some(registry) = self.registry.upgrade() {
             let templates = Arc::clone(templates);
-            registry.set_first_state(move |resource, now| {
+            registry.set_first_state(move |resource, unit, now| {
                 let status = LeaseStatus {
                     lease: None,
                     terms: Some(templates.find(resource)?),
@@ -274,7 +274,6 @@ impl Engine {
                     refresh_interval: Duration::ZERO,
                     refresh_at: now,
                 };
-                let unit = status.terms.as_deref()?.unit;
                 Some(lease_state(&status, unit, false))
             });
         }

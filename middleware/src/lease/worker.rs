@@ -160,7 +160,8 @@ impl<T: Transport> Worker<T> {
                             return End::HandlesDropped;
                         }
                         let rules = self.parts.rules.are_pending();
-                        if !rules && !self.parts.engine.has_permanent() {
+                        let follows_rules = self.parts.rules.snapshot().is_some();
+                        if !follows_rules && !self.parts.engine.has_permanent() {
                             tracing::warn!(
                                 "`ready` waits for nothing: call it after `layer`, `rate` and the \
                                  like; limits by key lease nothing before their first request"

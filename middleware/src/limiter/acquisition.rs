@@ -25,7 +25,7 @@ use super::{
     reservation::{Committed, Reservation},
     wait_queue::{HeldBackTicket, Ticket},
 };
-use crate::{clock, cost::Cost};
+use crate::{clock, cost::Cost, refusal::RefusalReason};
 
 /// Acquires the tokens of one request at one limiter. They are released on drop unless
 /// [committed](Self::commit).
@@ -267,16 +267,24 @@ impl Acquisition {
         rejected
     }
 
-    /// Waits for the first lease, until `timeout` after the limiter was created, unless `queue`
-    /// requests wait already. Cancel safe: it takes nothing.
-    pub(crate) async fn wait_first_lease(&self, timeout: Duration, queue: u32) {
+    /// Waits for the first lease, until `timeout` after the limiter was created. [`Rejected`] if
+    /// `queue` requests wait already. Cancel safe: it takes nothing.
+    pub(crate) async fn wait_first_lease(
+        &self,
+        timeout: Duration,
+        queue: u32,
+    ) -> Result<(), Rejected> {
         let request = &self.request;
         let slot = {
             let locked = &mut self.limiter().queue();
             WaitSlot::acquire(&request.handle, locked, queue, request.priority)
         };
-        if slot.is_none() || !self.limiter().is_current() {
-            return;
+        if !self.limiter().is_current() {
+            return Ok(());
+        }
+        if slot.is_none() {
+            let reason = RefusalReason::QueueFull;
+            return Err(self.limiter().rejection(reason, None));
         }
         wait(self.limiter().changes(), pending(), |now| {
             match self.first_lease_deadline(timeout) {
@@ -285,6 +293,7 @@ impl Acquisition {
             }
         })
         .await;
+        Ok(())
     }
 
     /// Until when to wait for a first lease; `None` when the resource has had one, or none helps.

@@ -279,10 +279,6 @@ impl<'s> Limiter<'s> {
         self.record.retention.is_permanent()
     }
 
-    pub(crate) fn set_other_unit(self, mismatch: bool) {
-        self.record.set_other_unit(mismatch);
-    }
-
     pub(crate) fn record_wants(self, wants: f64) {
         self.store.extra(self.number).set_wants(wants);
     }
@@ -317,6 +313,7 @@ impl<'s> Limiter<'s> {
             return;
         }
         let record = self.record;
+        record.set_other_unit(matches!(state, LeaseState::OtherUnit { .. }));
         let (old, head) = self.store.read(record, self.number);
         let settings = |it: &LimiterSettings| (it.unit, it.fallback.load(), it.burst.load());
         let (unit, fallback, burst) = self.store.with_settings(settings_of(head), settings);

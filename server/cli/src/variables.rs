@@ -27,8 +27,8 @@ pub(super) fn with_variables(command: Command) -> Command {
     command.mut_subcommands(with_variables)
 }
 
-/// Warnings of variables that no flag of `command` and its subcommands has. Kubernetes sets some
-/// for a service of the name `doorman`: they are left out.
+/// Warnings of variables that no flag of `command` and its subcommands has. Those that Kubernetes
+/// sets for services whose names begin with `doorman` are left out.
 pub(super) fn unknown_variables(
     command: &Command,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -41,10 +41,9 @@ pub(super) fn unknown_variables(
         .collect();
     let names = variables.into_iter().filter_map(|(name, _)| {
         let name = name.into_string().ok()?.strip_prefix(PREFIX)?.to_owned();
-        let is_of_kubernetes = ["PORT", "SERVICE_HOST"].contains(&name.as_str())
-            || ["PORT_", "SERVICE_PORT"]
-                .iter()
-                .any(|it| name.starts_with(it));
+        let of_services = ["SERVICE_HOST", "SERVICE_PORT", "_TCP", "_UDP"];
+        let is_of_kubernetes =
+            name.ends_with("PORT") || of_services.iter().any(|it| name.contains(it));
         (!is_of_kubernetes && !known.contains(&name.as_str())).then_some(name)
     });
     let warnings = names.map(|name| match suggestion(&name, &known) {

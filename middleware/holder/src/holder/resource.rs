@@ -82,6 +82,8 @@ pub(super) struct Resource {
     /// The unit of its limiter, if that is another one, and whether the next request tells it.
     limited_as: Option<Unit>,
     tells_unit: bool,
+    /// Whether the newest one did.
+    told_unit: bool,
     /// How many reports of a jump of demand are left under SUPPRESSION.
     follow_ups: u8,
     /// A hint asked for the next request.
@@ -132,6 +134,7 @@ impl Resource {
             returned: false,
             limited_as: None,
             tells_unit: false,
+            told_unit: false,
             follow_ups: 0,
             hinted: false,
             rejected: false,
@@ -235,7 +238,7 @@ impl Resource {
         self.in_flight = true;
         let has = self.held(now);
         self.claimed = has.is_some();
-        let tells_unit = std::mem::take(&mut self.tells_unit);
+        self.told_unit = self.tells_unit;
         let told = self.told_terms();
         ResourceRequest {
             resource_id,
@@ -246,7 +249,7 @@ impl Resource {
             outstanding: self.outstanding,
             used: Some(self.used),
             unit: told.map(|terms| terms.unit),
-            limited_as: tells_unit.then_some(self.limited_as).flatten(),
+            limited_as: self.limited_as.filter(|_| self.tells_unit),
             per: told
                 .filter(|terms| terms.unit == Unit::Rate)
                 .map(|terms| terms.per),
@@ -345,6 +348,7 @@ impl Resource {
             self.retry_at(now);
             return;
         }
+        self.tells_unit &= !self.told_unit;
         let sent = self.sent().unwrap_or(now);
         let mut before = self.held(now).unwrap_or_default().get();
         let was_suppressed = self.is_suppressed();

@@ -56,6 +56,8 @@ struct Leasing {
     repeated_bursts: RepeatedBursts,
     /// The next report states the full wants even if hinted, because expected bursts did not come.
     gives_back: bool,
+    /// A lease in another unit came, which is of no use here.
+    is_useless: bool,
     phase: LeasePhase,
 }
 
@@ -329,8 +331,7 @@ impl TrackedLimiter {
         if let Some(at) = self.leasing.repeated_bursts.next_at(now) {
             next = next.min(at);
         }
-        let is_useless = limiter.has_other_unit() && self.leasing.leased > Capacity::ZERO;
-        let gives_back = is_useless
+        let gives_back = mem::take(&mut self.leasing.is_useless)
             || expected.is_some_and(|all| demand.as_ref().is_none_or(|it| it.wants < all));
         self.leasing.gives_back |= gives_back;
         // Requests in the right unit wait until a limiter in another one is forgotten.
@@ -403,7 +404,9 @@ impl TrackedLimiter {
         // Before it sleeps: what is admitted then is used.
         let admitted_before = limiter.tally().admitted;
         // A stated demand reserves capacity for requests to come.
-        if has_stated_wants(limiter) || !self.answered || !limiter.sleep(now) {
+        // One in another unit learns of a correction only while it is refreshed.
+        let stays = has_stated_wants(limiter) || limiter.has_other_unit();
+        if stays || !self.answered || !limiter.sleep(now) {
             return false;
         }
         if let Some(gauge) = &mut self.demand.gauge {
@@ -435,7 +438,6 @@ impl TrackedLimiter {
         let next = self.apply(limiter, status, now);
         let state = self.lease_state(limiter, status);
         let has_other_unit = has_other_unit(status.terms.as_deref(), limiter.unit());
-        limiter.set_other_unit(has_other_unit);
         limiter.publish(state, now);
         let is_permanent = limiter.is_permanent();
         let is_first_answer =
@@ -465,8 +467,11 @@ impl TrackedLimiter {
             unit_mismatch: is_new_mismatch.then(|| limiter.unit()),
             is_first_answer,
         };
-        // The lease is of no use here.
-        let next = if is_new_mismatch { Some(now) } else { next };
+        let next = if self.leasing.is_useless {
+            Some(now)
+        } else {
+            next
+        };
         (publication, next)
     }
 
@@ -500,6 +505,8 @@ impl TrackedLimiter {
         let slept = self.slept();
         self.demand.set_suppression(limiter, interval, slept, now);
         let leased = status.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
+        self.leasing.is_useless =
+            has_other_unit(terms, limiter.unit()) && leased > self.leasing.leased;
         if leased <= mem::replace(&mut self.leasing.leased, leased) {
             return None;
         }

@@ -6,7 +6,7 @@ mod watchdog;
 use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwapOption;
-use doorman_openapi::{Moment, ResourceId};
+use doorman_openapi::{Moment, ResourceId, Unit};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use self::watchdog::WorkerWatchdog;
@@ -41,7 +41,8 @@ pub(crate) enum Source {
 }
 
 /// The state of a limiter that the worker has not seen yet; `None` when its terms are unknown.
-pub(crate) type FirstState = Box<dyn Fn(&ResourceId, Moment) -> Option<LeaseState> + Send + Sync>;
+pub(crate) type FirstState =
+    Box<dyn Fn(&ResourceId, Unit, Moment) -> Option<LeaseState> + Send + Sync>;
 
 /// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's shortage
 /// only when the channel was just empty, and returned units when it takes their message. So the
@@ -80,7 +81,7 @@ impl Registry {
     /// Changes the state in which limiters are created, if a worker leases for them.
     pub(crate) fn set_first_state(
         &self,
-        state: impl Fn(&ResourceId, Moment) -> Option<LeaseState> + Send + Sync + 'static,
+        state: impl Fn(&ResourceId, Unit, Moment) -> Option<LeaseState> + Send + Sync + 'static,
     ) {
         if let Source::Worker { first_state, .. } = &self.source {
             first_state.store(Some(Arc::new(Box::new(state))));
@@ -215,7 +216,7 @@ impl Registry {
         purpose: Purpose,
         now: Moment,
     ) -> Option<Limiter<'_>> {
-        let state = self.first_state(resource, now);
+        let state = self.first_state(resource, settings.settings.unit, now);
         let begin = |limiter: Limiter<'_>, writer: &mut _| {
             if let Some(state) = state {
                 limiter.publish_locked(state, None, writer, now);
@@ -244,7 +245,7 @@ impl Registry {
     }
 
     /// The state in which a limiter begins.
-    fn first_state(&self, resource: &ResourceId, now: Moment) -> Option<LeaseState> {
+    fn first_state(&self, resource: &ResourceId, unit: Unit, now: Moment) -> Option<LeaseState> {
         match &self.source {
             Source::Static(state) => Some(state(resource)),
             Source::Local { quota, .. } => Some(LeaseState::Local(*quota)),
@@ -254,7 +255,7 @@ impl Registry {
                 ..
             } => {
                 let first_state = first_state.load();
-                let mut state = first_state.as_deref()?(resource, now)?;
+                let mut state = first_state.as_deref()?(resource, unit, now)?;
                 if let LeaseState::NoLease { awaits_answer, .. } = &mut state {
                     *awaits_answer &= !nudges.is_closed();
                 }

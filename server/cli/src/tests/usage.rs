@@ -210,7 +210,9 @@ fn mistyped_variables_are_named() {
         "DOORMAN_DATA_DIR",
         "DOORMAN_SET_RULE",
         "DOORMAN_XYZ",
+        "DOORMAN_PORT",
         "DOORMAN_PORT_7300_TCP_ADDR",
+        "DOORMAN_AGENT_SERVICE_PORT_HTTP",
         "DOORMAN_SERVICE_HOST",
         "DOORMANS",
     ];

@@ -161,8 +161,7 @@ fn original(parts: Parts) -> Result<Request<()>, ApiError> {
     Ok(request)
 }
 
-/// A path with its query, as rules match it: in one spelling, so that no other one evades a rule.
-/// Characters that no URI has are escaped, since a proxy may let them pass.
+/// A path with its query. Characters that no URI has are escaped, since a proxy may let them pass.
 fn parse_uri(text: &[u8]) -> Result<Uri, ApiError> {
     let escaped = percent_encode(text, NOT_IN_URIS).to_string();
     let uri: Uri = escaped.parse().map_err(|_| invalid(&URI))?;
@@ -170,52 +169,14 @@ fn parse_uri(text: &[u8]) -> Result<Uri, ApiError> {
         return Ok(uri);
     }
     if escaped.contains('#') {
-        return Err(ambiguous("a `#`"));
+        let detail = "the path has a `#`, which servers read differently";
+        return Err(ApiError::malformed(detail));
     }
-    let mut path = one_spelling(uri.path())?;
-    if let Some(query) = uri.query() {
-        path.push('?');
-        path.push_str(query);
+    if uri.path().starts_with('/') {
+        Ok(uri)
+    } else {
+        Err(invalid(&URI))
     }
-    path.parse().map_err(|_| invalid(&URI))
-}
-
-/// Decodes characters that need no escape (RFC 3986, section 6.2.2.2), and removes empty segments,
-/// as many servers do.
-fn one_spelling(path: &str) -> Result<String, ApiError> {
-    let mut rest = path.strip_prefix('/').ok_or_else(|| invalid(&URI))?;
-    let mut spelled = String::with_capacity(path.len());
-    while let Some((before, after)) = rest.split_once('%') {
-        spelled.push_str(before);
-        let plain = after.split_at_checked(2).and_then(|(digits, rest)| {
-            let byte = u8::from_str_radix(digits, 16).ok()?;
-            let is_plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-            is_plain.then_some((char::from(byte), rest))
-        });
-        let (character, after) = plain.unwrap_or(('%', after));
-        spelled.push(character);
-        rest = after;
-    }
-    spelled.push_str(rest);
-    let mut path = String::with_capacity(path.len());
-    for segment in spelled.split('/').filter(|it| !it.is_empty()) {
-        if segment == "." || segment == ".." {
-            return Err(ambiguous("a segment `.` or `..`"));
-        }
-        path.push('/');
-        path.push_str(segment);
-    }
-    if spelled.ends_with('/') || path.is_empty() {
-        path.push('/');
-    }
-    Ok(path)
-}
-
-/// A server that resolves it has another path than one that does not.
-fn ambiguous(part: &str) -> ApiError {
-    ApiError::malformed(format!(
-        "the path has {part}, which servers read differently"
-    ))
 }
 
 /// The only value of a header.

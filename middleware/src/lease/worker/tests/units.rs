@@ -50,9 +50,12 @@ async fn layer_rejects_in_another_unit_and_leases_nothing() {
             let (doorman, service) = process(&plane, limit_in(used).fallback(fallback));
             doorman.ready(SECOND).await.unwrap();
             let mut statuses = Vec::new();
-            for _ in 0..60 {
-                statuses.push(send(&service, Request::new(())).await.status().as_u16());
-                sleep(SECOND / 10).await;
+            // Often, and seldom: a limit that is idle must not be forgotten or sleep.
+            for pause in [SECOND / 10, 7 * SECOND, 90 * SECOND] {
+                for _ in 0..20 {
+                    statuses.push(send(&service, Request::new(())).await.status().as_u16());
+                    sleep(pause).await;
+                }
             }
             let passed = statuses.iter().filter(|it| **it == 200).count();
             assert_eq!(passed, admitted, "{used:?}, {fallback:?}: {statuses:?}");
