@@ -369,6 +369,6 @@ async fn every_metric_is_described_and_begins_at_zero() {
     let metric = |series: &String| series.split(' ').next().unwrap().to_owned();
     let metrics = counts.series().iter().map(metric).collect();
     assert_eq!(counts.described(), metrics);
-    // Thirteen outcomes, two fallbacks and the number of keys.
-    assert_eq!(counts.series().len(), 13 + 2 + 1);
+    // Fourteen outcomes, two fallbacks and the number of keys.
+    assert_eq!(counts.series().len(), 14 + 2 + 1);
 }

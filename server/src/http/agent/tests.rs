@@ -422,6 +422,10 @@ async fn other_spelling_of_a_path_has_the_same_limit() {
         "/orders//7",
         "http://shop.example/orders/7",
         "/orders/7?/../../healthz",
+        "/./orders/7",
+        "/healthz/../orders/7",
+        "/healthz/%2e%2E/orders/7",
+        "/healthz/..%2forders/7",
     ] {
         let agent = Agent::new(&rules(), 10);
         let call = [("x-forwarded-method", "POST"), ("x-forwarded-uri", path)];
@@ -433,19 +437,12 @@ async fn other_spelling_of_a_path_has_the_same_limit() {
 }
 
 #[tokio::test]
-async fn path_of_two_readings_is_malformed() {
+async fn path_with_a_fragment_is_malformed() {
     let agent = Agent::new(&rules(), 10);
-    for path in [
-        "/./orders/7",
-        "/healthz/..",
-        "/healthz/../orders/7",
-        "/healthz/%2e%2E/orders/7",
-        "/orders/7#/healthz",
-    ] {
-        let call = [("x-forwarded-method", "POST"), ("x-forwarded-uri", path)];
-        let reply = agent.forward(paths::FORWARD_AUTH, &call).await;
-        assert_eq!(reply.status, 400, "{path} {reply:?}");
-    }
+    let path = "/orders/7#/healthz";
+    let call = [("x-forwarded-method", "POST"), ("x-forwarded-uri", path)];
+    let reply = agent.forward(paths::FORWARD_AUTH, &call).await;
+    assert_eq!(reply.status, 400, "{reply:?}");
     for path in [
         "/",
         "/.well-known/a",
