@@ -141,12 +141,8 @@ fn template(
         )));
     }
     let unit = unit?.unwrap_or_default();
-    if family(kind) == Family::Feedback
-        && unit == Unit::Gauge
-        && let Some(item) = item.get("unit")
-    {
-        let kind = word_for(&kind);
-        return Err(item.error(format!("must be rate: {kind} is for rates only")));
+    if unit == Unit::Gauge {
+        check_gauge(item, kind, per.as_ref().ok().and_then(Option::as_ref))?;
     }
     let (capacity, safe_capacity) = (capacity?, safe_capacity?);
     let per = per?.unwrap_or(Seconds::saturating(1.0));
@@ -155,12 +151,6 @@ fn template(
     }
     if let Some(SafeCapacity::AtMost(safe)) = safe_capacity {
         check_amount(item, "safe_capacity", safe.get(), unit, per)?;
-    }
-    if unit == Unit::Gauge
-        && per != Seconds::saturating(1.0)
-        && let Some(item) = item.get("per")
-    {
-        return Err(item.error("must be left out: a gauge has no period"));
     }
     Ok(Template {
         identifier_glob: identifier_glob?,
@@ -172,6 +162,26 @@ fn template(
         minimum_refresh_interval,
         section,
     })
+}
+
+/// Checks that a gauge has no field of rates.
+fn check_gauge(
+    template: &Item<'_>,
+    kind: AlgorithmKind,
+    per: Option<&Seconds>,
+) -> Result<(), Reported> {
+    if family(kind) == Family::Feedback
+        && let Some(item) = template.get("unit")
+    {
+        let kind = word_for(&kind);
+        return Err(item.error(format!("must be rate: {kind} is for rates only")));
+    }
+    if per.is_some_and(|per| *per != Seconds::saturating(1.0))
+        && let Some(item) = template.get("per")
+    {
+        return Err(item.error("must be left out: a gauge has no period"));
+    }
+    Ok(())
 }
 
 /// Checks that holders can enforce an amount as it is written: buckets count single tokens up to

@@ -228,6 +228,9 @@ impl Engine {
                     if let Some(index) = self.limiters.find(resource)
                         && let Some(publication) = self.limiters.publish(index, status, now)
                     {
+                        if publication.gives_back {
+                            self.holder.report_returned(index, now);
+                        }
                         let resource = resource.clone();
                         self.actions.push(Action::Published {
                             resource,

@@ -57,15 +57,6 @@ impl Published {
             may_grow,
             ..self
         };
-        let fixed = |refill, policy| {
-            let supply = Supply::Lease {
-                refill,
-                ends: Moment::NEVER,
-                lapsed: refill,
-                left: None,
-            };
-            (supply, published(Moment::NEVER, policy, false))
-        };
         match state {
             LeaseState::NoLease {
                 safe,
@@ -107,15 +98,33 @@ impl Published {
                 published.admit_probability = admit_probability(&sharing);
                 (supply, published)
             }
-            LeaseState::Unlimited => fixed(Refill::Unlimited, None),
+            LeaseState::Unlimited => self.fixed(Refill::Unlimited, None),
             LeaseState::Fixed { rate: limit } => {
-                fixed(Refill::at(limit, unit), Some(Policy { limit, per: 1.0 }))
+                self.fixed(Refill::at(limit, unit), Some(Policy { limit, per: 1.0 }))
             }
             LeaseState::Local(quota) => {
                 let (limit, per) = (quota.amount(), quota.per());
-                fixed(Refill::at(quota.rate(), unit), Some(Policy { limit, per }))
+                self.fixed(Refill::at(quota.rate(), unit), Some(Policy { limit, per }))
             }
         }
+    }
+
+    /// A supply that needs no lease.
+    fn fixed(self, refill: Refill, policy: Option<Policy>) -> (Supply, Self) {
+        let supply = Supply::Lease {
+            refill,
+            ends: Moment::NEVER,
+            lapsed: refill,
+            left: None,
+        };
+        let published = Self {
+            refresh_at: Moment::NEVER,
+            policy,
+            admit_probability: ALWAYS,
+            may_grow: false,
+            ..self
+        };
+        (supply, published)
     }
 
     /// `None` when the resource needs no lease.

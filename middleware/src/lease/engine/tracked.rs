@@ -56,8 +56,6 @@ struct Leasing {
     repeated_bursts: RepeatedBursts,
     /// The next report states the full wants even if hinted, because expected bursts did not come.
     gives_back: bool,
-    /// A lease in another unit came, which is of no use here.
-    is_useless: bool,
     phase: LeasePhase,
 }
 
@@ -68,7 +66,7 @@ pub(super) struct Sample {
     pub(super) demand: Option<Demand>,
     /// Unused for long and with a full bucket, so that forgetting it gives nothing away.
     pub(super) idle: bool,
-    /// Expected bursts did not come, or the lease is of no use, so capacity is given back.
+    /// Expected bursts did not come, so capacity is given back.
     pub(super) gives_back: bool,
 }
 
@@ -83,6 +81,8 @@ pub(in crate::lease) struct Publication {
     pub(in crate::lease) is_permanent: bool,
     /// The unit of the limiter, at the first time that the resource is in the other one.
     pub(in crate::lease) unit_mismatch: Option<Unit>,
+    /// A lease in the other unit came, which is of no use here.
+    pub(in crate::lease) gives_back: bool,
     pub(in crate::lease) is_first_answer: bool,
 }
 
@@ -331,8 +331,8 @@ impl TrackedLimiter {
         if let Some(at) = self.leasing.repeated_bursts.next_at(now) {
             next = next.min(at);
         }
-        let gives_back = mem::take(&mut self.leasing.is_useless)
-            || expected.is_some_and(|all| demand.as_ref().is_none_or(|it| it.wants < all));
+        let gives_back =
+            expected.is_some_and(|all| demand.as_ref().is_none_or(|it| it.wants < all));
         self.leasing.gives_back |= gives_back;
         // Requests in the right unit wait until a limiter in another one is forgotten.
         let idle = if limiter.has_other_unit() {
@@ -435,6 +435,7 @@ impl TrackedLimiter {
         status: &LeaseStatus,
         now: Moment,
     ) -> (Publication, Option<Moment>) {
+        let before = self.leasing.leased;
         let next = self.apply(limiter, status, now);
         let state = self.lease_state(limiter, status);
         let has_other_unit = has_other_unit(status.terms.as_deref(), limiter.unit());
@@ -465,12 +466,8 @@ impl TrackedLimiter {
             capacity,
             is_permanent,
             unit_mismatch: is_new_mismatch.then(|| limiter.unit()),
+            gives_back: has_other_unit && self.leasing.leased > before,
             is_first_answer,
-        };
-        let next = if self.leasing.is_useless {
-            Some(now)
-        } else {
-            next
         };
         (publication, next)
     }
@@ -505,8 +502,6 @@ impl TrackedLimiter {
         let slept = self.slept();
         self.demand.set_suppression(limiter, interval, slept, now);
         let leased = status.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
-        self.leasing.is_useless =
-            has_other_unit(terms, limiter.unit()) && leased > self.leasing.leased;
         if leased <= mem::replace(&mut self.leasing.leased, leased) {
             return None;
         }
