@@ -1,11 +1,15 @@
 //! `POST /v1/capacity` and its release: leases of clients.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId,
-    SafeCapacity, Seconds, Seq, Unit, algorithm::deserialize_unit, deserialize_priority,
-    number::deserialize_period,
+    SafeCapacity, Seconds, Seq, Unit,
+    algorithm::deserialize_unit,
+    deserialize_priority,
+    number::{deserialize_burst, deserialize_period},
 };
 
 /// Requests leases of several resources. Unknown fields are ignored.
@@ -96,6 +100,24 @@ pub struct ResourceRequest {
     )]
     #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000))]
     pub per: Option<Seconds>,
+    /// The client's token bucket on this resource, if it saves up for more than ten seconds. The
+    /// server keeps what is spent of it when the lease shrinks or ends, and answers with a `balance`
+    /// when it grows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<Bucket>,
+}
+
+/// The token bucket of a client on one resource.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Bucket {
+    /// How many seconds of its rate it holds; at most a day.
+    #[serde(deserialize_with = "deserialize_burst")]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 86_400))]
+    pub burst: Seconds,
+    /// The tokens that it lacks to be full, as of `used`; absent before the first lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Capacity>,
 }
 
 /// The demand of a client at one priority.
@@ -149,8 +171,9 @@ pub struct ResourceResponse {
     /// The probability with which the holder admits each request; SUPPRESSION only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission_probability: Option<Probability>,
-    /// The tokens left in the shared bucket, by the reports of all holders; negative after overuse.
-    /// SHARED_BUCKET only.
+    /// SHARED_BUCKET: the tokens left in the shared bucket, by the reports of all holders; negative
+    /// after overuse. Else, after a request with `bucket`: those in the client's own bucket, as of
+    /// `used` in the request, when its lease is new or has grown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balance: Option<Balance>,
 }
@@ -190,6 +213,10 @@ pub struct ReleaseRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resource_ids: Option<Vec<ResourceId>>,
+    /// By resource, the tokens that the client's bucket lacks to be full, if its requests had a
+    /// `bucket`. Default: as last reported, and refilled since.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spent: BTreeMap<ResourceId, Capacity>,
 }
 
 /// The result of a release, which is idempotent.

@@ -48,7 +48,7 @@ mod view;
 
 pub use algorithm::{Algorithm, AlgorithmKind, Unit};
 pub use capacity::{
-    CapacityRequest, CapacityResponse, ClientBand, Reason, ReleaseRequest, ReleaseResponse,
+    Bucket, CapacityRequest, CapacityResponse, ClientBand, Reason, ReleaseRequest, ReleaseResponse,
     ResourceRequest, ResourceResponse,
 };
 pub use check::{

@@ -206,6 +206,9 @@ impl Seq {
 /// The shortest period of a rate, in seconds.
 const MIN_PERIOD: f64 = 0.001;
 
+/// The most that a bucket holds, in seconds of its rate.
+const MAX_BURST: f64 = 86_400.0;
+
 /// 2⁴⁹: up to here `serde_json` parses an integer written with a decimal point exactly.
 const EXACT: f64 = 562_949_953_421_312.0;
 
@@ -237,6 +240,15 @@ pub(crate) fn deserialize_period<'de, D: Deserializer<'de>>(
         .filter(|it| it.get() >= MIN_PERIOD);
     let out_of_range = || de::Error::custom("must be a number of seconds from 0.001 to 31536000");
     period.map(Some).ok_or_else(out_of_range)
+}
+
+/// Deserializes how many seconds of its rate a bucket holds: up to a day.
+pub(crate) fn deserialize_burst<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Seconds, D::Error> {
+    let burst = Seconds::new(f64::deserialize(deserializer)?).ok();
+    let burst = burst.filter(|it| it.get() <= MAX_BURST);
+    burst.ok_or_else(|| de::Error::custom("must be a number of seconds from 0 to 86400"))
 }
 
 /// An integer. JSON Schema counts `1.0` as one (2020-12, section 4.2.2), and many languages write

@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Balance, Capacity, CapacityRequest, CapacityResponse, ClientBand, Epoch, HintsResponse, Moment,
-    NodeId, Probability, Reason, ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq, Unit,
+    Balance, Bucket, Capacity, CapacityRequest, CapacityResponse, ClientBand, Epoch, HintsResponse,
+    Moment, NodeId, Probability, Reason, ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq,
+    Unit,
 };
 
 /// The process's demand for a resource and its use so far.
@@ -22,6 +23,8 @@ pub struct Demand {
     pub bands: Option<Arc<DemandBands>>,
     /// The unit of the limiter, if it is not that of the resource.
     pub limited_as: Option<Unit>,
+    /// The bucket of a limiter that saves up for long, as of `used`.
+    pub bucket: Option<Bucket>,
 }
 
 /// A demand by priority, the highest first. The sum is the whole demand.
@@ -211,11 +214,12 @@ pub enum Sharing {
     Divided,
     /// Each holder admits a request with this probability (SUPPRESSION).
     Suppressed(Probability),
-    /// All holders spend from one bucket, of which each has a copy (SHARED_BUCKET).
+    /// All holders spend from one bucket, of which each has a copy (SHARED_BUCKET); or each has its
+    /// own part, and a bucket that continues what others have spent.
     Bucket(SharedBalance),
 }
 
-/// The balance of a shared bucket in one response of the control plane.
+/// The balance of a bucket in one response of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SharedBalance {
     /// Tokens left.

@@ -13,6 +13,7 @@ mod supply;
 mod tracked;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -65,6 +66,8 @@ pub(crate) struct Engine {
     idle_after: Duration,
     /// The terms with which new limiters begin.
     templates: Arc<TemplateTerms>,
+    /// What long buckets lacked when the process stopped, while it still had its leases.
+    spent: BTreeMap<ResourceId, Capacity>,
     /// Hints that wait until the demand is measured, and when it is.
     measured_hints: Vec<(Moment, Event)>,
     actions: Vec<Action>,
@@ -86,6 +89,7 @@ impl Engine {
             registry: Arc::downgrade(registry),
             idle_after,
             templates: Arc::default(),
+            spent: BTreeMap::new(),
             measured_hints: Vec::new(),
             actions: Vec::new(),
         }
@@ -214,6 +218,12 @@ impl Engine {
     pub(super) fn handle(&mut self, event: Event, now: Moment) {
         match event {
             Event::Hinted { endpoint, hints } => self.on_hints(endpoint, hints, now),
+            Event::Stop => {
+                if self.spent.is_empty() {
+                    self.note_spent(now);
+                }
+                self.apply(Event::Stop, now);
+            }
             other => self.apply(other, now),
         }
     }
@@ -238,7 +248,10 @@ impl Engine {
                         });
                     }
                 }
-                Effect::SendRelease { request, .. } => self.keep_units_in_use(request),
+                Effect::SendRelease { request, .. } => {
+                    request.spent.clone_from(&self.spent);
+                    self.keep_units_in_use(request);
+                }
                 Effect::Send { .. }
                 | Effect::OpenPoll { .. }
                 | Effect::ClosePoll
@@ -246,6 +259,15 @@ impl Engine {
             }
             self.actions.push(Action::Effect(effect));
         }
+    }
+
+    /// The process stops: the control plane keeps what is spent. A repeated stop has no leases.
+    fn note_spent(&mut self, now: Moment) {
+        let spent = self.limiters.iter().filter_map(|(limiter, _)| {
+            let spent = limiter.long_bucket(now)?.spent?;
+            Some((limiter.resource(), spent))
+        });
+        self.spent.extend(spent.take(MAX_RESOURCES));
     }
 
     /// Units in use stay leased until the lease ends, when all else is released.

@@ -32,7 +32,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use doorman_openapi::{Fallback, Moment, ResourceId, Unit};
+use doorman_openapi::{Bucket, Capacity, Fallback, Moment, ResourceId, Unit};
 
 pub(crate) use self::{
     acquisition::{Acquisition, WaitLimit},
@@ -467,6 +467,35 @@ impl<'s> Limiter<'s> {
             limit: published.policy.map_or(f64::INFINITY, Policy::per_second),
             burst,
         }
+    }
+
+    /// The bucket as the control plane keeps it, if it saves up for long. `None` also while what it
+    /// lacks is not known, because it had a lease and has no rate now.
+    pub(crate) fn long_bucket(self, now: Moment) -> Option<Bucket> {
+        let View {
+            published,
+            view,
+            unit,
+            burst,
+            ..
+        } = self.view(now);
+        if unit == Unit::Gauge || !burst.is_long() {
+            return None;
+        }
+        let ever_leased = published.schedule.ever_leased();
+        let spent = match view.refill {
+            _ if !ever_leased => None,
+            Refill::PerSecond(rate) => {
+                let queued = self.read_queue(|queue| queue.cost());
+                let left = view.left(self.record.spent.load() - queued);
+                Some(Capacity::saturating(burst.tokens(rate) - left))
+            }
+            Refill::Blocked | Refill::Credit(_) | Refill::Unlimited | Refill::Units(_) => {
+                return None;
+            }
+        };
+        let burst = burst.seconds();
+        Some(Bucket { burst, spent })
     }
 
     /// The part that the lease allows at `now`; without one, the fallback.

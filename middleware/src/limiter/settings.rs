@@ -11,10 +11,12 @@ use std::{
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::atomic::AtomicCell;
-use doorman_openapi::{Capacity, Fallback, Unit};
+use doorman_openapi::{Capacity, Fallback, Seconds, Unit};
 use smallvec::SmallVec;
 
 const MAX_BURST: Duration = Duration::from_secs(86_400);
+/// A bucket of more seconds is filled over several leases.
+const LONG_BURST: f64 = 10.0;
 
 /// The settings of the limit that first used a resource, shared by all limiters of that limit. So a
 /// change reaches every key.
@@ -76,6 +78,15 @@ impl Burst {
     /// At most a day: so long a bucket counts single tokens at the fastest rate.
     pub(crate) fn new(time: Duration) -> Self {
         Self(time.min(MAX_BURST).as_secs_f64())
+    }
+
+    /// Whether it spans changes of leases, so that the control plane keeps what is spent.
+    pub(crate) fn is_long(self) -> bool {
+        self.0 > LONG_BURST
+    }
+
+    pub(crate) fn seconds(self) -> Seconds {
+        Seconds::saturating(self.0)
     }
 
     /// The tokens that a bucket of this rate holds: at least one.

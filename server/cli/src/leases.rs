@@ -1,5 +1,6 @@
 //! `doorman get` and `doorman release`: leases by hand.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use doorman_openapi::{
@@ -75,6 +76,7 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
             used: None,
             unit: None,
             limited_as: None,
+            bucket: None,
             per: None,
         }],
     };
@@ -114,6 +116,7 @@ pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failu
         seq: None,
         heard_epoch: None,
         resource_ids: (!all).then_some(arguments.resources),
+        spent: BTreeMap::new(),
     };
     let response: serde_json::Value = client.post(paths::CAPACITY_RELEASE, &request).await?;
     if arguments.output.json {

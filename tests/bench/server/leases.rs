@@ -46,6 +46,7 @@ pub(crate) fn request(client: usize, resources: usize) -> Result<CapacityRequest
             used: Some(Capacity::saturating(1000.0)),
             unit: None,
             limited_as: None,
+            bucket: None,
             per: None,
         })
     });

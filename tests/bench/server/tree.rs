@@ -336,6 +336,7 @@ impl Fleet {
                 used: None,
                 unit: None,
                 limited_as: None,
+                bucket: None,
                 per: None,
             };
             Ok(Client {

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
-    Capacity, HeldLease, Moment, Reason, ResourceId, ResourceRequest, ResourceResponse, Seconds,
-    Seq, Unit,
+    Bucket, Capacity, HeldLease, Moment, Reason, ResourceId, ResourceRequest, ResourceResponse,
+    Seconds, Seq, Unit,
 };
 
 use super::FOLLOW_UP_INTERVAL;
@@ -84,6 +84,8 @@ pub(super) struct Resource {
     tells_unit: bool,
     /// Whether the newest one did.
     told_unit: bool,
+    /// The bucket of its limiter, if that saves up for long.
+    bucket: Option<Box<Bucket>>,
     /// How many reports of a jump of demand are left under SUPPRESSION.
     follow_ups: u8,
     /// A hint asked for the next request.
@@ -135,6 +137,7 @@ impl Resource {
             limited_as: None,
             tells_unit: false,
             told_unit: false,
+            bucket: demand.bucket.map(Box::new),
             follow_ups: 0,
             hinted: false,
             rejected: false,
@@ -253,6 +256,7 @@ impl Resource {
             per: told
                 .filter(|terms| terms.unit == Unit::Rate)
                 .map(|terms| terms.per),
+            bucket: self.bucket.as_deref().copied(),
         }
     }
 
@@ -293,6 +297,7 @@ impl Resource {
         self.used = demand.used;
         self.priority = demand.priority;
         self.bands.clone_from(&demand.bands);
+        self.bucket = demand.bucket.map(Box::new);
         if std::mem::replace(&mut self.limited_as, demand.limited_as) != demand.limited_as {
             self.tells_unit = demand.limited_as.is_some();
         }

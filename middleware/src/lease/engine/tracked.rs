@@ -124,7 +124,7 @@ impl TrackedLimiter {
 
     fn sample(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
         let total = self.demand.record(limiter, now);
-        self.demand(limiter, self.wants(limiter, total, now))
+        self.demand(limiter, self.wants(limiter, total, now), now)
     }
 
     /// The demand as measured now, for a hint: others want what is only likely to be needed.
@@ -135,10 +135,10 @@ impl TrackedLimiter {
         {
             let level = gauge.in_use.level();
             gauge.yielded = level == 0.0;
-            return self.demand(limiter, level);
+            return self.demand(limiter, level, now);
         }
         if !self.may_have_fallen() {
-            return self.demand(limiter, self.wants(limiter, total, now));
+            return self.demand(limiter, self.wants(limiter, total, now), now);
         }
         self.leasing.bursts_in_doubt |= self.leasing.supply == Supply::Whole;
         let demand = &mut self.demand;
@@ -151,7 +151,7 @@ impl TrackedLimiter {
         }
         let measured = demand.window.per_second();
         let wants = demand.or_fading(measured, total, now);
-        self.demand(limiter, wants)
+        self.demand(limiter, wants, now)
     }
 
     /// Begins to measure for a hint. Returns for how many seconds; `None` if the holder can answer
@@ -182,7 +182,7 @@ impl TrackedLimiter {
     }
 
     /// The demand with these wants, per second or in units, unless they are stated.
-    fn demand(&mut self, limiter: Limiter<'_>, wants: f64) -> Demand {
+    fn demand(&mut self, limiter: Limiter<'_>, wants: f64, now: Moment) -> Demand {
         let stated = limiter.with_settings(|settings| settings.wants.load());
         let wants = if limiter.has_other_unit() {
             // It can use nothing.
@@ -205,6 +205,7 @@ impl TrackedLimiter {
             priority,
             bands,
             limited_as: limiter.has_other_unit().then(|| limiter.unit()),
+            bucket: limiter.long_bucket(now),
         }
     }
 
@@ -372,7 +373,7 @@ impl TrackedLimiter {
     fn sample_at_pace(&mut self, limiter: Limiter<'_>, now: Moment) -> (Option<Demand>, Moment) {
         let total = self.demand.record(limiter, now);
         self.expect_more_bursts(limiter, now);
-        let demand = self.demand(limiter, self.wants(limiter, total, now));
+        let demand = self.demand(limiter, self.wants(limiter, total, now), now);
         let usual = self.next_sample(now);
         limiter.clear_demand_signal();
         let Some(samples) = self.leasing.shortages.on_sample() else {

@@ -1,8 +1,10 @@
 //! Calls of holders, as the ledger decides on them: of clients and of nodes alike.
 
+use std::collections::BTreeMap;
+
 use doorman_openapi::{
-    Band, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HolderKind, ReleaseRequest,
-    ResourceId, ResourceRequest, Seq, ServerCapacityRequest, ServerReleaseRequest,
+    Band, Bucket, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HolderKind,
+    ReleaseRequest, ResourceId, ResourceRequest, Seq, ServerCapacityRequest, ServerReleaseRequest,
     ServerResourceRequest, ServerUrl, Unit,
 };
 use smallvec::{SmallVec, smallvec};
@@ -36,6 +38,8 @@ pub struct ReleaseCall {
     pub(in crate::ledger) sent: Sent,
     /// All, if absent.
     pub(in crate::ledger) resource_ids: Option<Vec<ResourceId>>,
+    /// What the buckets of the client lack.
+    pub(in crate::ledger) spent: BTreeMap<ResourceId, Capacity>,
 }
 
 /// When a call was sent, as far as it tells.
@@ -57,6 +61,8 @@ pub(in crate::ledger) struct Asked {
     unit: Option<AmountUnit>,
     /// The unit in which a client limits the resource, if that is another one.
     pub(in crate::ledger) limited_as: Option<Unit>,
+    /// The bucket of a client that saves up for long.
+    bucket: Option<Bucket>,
     /// Whether its holder may have a lease that this master does not know.
     pub(in crate::ledger) may_have_lease: bool,
 }
@@ -125,6 +131,7 @@ impl Asked {
             outstanding: self.outstanding,
             used: self.used,
             unit: self.unit,
+            bucket: self.bucket,
             may_have: 0.0,
             is_first_in_unit: false,
             awaits: None,
@@ -166,6 +173,7 @@ impl From<ReleaseRequest> for ReleaseCall {
             holder: HolderId::Client(request.client_id),
             sent: Sent::by_client(request.seq, request.heard_epoch),
             resource_ids: request.resource_ids,
+            spent: request.spent,
         }
     }
 }
@@ -176,6 +184,7 @@ impl From<ServerReleaseRequest> for ReleaseCall {
             holder: HolderId::Node(request.node_id),
             sent: Sent::by_node(request.epoch, request.seq, request.heard_epoch),
             resource_ids: request.resource_ids,
+            spent: BTreeMap::new(),
         }
     }
 }
@@ -198,6 +207,7 @@ impl From<ResourceRequest> for Asked {
             used: asked.used,
             unit: AmountUnit::of_request(asked.unit, asked.per),
             limited_as: asked.limited_as,
+            bucket: asked.bucket,
             may_have_lease: asked.has.is_some(),
             resource_id: asked.resource_id,
         }
@@ -215,6 +225,7 @@ impl From<ServerResourceRequest> for Asked {
             used: asked.used,
             unit: AmountUnit::of_request(asked.unit, asked.per),
             limited_as: None,
+            bucket: None,
             // One that does not know is taken to have something.
             may_have_lease: true,
         }

@@ -27,6 +27,9 @@ pub struct ResourceRecord {
     /// The period of a rate, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per: Option<Seconds>,
+    /// The tokens that the bucket of the free capacity lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Capacity>,
 }
 
 /// The unit of the amounts of a record.

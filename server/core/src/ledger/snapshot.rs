@@ -42,6 +42,7 @@ impl Ledger {
             let mut feedback = resource.feedback.snapshot(&resource.terms, now);
             let learning_left = nanos_between(now, resource.learning_until);
             let parent = resource.parent.as_ref();
+            let mut spent = resource.spent_now(now);
             let mut parent = parent.and_then(|it| it.snapshot(resource.unit, learning_left, now));
             let (unit, per) = resource.unit.map_or((None, None), AmountUnit::to_record);
             std::iter::from_fn(move || {
@@ -49,13 +50,16 @@ impl Ledger {
                 // A debt remains when there are no holders.
                 let feedback = feedback.take();
                 let parent = parent.take().map(Box::new);
-                (!holders.is_empty() || feedback.is_some()).then(|| ResourceRecord {
+                let spent = spent.take();
+                let is_needed = !holders.is_empty() || feedback.is_some() || spent.is_some();
+                is_needed.then(|| ResourceRecord {
                     resource_id: id.clone(),
                     holders,
                     feedback,
                     parent,
                     unit,
                     per,
+                    spent,
                 })
             })
         })
@@ -86,6 +90,7 @@ impl Ledger {
             if let Some(feedback) = &record.feedback {
                 live.resource.restore_feedback(feedback, unit, stopped);
             }
+            live.resource.restore_spent(record.spent, stopped);
         }
         for holder in &record.holders {
             let id = match holder.kind {

@@ -314,11 +314,19 @@ impl Ledger {
         let conversion = live.resource.convert(holder, ask, earlier, now);
         let converted = conversion.ask(ask);
         let ask = &converted.as_ref().unwrap_or(ask).awaiting(awaits);
+        let before =
+            (ask.bucket).map(|it| (it, live.resource.before(holder, ask.has.amount(), now)));
         let capacity_before = |unit| Some(self.earlier_terms.lookup(id)?.capacity(unit));
         let decision = (live.resource).refresh(holder, polls, ask, capacity_before, now);
         live.resource.note_heard(holder, conversion.heard, now);
         let clients = live.resource.clients();
-        let feedback = live.resource.current_feedback(now);
+        let mut feedback = live.resource.current_feedback(now);
+        if let Some((bucket, before)) = before.filter(|_| decision.lacks.is_some())
+            && let Some(balance) =
+                (live.resource).continue_bucket(holder, bucket, before, decision.capacity, now)
+        {
+            feedback = Feedback::Balance(balance);
+        }
         let levels = match ask.kind {
             HolderKind::Client => Vec::new(),
             HolderKind::Node => live.resource.levels(),

@@ -1,5 +1,6 @@
 //! A node that leases from three servers of its parent.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use doorman_config::Document;
@@ -204,6 +205,7 @@ fn of_client(wants: f64, resources: &[&str]) -> CapacityRequest {
         used: None,
         unit: None,
         limited_as: None,
+        bucket: None,
         per: None,
     };
     CapacityRequest {
@@ -332,6 +334,7 @@ fn resource_without_clients_is_released() {
         seq: None,
         heard_epoch: None,
         resource_ids: None,
+        spent: BTreeMap::new(),
     };
     link.node.release(&release.clone().into(), link.now);
     link.effects.clear();

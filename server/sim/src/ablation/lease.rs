@@ -1,5 +1,7 @@
 //! Lease requests and their answers without a safety rule.
 
+use std::collections::BTreeMap;
+
 use doorman_core::ledger::{Grant, HolderStatus, Ledger, PageQuery};
 use doorman_openapi::{
     AlgorithmKind, CLOCK_DRIFT, Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch,
@@ -43,6 +45,7 @@ pub fn release_others_of_its_name(request: &CapacityRequest, ledger: &mut Ledger
                     seq: None,
                     heard_epoch: None,
                     resource_ids: None,
+                    spent: BTreeMap::new(),
                 };
                 ledger.release(&release.into(), now);
             }

@@ -175,6 +175,7 @@ impl<D: Decide> Fleet<D> {
                         used: None,
                         unit: None,
                         limited_as: None,
+                        bucket: None,
                         per: None,
                     }],
                 };

@@ -75,6 +75,7 @@ impl Script {
                 priority: 3,
                 bands: None,
                 limited_as: None,
+                bucket: None,
             },
         });
     }

@@ -15,6 +15,7 @@ mod new_keys;
 mod outbound;
 mod plane;
 mod priorities;
+mod quotas;
 mod real_ledger;
 mod rules;
 mod scale_out;

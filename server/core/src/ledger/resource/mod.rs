@@ -9,10 +9,11 @@ pub(in crate::ledger) mod hint_state;
 pub(in crate::ledger) mod learning;
 pub(in crate::ledger) mod order;
 pub(in crate::ledger) mod parent;
+pub(in crate::ledger) mod spent;
 pub(in crate::ledger) mod under_parent;
 pub(in crate::ledger) mod unit_change;
 
-use doorman_openapi::{Band, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment};
+use doorman_openapi::{Band, Bucket, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment};
 
 use crate::ledger::{
     demands::DemandTree,
@@ -25,6 +26,7 @@ use crate::ledger::{
     resource::learning::Learning,
     resource::order::{RequestOrder, RequestStamp},
     resource::parent::ParentLease,
+    resource::spent::Spent,
     resource::unit_change::UnitChange,
     store::sum_tree::SumTree,
     store::timers::Timers,
@@ -45,6 +47,8 @@ pub(in crate::ledger) struct Ask<'a> {
     pub(in crate::ledger) used: Option<Capacity>,
     /// The unit of the amounts that the request states.
     pub(in crate::ledger) unit: Option<AmountUnit>,
+    /// The bucket of a client that saves up for long.
+    pub(in crate::ledger) bucket: Option<Bucket>,
     /// The most that the holder may have, if its claim can be read in several units; else 0.
     pub(in crate::ledger) may_have: f64,
     /// Whether the holder has not heard yet of the unit of the resource.
@@ -98,6 +102,8 @@ pub(in crate::ledger) struct Resource {
     pub(in crate::ledger) hints: Option<Box<HintState>>,
     /// Present if the capacity is leased from a parent node.
     pub(in crate::ledger) parent: Option<Box<ParentLease>>,
+    /// Present once a holder has stated a bucket.
+    pub(in crate::ledger) spent: Option<Box<Spent>>,
 }
 
 impl Resource {
@@ -121,6 +127,7 @@ impl Resource {
             expiries: Timers::default(),
             hints: None,
             parent: None,
+            spent: None,
         }
     }
 
@@ -140,6 +147,7 @@ impl Resource {
         now: Moment,
     ) {
         let factor = self.factor_to(&terms);
+        self.refill_free(now);
         self.feedback.set_terms(&self.terms, &terms, factor, now);
         self.terms = terms;
         let reads_priorities = self.terms.rule().reads_priorities();
@@ -268,6 +276,7 @@ impl Resource {
     /// have leases of a predecessor.
     pub(in crate::ledger) fn droppable_from(&self) -> Moment {
         let droppable = self.feedback.droppable_from(&self.terms);
+        let droppable = droppable.max(self.full_at());
         match self.parent {
             Some(_) => droppable.max(self.learning_until),
             None => droppable,
@@ -332,6 +341,10 @@ impl Resource {
 
     /// Ends the lease of a holder and withdraws its demand. Returns whether it had one.
     pub(in crate::ledger) fn end_lease(&mut self, holder: HolderKey, now: Moment) -> bool {
+        let Some(slot) = self.entries.get(holder).map(|entry| entry.slot) else {
+            return false;
+        };
+        self.give_back_bucket(slot, now);
         let Some(entry) = self.entries.get_mut(holder) else {
             return false;
         };
@@ -370,7 +383,15 @@ impl Resource {
             let Some(slot) = self.expiries.pop_due(now) else {
                 return;
             };
-            let Some(entry) = self.entries.at_mut(EntrySlot::new(slot)) else {
+            let slot = EntrySlot::new(slot);
+            if self
+                .entries
+                .at(slot)
+                .is_some_and(|it| it.booking.lease(now).is_none())
+            {
+                self.give_back_bucket(slot, now);
+            }
+            let Some(entry) = self.entries.at_mut(slot) else {
                 continue;
             };
             let amount = entry.booking.amount(now);
@@ -406,6 +427,7 @@ impl Resource {
 
     fn remove(&mut self, holder: HolderKey, now: Moment) {
         if let Some(mut entry) = self.entries.remove(holder) {
+            self.give_back_bucket(entry.slot, now);
             entry.remove_demand(&mut self.demands);
             self.expiries.set(entry.slot.index(), Moment::NEVER);
             self.feedback.set_demand(&self.demands, &self.terms, now);

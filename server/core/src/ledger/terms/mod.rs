@@ -176,6 +176,11 @@ impl ResourceTerms {
         self.rule.capacity / self.per()
     }
 
+    /// Whether all amounts are known to be rates.
+    pub(in crate::ledger) fn is_rate(&self) -> bool {
+        matches!(self.unit(), Some(AmountUnit::Rate(_)))
+    }
+
     /// The period of a rate, in seconds.
     pub(in crate::ledger) fn per(&self) -> f64 {
         self.template.as_ref().map_or(1.0, |it| it.per().get())

@@ -1,5 +1,6 @@
 //! Pages of resources and holders.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use doorman_openapi::{GlobSet, SortBy};
@@ -261,6 +262,7 @@ fn leases_of_a_client_are_read_in_bounded_parts() {
         seq: Some(Seq::new(2).unwrap()),
         heard_epoch: None,
         resource_ids: Some((0..RELEASED).map(id).collect()),
+        spent: BTreeMap::new(),
     };
     world.ledger.release(&release.clone().into(), world.now);
 

@@ -23,6 +23,7 @@ mod suppression;
 mod tree_shares;
 mod units;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use doorman_config::Document;
@@ -112,6 +113,7 @@ impl World {
             seq: seq.map(|seq| Seq::new(seq).unwrap()),
             heard_epoch: None,
             resource_ids: None,
+            spent: BTreeMap::new(),
         };
         self.ledger.release(&release.clone().into(), self.now);
     }
@@ -183,6 +185,7 @@ pub(super) fn request(
             used: None,
             unit: None,
             limited_as: None,
+            bucket: None,
             per: None,
         }],
     }

@@ -1,5 +1,7 @@
 //! Ledgers of nodes below a root, which exchange requests and responses directly.
 
+use std::collections::BTreeMap;
+
 use doorman_openapi::{
     CLOCK_DRIFT, ClientId, HeldLease, NodeId, Reason, Seconds, ServerCapacityRequest,
     ServerCapacityResponse, ServerReleaseRequest, Unit,
@@ -731,6 +733,7 @@ fn resource_without_holders_is_forgotten() {
         seq: None,
         heard_epoch: None,
         resource_ids: None,
+        spent: BTreeMap::new(),
     };
     tree.nodes[0]
         .ledger
@@ -1100,6 +1103,7 @@ fn release_of(client: &str) -> ReleaseRequest {
         seq: None,
         heard_epoch: None,
         resource_ids: None,
+        spent: BTreeMap::new(),
     }
 }
 
@@ -1209,6 +1213,7 @@ fn release_while_learning_gives_nothing_back() {
         seq: None,
         heard_epoch: None,
         resource_ids: None,
+        spent: BTreeMap::new(),
     };
     let now = tree.now;
     let ledger = &mut tree.nodes[0].ledger;

@@ -1,5 +1,6 @@
 //! Requests in parts, and renewal checks.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::priority_share::request_in_bands;
@@ -27,6 +28,7 @@ fn release(client: &str, resource_ids: Option<Vec<ResourceId>>) -> ReleaseReques
         seq: Some(Seq::new(2).unwrap()),
         heard_epoch: None,
         resource_ids,
+        spent: BTreeMap::new(),
     }
 }
 

@@ -1,0 +1,128 @@
+//! Buckets that hold far more than the tokens of a lease: with a burst of the period, quotas.
+
+use doorman_core::ledger::Tuning;
+
+use super::{real_ledger::Server, *};
+use crate::{Rate, RateSettings};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A control plane with so many an hour.
+fn server(hourly: u32) -> Server {
+    let document = format!(
+        "resources: [{{identifier_glob: '*', capacity: {hourly}, per: 3600, algorithm: \
+         {{kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}}}]"
+    );
+    Server::start(document, &Tuning::DEFAULT)
+}
+
+struct Process {
+    doorman: Doorman,
+    worker: JoinHandle<()>,
+    rate: Rate,
+}
+
+impl Process {
+    async fn start(server: &Server) -> Self {
+        let (doorman, worker) = run(builder().instance("pod-7"), &server.plane);
+        let rate = doorman.rate(RateSettings::new("export").burst(HOUR));
+        doorman.ready(SECOND).await.unwrap();
+        Self {
+            doorman,
+            worker,
+            rate,
+        }
+    }
+
+    /// Makes a request in each of so many pauses. Returns how many are admitted.
+    async fn spend(&self, requests: u32, pause: Duration) -> u32 {
+        let mut admitted = 0;
+        for _ in 0..requests {
+            admitted += take(&self.rate, 1);
+            sleep(pause).await;
+        }
+        admitted
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_process_has_the_whole_quota() {
+    for hourly in [6, 1000] {
+        let server = server(hourly);
+        let process = Process::start(&server).await;
+        let admitted = process.spend(2 * hourly, SECOND / hourly).await;
+        assert!(
+            (hourly..=hourly + 1).contains(&admitted),
+            "{admitted} of {hourly}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_and_start_do_not_begin_the_quota_anew() {
+    for (hourly, spent) in [(6, 6), (6, 2), (1000, 700)] {
+        let server = server(hourly);
+        let mut left = hourly;
+        for spent in [spent, hourly, hourly] {
+            let process = Process::start(&server).await;
+            let admitted = process.spend(spent, SECOND / spent).await;
+            assert!(
+                admitted.abs_diff(spent.min(left)) <= 1,
+                "{admitted} of {left}"
+            );
+            left -= admitted.min(left);
+            process.doorman.shutdown().await.unwrap();
+            sleep(SECOND).await;
+        }
+        sleep(HOUR / 2).await;
+        let process = Process::start(&server).await;
+        let admitted = process.spend(hourly, SECOND / hourly).await;
+        assert!(admitted.abs_diff(hourly / 2) <= 1, "{admitted} of {hourly}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_after_a_crash_continues_the_quota() {
+    for is_fast in [true, false] {
+        let server = server(1000);
+        let first = Process::start(&server).await;
+        assert_eq!(first.spend(600, SECOND / 100).await, 600);
+        sleep(6 * SECOND).await;
+        first.worker.abort();
+        // Before the lease of the first one ends, or after it.
+        sleep(if is_fast { SECOND } else { 120 * SECOND }).await;
+        let next = Process::start(&server).await;
+        let admitted = next.spend(3000, SECOND / 100).await;
+        assert!((400..480).contains(&admitted), "{admitted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_share_one_quota() {
+    let server = server(1000);
+    let first = Process::start(&server).await;
+    let mut admitted = first.spend(300, SECOND / 100).await;
+    let second = Process::start(&server).await;
+    for _ in 0..3 {
+        // Each takes over from the other, several times.
+        admitted += first.spend(400, SECOND / 100).await;
+        admitted += second.spend(400, SECOND / 100).await;
+        sleep(20 * SECOND).await;
+    }
+    let refilled = 100 * 1000 / 3600;
+    assert!((950..=1000 + refilled).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn quota_survives_a_lost_server_while_its_process_lives() {
+    let server = server(1000);
+    let process = Process::start(&server).await;
+    assert_eq!(process.spend(600, SECOND / 100).await, 600);
+    sleep(6 * SECOND).await;
+    server.lose();
+    sleep(SECOND).await;
+    server.replace(2, 60 * SECOND);
+    sleep(120 * SECOND).await;
+    let admitted = process.spend(1000, SECOND / 100).await;
+    assert!((400..450).contains(&admitted), "{admitted}");
+}
