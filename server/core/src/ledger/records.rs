@@ -130,6 +130,9 @@ pub struct HolderRecord {
     pub outstanding: Capacity,
     /// The total that it reported as used.
     pub used: Option<Capacity>,
+    /// The tokens that its bucket lacks, if it saves up for long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Capacity>,
     /// Whether the lease was granted in learning mode on a claim that was not confirmed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unconfirmed: bool,

@@ -37,7 +37,8 @@ impl Ledger {
             let entries = resource.entries.iter();
             let mut holders = entries.filter_map(move |entry| {
                 let holder = self.holders.id(entry.holder)?;
-                Some(entry.snapshot(holder, now))
+                let spent = resource.spent_of(entry.slot, now);
+                Some(entry.snapshot(holder, spent, now))
             });
             let mut feedback = resource.feedback.snapshot(&resource.terms, now);
             let learning_left = nanos_between(now, resource.learning_until);
@@ -124,7 +125,7 @@ impl Ledger {
 }
 
 impl Entry {
-    fn snapshot(&self, holder: &HolderId, now: Moment) -> HolderRecord {
+    fn snapshot(&self, holder: &HolderId, spent: Option<Capacity>, now: Moment) -> HolderRecord {
         let record = |hold| HoldRecord::of(hold, now);
         HolderRecord {
             kind: holder.kind(),
@@ -136,6 +137,7 @@ impl Entry {
             claim: self.booking.claim(now).map(record),
             outstanding: self.outstanding,
             used: self.used.get(),
+            spent,
             is_unconfirmed: self.is_unconfirmed,
             decided: self.last_decision.map(|last| DecisionRecord {
                 ago: nanos_between(last.at, now),
@@ -269,6 +271,8 @@ impl Resource {
             // Nothing of it is left: the next sweep removes it.
             self.expiries.set(entry.slot.index(), stopped);
         }
+        let slot = entry.slot;
+        self.restore_spent_of(slot, record, stopped);
         true
     }
 }

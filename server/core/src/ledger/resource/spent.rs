@@ -16,6 +16,7 @@ use doorman_openapi::{Balance, Bucket, Capacity, Moment};
 use super::Resource;
 use crate::ledger::{
     keys::{EntrySlot, HolderKey},
+    records::HolderRecord,
     resource::decision::TOLERANCE,
     terms::ResourceTerms,
 };
@@ -217,6 +218,32 @@ impl Resource {
         let mut spent = self.spent.as_deref()?.clone();
         spent.refill(self.free_rate(), now);
         (spent.free > 0.0).then(|| Capacity::saturating(spent.free))
+    }
+
+    pub(in crate::ledger) fn spent_of(&self, slot: EntrySlot, now: Moment) -> Option<Capacity> {
+        let held = self.spent.as_ref()?.held.get(&slot)?;
+        Some(Capacity::saturating(held.lacks(now)))
+    }
+
+    /// The same for a holder whose lease is restored.
+    pub(in crate::ledger) fn restore_spent_of(
+        &mut self,
+        slot: EntrySlot,
+        record: &HolderRecord,
+        stopped: Moment,
+    ) {
+        if let Some(lacks) = record.spent {
+            let lease = record.lease.map_or(0.0, |lease| lease.amount.get());
+            let held = Held {
+                lacks: lacks.get(),
+                rate: lease / self.terms.per(),
+                since: stopped,
+            };
+            let spent = self
+                .spent
+                .get_or_insert_with(|| Spent::new(0.0, stopped).into());
+            spent.held.insert(slot, held);
+        }
     }
 
     pub(in crate::ledger) fn restore_spent(&mut self, free: Option<Capacity>, stopped: Moment) {

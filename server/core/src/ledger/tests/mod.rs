@@ -19,6 +19,7 @@ mod requests;
 mod safety;
 mod shared_bucket;
 mod snapshot;
+mod spent;
 mod suppression;
 mod tree_shares;
 mod units;

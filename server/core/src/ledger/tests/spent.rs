@@ -1,0 +1,174 @@
+//! Long buckets of holders, which are together one bucket for the whole capacity.
+
+use std::collections::BTreeMap;
+
+use doorman_openapi::{Bucket, Capacity, ClientId, ReleaseRequest, Seconds};
+use fastrand::Rng;
+
+use super::{World, close, db, parse, request};
+use crate::ledger::{Ledger, tests::SETTINGS};
+
+const RATE: f64 = 10.0;
+const BURST: f64 = 600.0;
+const FULL: f64 = RATE * BURST;
+const DOCUMENT: &str = "resources: [{identifier_glob: '*', capacity: 10, algorithm: {kind: \
+                        FAIR_SHARE, lease_length: 60, refresh_interval: 5}}]";
+
+/// A client with a bucket, as the layer has it.
+#[derive(Debug)]
+struct Client {
+    id: String,
+    rate: Option<f64>,
+    tokens: f64,
+}
+
+impl Client {
+    fn new(id: usize) -> Self {
+        Self {
+            id: format!("c{id}"),
+            rate: None,
+            tokens: 0.0,
+        }
+    }
+
+    fn size(&self) -> f64 {
+        (self.rate.unwrap_or_default() * BURST).max(1.0)
+    }
+
+    fn lacks(&self) -> Capacity {
+        Capacity::saturating(self.size() - self.tokens)
+    }
+
+    fn refill(&mut self, seconds: f64) {
+        self.tokens += self.rate.unwrap_or_default() * seconds;
+        self.tokens = self.tokens.min(self.size());
+    }
+
+    fn refresh(&mut self, world: &mut World, wants: f64) {
+        let mut request = request(&self.id, None, wants, self.rate);
+        request.resources[0].bucket = Some(Bucket {
+            burst: Seconds::saturating(BURST),
+            spent: self.rate.map(|_| self.lacks()),
+        });
+        let grant = world.send(&request);
+        self.rate = Some(grant.capacity.get());
+        if let Some(balance) = grant.feedback.balance() {
+            self.tokens = balance.get();
+        }
+        self.tokens = self.tokens.min(self.size());
+    }
+
+    fn release(self, world: &mut World) {
+        let release = ReleaseRequest {
+            client_id: ClientId::new(&*self.id).unwrap(),
+            seq: None,
+            heard_epoch: None,
+            resource_ids: None,
+            spent: BTreeMap::from([(db(), self.lacks())]),
+        };
+        world.ledger.release(&release.into(), world.now);
+    }
+
+    fn spend(&mut self, most: f64) -> f64 {
+        let spent = most.min(self.tokens).max(0.0);
+        self.tokens -= spent;
+        spent
+    }
+}
+
+/// The same leases and buckets in a successor.
+fn restart(world: &mut World) {
+    let records: Vec<_> = world.ledger.snapshot(world.now).collect();
+    world.ledger = Ledger::new(parse(DOCUMENT), SETTINGS, world.now);
+    for record in records {
+        world.ledger.restore(&record, world.now).unwrap();
+    }
+}
+
+#[test]
+fn buckets_of_all_holders_are_one() {
+    for seed in 0..200 {
+        let mut rng = Rng::with_seed(seed);
+        let mut world = World::new(parse(DOCUMENT));
+        let mut clients: Vec<_> = (0..4).map(Client::new).collect();
+        let (mut ids, mut spent, mut elapsed) = (clients.len(), 0.0, 0.0);
+        for _ in 0..600 {
+            let seconds = 4.0 * rng.f64();
+            world.wait(seconds);
+            elapsed += seconds;
+            let which = rng.usize(..clients.len());
+            let wants = if rng.bool() { 20.0 * rng.f64() } else { 0.0 };
+            for (index, client) in clients.iter_mut().enumerate() {
+                client.refill(seconds);
+                if index == which {
+                    spent += client.spend(FULL * rng.f64() * rng.f64());
+                }
+                client.refresh(&mut world, if index == which { wants } else { 3.0 });
+            }
+            match rng.u32(..40) {
+                0 => {
+                    clients.swap_remove(which).release(&mut world);
+                    clients.push(Client::new(ids));
+                    ids += 1;
+                }
+                1 => {
+                    // Without a release. Its lease ends.
+                    clients[which] = Client::new(ids);
+                    ids += 1;
+                }
+                2 => restart(&mut world),
+                _ => {}
+            }
+            let most = FULL + RATE * elapsed + 1.0 * ids as f64;
+            assert!(
+                spent <= most,
+                "seed {seed}: {spent} of {most} after {elapsed} s"
+            );
+        }
+        assert!(spent > RATE * elapsed * 0.5, "seed {seed}: {spent}");
+    }
+}
+
+#[test]
+fn released_bucket_refills_while_nobody_has_a_lease() {
+    let mut world = World::new(parse(DOCUMENT));
+    let mut first = Client::new(1);
+    first.refresh(&mut world, 10.0);
+    close(first.tokens, FULL);
+    assert_eq!(first.spend(4000.0), 4000.0);
+    first.release(&mut world);
+    world.wait(300.0);
+    let mut second = Client::new(2);
+    second.refresh(&mut world, 10.0);
+    close(second.tokens, 2000.0 + 3000.0);
+    second.release(&mut world);
+    world.wait(100.0);
+    // Nothing is spent any more: the resource is forgotten.
+    assert!(world.view().is_none());
+}
+
+#[test]
+fn growing_lease_brings_its_part_of_the_bucket() {
+    let mut world = World::new(parse(DOCUMENT));
+    let mut client = Client::new(1);
+    for wants in [1.0, 4.0, 10.0] {
+        client.refresh(&mut world, wants);
+        close(client.tokens, client.size());
+    }
+    close(client.tokens, FULL);
+}
+
+#[test]
+fn client_that_lost_a_response_gets_its_bucket_again() {
+    let mut world = World::new(parse(DOCUMENT));
+    let mut client = Client::new(1);
+    client.refresh(&mut world, 1.0);
+    let before = client.tokens;
+    let rate = client.rate;
+    for _ in 0..3 {
+        client.refresh(&mut world, 10.0);
+        (client.tokens, client.rate) = (before, rate);
+    }
+    client.refresh(&mut world, 10.0);
+    close(client.tokens, FULL);
+}
