@@ -47,9 +47,9 @@ pub struct Rule {
     #[serde(default = "Rule::default_cost")]
     #[cfg_attr(feature = "schema", schema(value_type = f64, exclusive_minimum = 0, maximum = 1e15, default = 1.0))]
     pub cost: Capacity,
-    /// The burst: the seconds of the rate that may be saved up.
+    /// The burst: the seconds of the rate that may be saved up; at most a day.
     #[serde(default = "Rule::default_burst")]
-    #[cfg_attr(feature = "schema", schema(default = 1.0))]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0, maximum = 86_400, default = 1.0))]
     pub burst: Seconds,
     /// The action for a request beyond the limit.
     #[serde(default)]

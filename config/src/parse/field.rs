@@ -283,6 +283,20 @@ pub(super) const DURATION_OR_ZERO: FieldType<Seconds> = FieldType {
     parse: |value| number(value, Seconds::new),
 };
 
+/// The most that a bucket may hold, in seconds of its rate.
+const MAX_BURST: f64 = 86_400.0;
+
+pub(super) const BURST: FieldType<Seconds> = FieldType {
+    expected: "a number of seconds from 0 to 86400 (a day)",
+    parse: |value| {
+        let is_short = |burst: &Seconds| burst.get() <= MAX_BURST;
+        number(value, Seconds::new).and_then(|it| {
+            let burst = Some(it).filter(is_short);
+            burst.ok_or(Mismatch::Unexpected)
+        })
+    },
+};
+
 pub(super) const UNIT: FieldType<Unit> = FieldType {
     expected: "rate or gauge",
     parse: word,

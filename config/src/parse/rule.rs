@@ -7,8 +7,8 @@ use doorman_openapi::{
 use http::{HeaderName, Method};
 
 use super::field::{
-    DURATION, DURATION_OR_ZERO, Entry, FieldType, Item, Mismatch, PRIORITY, SERVICE_GLOB, UNIT,
-    all, check_unique, misspelt, number, text, word,
+    BURST, DURATION, Entry, FieldType, Item, Mismatch, PRIORITY, SERVICE_GLOB, UNIT, all,
+    check_unique, misspelt, number, text, word,
 };
 use crate::{
     Rule, Template,
@@ -46,14 +46,18 @@ pub(super) fn read<'n>(list: &Item<'n>) -> Result<Vec<Entry<'n, Rule>>, Reported
     }))
 }
 
-/// Warns of rules without effect: their resource has no template, so it is not limited, or one of
-/// another unit.
+/// Warns of rules without effect, whose resource has no template, so that it is not limited, or one
+/// of another unit; and of quotas that no lease keeps.
 pub(super) fn warnings(
     rules: &[Entry<'_, Rule>],
     templates: &[Entry<'_, Template>],
 ) -> Vec<Diagnostic> {
     let warnings = rules.iter();
-    let warnings = warnings.filter_map(|it| warning(&it.item, &it.value, templates));
+    let warnings = warnings.flat_map(|Entry { item, value }| {
+        let burst = burst_warning(item, value, templates);
+        [warning(item, value, templates), burst]
+    });
+    let warnings = warnings.flatten();
     warnings.collect()
 }
 
@@ -85,6 +89,30 @@ fn warning(
     )))
 }
 
+/// Warns of a bucket that takes longer to fill than a lease lasts. The control plane passes on what
+/// is spent of it only as far as holders report that.
+fn burst_warning(
+    item: &Item<'_>,
+    Rule { definition, .. }: &Rule,
+    templates: &[Entry<'_, Template>],
+) -> Option<Diagnostic> {
+    let resource = definition.resource.as_deref()?;
+    let templates = templates.iter().map(|it| &it.value);
+    let mut matching = templates.filter(|it| it.unit() == Unit::Rate && may_match(it, resource));
+    let template = matching.next()?;
+    let lease_length = template.algorithm().lease_length;
+    if definition.unit == Unit::Gauge || definition.burst <= lease_length {
+        return None;
+    }
+    let glob = template.identifier_glob.as_str();
+    Some(item.get("burst")?.diagnostic(format!(
+        "{} seconds are longer than a lease of template {glob:?} ({lease_length} seconds), so this \
+         is no exact quota: after a crash, or a fail-over of the control plane, a part may be spent \
+         twice",
+        definition.burst,
+    )))
+}
+
 /// Whether a template may match a resource id that the key template `resource` makes.
 fn may_match(template: &Template, resource: &str) -> bool {
     let glob = &template.identifier_glob;
@@ -112,7 +140,7 @@ fn rule(item: &Item<'_>) -> Result<Rule, Reported> {
     };
     let unit = item.optional("unit", &UNIT);
     let cost = item.optional("cost", &COST);
-    let burst = item.optional("burst", &DURATION_OR_ZERO);
+    let burst = item.optional("burst", &BURST);
     let on_missing_key = item.optional("on_missing_key", &ON_MISSING_KEY);
     let fallback = item.optional("fallback", &FALLBACK);
     let priority = item.optional("priority", &PRIORITY);

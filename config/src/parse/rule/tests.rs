@@ -68,7 +68,7 @@ fn every_error_is_listed_with_its_location() {
             r#"8:13: rules[0] "per-tenant": resource: must have no other placeholders than {header:NAME}, {jwt:CLAIM}, {client_ip}, {method}, {route}, {host} and {api_key}, not "{jwt}""#,
             r#"9:9: rules[0] "per-tenant": unit: must be rate or gauge, not the text "requests""#,
             r#"10:9: rules[0] "per-tenant": cost: must be a number above 0 and at most 1e15, not 0"#,
-            r#"11:10: rules[0] "per-tenant": burst: must be a number of seconds from 0 to 31536000 (a year), not -1"#,
+            r#"11:10: rules[0] "per-tenant": burst: must be a number of seconds from 0 to 86400 (a day), not -1"#,
             r#"12:22: rules[0] "per-tenant": on_limit.action: must be reject, delay, shadow or exempt, not the text "slow""#,
             r#"12:39: rules[0] "per-tenant": on_limit.max_delay: must be a number of seconds from 0.001 to 31536000 (a year), not 0"#,
             r#"13:19: rules[0] "per-tenant": on_missing_key: must be shared, skip or reject, not the text "ignore""#,
@@ -236,6 +236,35 @@ fn number_of_rules_is_limited() {
         &rules(MAX_RULES + 1),
         &["3:3: rules: must have at most 1000 rules, not 1001"],
     );
+}
+
+#[test]
+fn rule_with_a_bucket_longer_than_its_leases_has_a_warning() {
+    for (burst, unit, warned) in [
+        (3600, "rate", true),
+        (60, "rate", false),
+        (3600, "gauge", false),
+    ] {
+        let document = format!(
+            "resources:\n\
+             - {{identifier_glob: 'q/*', capacity: 6, unit: {unit}, algorithm: {{kind: FAIR_SHARE, lease_length: 60}}}}\n\
+             - {{identifier_glob: '*', capacity: 6, unit: {unit}, algorithm: {{kind: FAIR_SHARE}}}}\n\
+             rules:\n\
+             - {{name: r, service: s, resource: 'q/{{method}}', unit: {unit}, burst: {burst}}}\n"
+        );
+        let document = Document::parse(&document).unwrap();
+        let warnings: Vec<_> = document
+            .warnings()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let expected = r#"rules[0] "r": burst: 3600 seconds are longer than a lease of template "q/*" (60 seconds), so this is no exact quota: after a crash, or a fail-over of the control plane, a part may be spent twice"#;
+        assert_eq!(warnings.len(), usize::from(warned), "{warnings:?}");
+        assert!(
+            warnings.iter().all(|it| it.ends_with(expected)),
+            "{warnings:?}"
+        );
+    }
 }
 
 #[test]
