@@ -101,7 +101,7 @@ pub struct ResourceRequest {
     #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000))]
     pub per: Option<Seconds>,
     /// The client's token bucket on this resource, if it saves up for more than ten seconds. The
-    /// server keeps what is spent of it when the lease shrinks or ends, and answers with a `balance`
+    /// server keeps what is spent of it when the lease shrinks or ends, and answers with `tokens`
     /// when it grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<Bucket>,
@@ -115,9 +115,9 @@ pub struct Bucket {
     #[serde(deserialize_with = "deserialize_burst")]
     #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 86_400))]
     pub burst: Seconds,
-    /// The tokens that it lacks to be full, as of `used`; absent before the first lease.
+    /// The tokens in it, negative after overuse; absent before the first rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spent: Option<Capacity>,
+    pub tokens: Option<Balance>,
 }
 
 /// The demand of a client at one priority.
@@ -171,11 +171,15 @@ pub struct ResourceResponse {
     /// The probability with which the holder admits each request; SUPPRESSION only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission_probability: Option<Probability>,
-    /// SHARED_BUCKET: the tokens left in the shared bucket, by the reports of all holders; negative
-    /// after overuse. Else, after a request with `bucket`: those in the client's own bucket, as of
-    /// `used` in the request, when its lease is new or has grown.
+    /// The tokens left in the shared bucket, by the reports of all holders; negative after overuse.
+    /// SHARED_BUCKET only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balance: Option<Balance>,
+    /// The tokens to add to the client's bucket for a lease that is new or has grown, in place of a
+    /// full bucket for the first one; negative if it has more than is left. Only after a request
+    /// with `bucket`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Balance>,
 }
 
 /// The reason for the capacity of a lease.
@@ -213,10 +217,10 @@ pub struct ReleaseRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]
     pub resource_ids: Option<Vec<ResourceId>>,
-    /// By resource, the tokens that the client's bucket lacks to be full, if its requests had a
-    /// `bucket`. Default: as last reported, and refilled since.
+    /// By resource, the tokens in the client's bucket, if its requests had a `bucket`. Default: as
+    /// last reported, and refilled since.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub spent: BTreeMap<ResourceId, Capacity>,
+    pub tokens: BTreeMap<ResourceId, Balance>,
 }
 
 /// The result of a release, which is idempotent.

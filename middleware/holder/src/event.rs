@@ -23,7 +23,7 @@ pub struct Demand {
     pub bands: Option<Arc<DemandBands>>,
     /// The unit of the limiter, if it is not that of the resource.
     pub limited_as: Option<Unit>,
-    /// The bucket of a limiter that saves up for long, as of `used`.
+    /// The bucket of a limiter that saves up for long.
     pub bucket: Option<Bucket>,
 }
 
@@ -212,14 +212,25 @@ pub enum Sharing {
     /// Each holder has its own part.
     #[default]
     Divided,
+    /// The same, and the lease is new or has grown: it adds tokens to a bucket that saves up for
+    /// long.
+    Grown(GrownBucket),
     /// Each holder admits a request with this probability (SUPPRESSION).
     Suppressed(Probability),
-    /// All holders spend from one bucket, of which each has a copy (SHARED_BUCKET); or each has its
-    /// own part, and a bucket that continues what others have spent.
+    /// All holders spend from one bucket, of which each has a copy (SHARED_BUCKET).
     Bucket(SharedBalance),
 }
 
-/// The balance of a bucket in one response of the control plane.
+/// The tokens that a new or larger lease brings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GrownBucket {
+    /// To add; negative if the bucket has more than is left.
+    pub tokens: Balance,
+    /// When the response arrived. They are added at this moment only.
+    pub received_at: Moment,
+}
+
+/// The balance of a shared bucket in one response of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SharedBalance {
     /// Tokens left.

@@ -519,7 +519,7 @@ impl<N: Names> Holder<N> {
                 seq: Some(seq),
                 heard_epoch: self.master.heard_epoch(),
                 resource_ids,
-                spent: BTreeMap::new(),
+                tokens: BTreeMap::new(),
             },
         });
     }

@@ -27,6 +27,7 @@ pub(crate) fn answer(resource: &str, template: Option<&str>, safe: Capacity) -> 
         safe_capacity: SafeCapacity::AtMost(safe),
         admission_probability: None,
         balance: None,
+        tokens: None,
     }
 }
 

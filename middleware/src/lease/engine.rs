@@ -22,7 +22,9 @@ use doorman_holder::{
     Demand, Effect, Event, FirstAnswer, Holder, HolderSettings, LeaseStatus, ResourceIndex,
     TemplateTerms, hint_count,
 };
-use doorman_openapi::{Capacity, HintsResponse, MAX_RESOURCES, Moment, ReleaseRequest, ResourceId};
+use doorman_openapi::{
+    Balance, Capacity, HintsResponse, MAX_RESOURCES, Moment, ReleaseRequest, ResourceId,
+};
 
 pub(super) use self::tracked::Publication;
 use self::{conversion::lease_state, limiters::Limiters, tracked::Sample};
@@ -66,8 +68,8 @@ pub(crate) struct Engine {
     idle_after: Duration,
     /// The terms with which new limiters begin.
     templates: Arc<TemplateTerms>,
-    /// What long buckets lacked when the process stopped, while it still had its leases.
-    spent: BTreeMap<ResourceId, Capacity>,
+    /// The tokens in long buckets when the process stopped, while it still had its leases.
+    tokens: BTreeMap<ResourceId, Balance>,
     /// Hints that wait until the demand is measured, and when it is.
     measured_hints: Vec<(Moment, Event)>,
     actions: Vec<Action>,
@@ -89,7 +91,7 @@ impl Engine {
             registry: Arc::downgrade(registry),
             idle_after,
             templates: Arc::default(),
-            spent: BTreeMap::new(),
+            tokens: BTreeMap::new(),
             measured_hints: Vec::new(),
             actions: Vec::new(),
         }
@@ -219,9 +221,7 @@ impl Engine {
         match event {
             Event::Hinted { endpoint, hints } => self.on_hints(endpoint, hints, now),
             Event::Stop => {
-                if self.spent.is_empty() {
-                    self.note_spent(now);
-                }
+                self.note_tokens(now);
                 self.apply(Event::Stop, now);
             }
             other => self.apply(other, now),
@@ -249,7 +249,7 @@ impl Engine {
                     }
                 }
                 Effect::SendRelease { request, .. } => {
-                    request.spent.clone_from(&self.spent);
+                    request.tokens.clone_from(&self.tokens);
                     self.keep_units_in_use(request);
                 }
                 Effect::Send { .. }
@@ -261,13 +261,14 @@ impl Engine {
         }
     }
 
-    /// The process stops: the control plane keeps what is spent. A repeated stop has no leases.
-    fn note_spent(&mut self, now: Moment) {
-        let spent = self.limiters.iter().filter_map(|(limiter, _)| {
-            let spent = limiter.long_bucket(now)?.spent?;
-            Some((limiter.resource(), spent))
+    /// Notes for the release what the control plane keeps. A repeated stop finds no leases.
+    fn note_tokens(&mut self, now: Moment) {
+        let leased = self.limiters.iter().filter(|(it, _)| it.is_leased(now));
+        let tokens = leased.filter_map(|(limiter, _)| {
+            let tokens = limiter.long_bucket(now)?.tokens?;
+            Some((limiter.resource(), tokens))
         });
-        self.spent.extend(spent.take(MAX_RESOURCES));
+        self.tokens.extend(tokens.take(MAX_RESOURCES));
     }
 
     /// Units in use stay leased until the lease ends, when all else is released.

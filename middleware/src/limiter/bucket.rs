@@ -113,14 +113,24 @@ pub(crate) struct RefillSchedule {
     pub(crate) on_credit: bool,
 }
 
+/// What a lease says of the tokens in the bucket, if it is a rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Tokens {
+    /// The first rate adds a full bucket, a later one nothing.
+    Kept,
+    /// So many are left.
+    Left(f64),
+    /// So many are added, also by the first rate.
+    Added(f64),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Supply {
     Lease {
         refill: Refill,
         ends: Moment,
         lapsed: Refill,
-        /// Sets the tokens left; `None` keeps them.
-        left: Option<f64>,
+        tokens: Tokens,
     },
     NoLease {
         lapsed: Refill,
@@ -215,34 +225,42 @@ impl RefillSchedule {
         now: Moment,
         burst: Burst,
     ) -> Transition {
-        let (refill, ends, lapsed, left) = match supply {
+        let (refill, ends, lapsed, tokens) = match supply {
             Supply::Lease {
                 refill,
                 ends,
                 lapsed,
-                left,
-            } if now < ends => (refill, ends, lapsed, left),
+                tokens,
+            } if now < ends => (refill, ends, lapsed, tokens),
             Supply::Lease { lapsed, .. } | Supply::NoLease { lapsed } => {
-                (Refill::Blocked, self.ends.min(now), lapsed, None)
+                (Refill::Blocked, self.ends.min(now), lapsed, Tokens::Kept)
             }
         };
         let next = if now < ends { refill } else { lapsed };
 
         let view = self.at(now, burst);
-        let (mut issued, since) = continued(&view, next, burst, now);
+        let (mut issued, since) = continued(&view, next, now);
         let owed = match view.refill {
             Refill::Unlimited | Refill::Credit(_) => true,
             Refill::Blocked => self.on_credit,
             Refill::PerSecond(_) | Refill::Units(_) => false,
         };
-        let left = left.filter(|_| matches!(next, Refill::PerSecond(_)));
-        if let Some(left) = left {
-            issued = taken.max(view.floor) + left;
+        let mut is_set = false;
+        if let Refill::PerSecond(rate) = next {
+            match tokens {
+                Tokens::Kept if view.issued == 0.0 => issued += burst.tokens(rate),
+                Tokens::Kept => {}
+                Tokens::Left(left) => {
+                    issued = taken.max(view.floor) + left;
+                    is_set = true;
+                }
+                Tokens::Added(added) => issued = not_zero(issued + added),
+            }
         }
         // Credit is charged to the first rate, in full, or one bucket of the whole limit.
         let charged_to = match (next, lapsed) {
-            // `left` already includes everything taken.
-            _ if left.is_some() => None,
+            // The tokens that are left already include everything taken.
+            _ if is_set => None,
             (Refill::PerSecond(rate), _) | (Refill::Blocked, Refill::PerSecond(rate)) => {
                 Some(rate).filter(|_| owed)
             }
@@ -290,7 +308,7 @@ impl RefillSchedule {
 }
 
 /// The tokens issued when the refill becomes the `next` one, and since when it counts.
-fn continued(view: &BucketView, next: Refill, burst: Burst, now: Moment) -> (f64, Moment) {
+fn continued(view: &BucketView, next: Refill, now: Moment) -> (f64, Moment) {
     let (mut issued, mut since) = (view.issued, now);
     match (view.refill, next) {
         // Credit continues: it is charged as a whole, from its beginning.
@@ -306,12 +324,16 @@ fn continued(view: &BucketView, next: Refill, burst: Burst, now: Moment) -> (f64
         (Refill::Unlimited | Refill::Credit(_), Refill::Blocked)
         | (Refill::PerSecond(_) | Refill::Blocked, _) => {}
     }
-    if let Refill::PerSecond(rate) = next
-        && view.issued == 0.0
-    {
-        issued += burst.tokens(rate);
-    }
     (issued, since)
+}
+
+/// *Issued* is 0 only before the first rate.
+fn not_zero(issued: f64) -> f64 {
+    if issued == 0.0 {
+        f64::MIN_POSITIVE
+    } else {
+        issued
+    }
 }
 
 /// *Issued* as a line that starts at (`from`, `issued`).

@@ -3,7 +3,7 @@
 use doorman_holder::Sharing;
 use doorman_openapi::{Fallback, Moment, Unit};
 
-use super::bucket::Refill;
+use super::bucket::{Refill, Tokens};
 use crate::quota::Quota;
 
 /// The lease on a resource, as the worker knows it.
@@ -72,22 +72,25 @@ pub(crate) enum SafeRate {
 /// The probability of a resource without suppression.
 pub(super) const ALWAYS: f64 = 1.0;
 
-/// The tokens that a shared bucket has left, with a balance received at `now`: an older one was
-/// applied before, and the bucket has changed since.
-pub(super) fn tokens_left(sharing: &Sharing, admitted: f64, now: Moment) -> Option<f64> {
+/// What a response received at `now` says of the tokens: an older one was applied before, and the
+/// bucket has changed since.
+pub(super) fn tokens(sharing: &Sharing, admitted: f64, now: Moment) -> Tokens {
     match sharing {
         Sharing::Bucket(balance) if balance.received_at == now => {
             let since = (admitted - balance.used.get()).max(0.0);
-            Some(balance.tokens.get() - since)
+            Tokens::Left(balance.tokens.get() - since)
         }
-        Sharing::Bucket(_) | Sharing::Suppressed(_) | Sharing::Divided => None,
+        Sharing::Grown(grown) if grown.received_at == now => Tokens::Added(grown.tokens.get()),
+        Sharing::Bucket(_) | Sharing::Grown(_) | Sharing::Suppressed(_) | Sharing::Divided => {
+            Tokens::Kept
+        }
     }
 }
 
 pub(super) fn admit_probability(sharing: &Sharing) -> f64 {
     match sharing {
         Sharing::Suppressed(probability) => probability.get(),
-        Sharing::Bucket(_) | Sharing::Divided => ALWAYS,
+        Sharing::Bucket(_) | Sharing::Grown(_) | Sharing::Divided => ALWAYS,
     }
 }
 

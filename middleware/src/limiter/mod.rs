@@ -32,7 +32,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use doorman_openapi::{Bucket, Capacity, Fallback, Moment, ResourceId, Unit};
+use doorman_openapi::{Balance, Bucket, Fallback, Moment, ResourceId, Unit};
 
 pub(crate) use self::{
     acquisition::{Acquisition, WaitLimit},
@@ -469,33 +469,27 @@ impl<'s> Limiter<'s> {
         }
     }
 
-    /// The bucket as the control plane keeps it, if it saves up for long. `None` also while what it
-    /// lacks is not known, because it had a lease and has no rate now.
+    /// The bucket as the control plane keeps it, if it saves up for long.
     pub(crate) fn long_bucket(self, now: Moment) -> Option<Bucket> {
-        let View {
-            published,
-            view,
-            unit,
-            burst,
-            ..
-        } = self.view(now);
-        if unit == Unit::Gauge || !burst.is_long() {
+        let burst =
+            self.with_settings(|it| Some(it.burst.load()).filter(|_| it.unit == Unit::Rate))?;
+        if !burst.is_long() {
             return None;
         }
-        let ever_leased = published.schedule.ever_leased();
-        let spent = match view.refill {
-            _ if !ever_leased => None,
-            Refill::PerSecond(rate) => {
-                let queued = self.read_queue(|queue| queue.cost());
-                let left = view.left(self.record.spent.load() - queued);
-                Some(Capacity::saturating(burst.tokens(rate) - left))
-            }
-            Refill::Blocked | Refill::Credit(_) | Refill::Unlimited | Refill::Units(_) => {
-                return None;
-            }
-        };
-        let burst = burst.seconds();
-        Some(Bucket { burst, spent })
+        let view = self.view(now).view;
+        let queued = self.read_queue(|queue| queue.cost());
+        let spent = self.record.spent.load() - queued;
+        // Nothing is issued before the first rate. What is admitted until then is charged to it.
+        let tokens = (view.issued != 0.0).then(|| view.issued - spent.max(view.floor));
+        Some(Bucket {
+            burst: burst.seconds(),
+            tokens: tokens.map(Balance::saturating),
+        })
+    }
+
+    /// Whether it has a lease now.
+    pub(crate) fn is_leased(self, now: Moment) -> bool {
+        self.view(now).view.leased
     }
 
     /// The part that the lease allows at `now`; without one, the fallback.

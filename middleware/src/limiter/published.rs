@@ -5,10 +5,10 @@ use std::time::Duration;
 use doorman_openapi::{Fallback, Moment, Unit};
 
 use super::{
-    bucket::{BucketView, Refill, RefillSchedule, Supply},
+    bucket::{BucketView, Refill, RefillSchedule, Supply, Tokens},
     lease_state::{
         ALWAYS, LeaseState, Policy, admit_probability, first_refill, lapsed_refill,
-        other_unit_refill, tokens_left,
+        other_unit_refill, tokens,
     },
 };
 
@@ -92,7 +92,7 @@ impl Published {
                     refill: Refill::leased(rate, unit),
                     ends,
                     lapsed: lapsed_refill(fallback, safe, unit),
-                    left: tokens_left(&sharing, admitted, now),
+                    tokens: tokens(&sharing, admitted, now),
                 };
                 let mut published = published(refresh_at, policy, may_grow);
                 published.admit_probability = admit_probability(&sharing);
@@ -115,7 +115,7 @@ impl Published {
             refill,
             ends: Moment::NEVER,
             lapsed: refill,
-            left: None,
+            tokens: Tokens::Kept,
         };
         let published = Self {
             refresh_at: Moment::NEVER,

@@ -116,7 +116,7 @@ pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failu
         seq: None,
         heard_epoch: None,
         resource_ids: (!all).then_some(arguments.resources),
-        spent: BTreeMap::new(),
+        tokens: BTreeMap::new(),
     };
     let response: serde_json::Value = client.post(paths::CAPACITY_RELEASE, &request).await?;
     if arguments.output.json {

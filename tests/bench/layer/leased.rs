@@ -56,6 +56,7 @@ impl ControlPlane {
                 )),
                 admission_probability: None,
                 balance: None,
+                tokens: None,
             }
         });
         CapacityResponse {

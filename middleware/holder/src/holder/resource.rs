@@ -10,8 +10,8 @@ use doorman_openapi::{
 use super::FOLLOW_UP_INTERVAL;
 use crate::{
     event::{
-        ActiveLease, Demand, DemandBands, FirstAnswer, LeaseStatus, ResourceTerms, SharedBalance,
-        Sharing,
+        ActiveLease, Demand, DemandBands, FirstAnswer, GrownBucket, LeaseStatus, ResourceTerms,
+        SharedBalance, Sharing,
     },
     tuning::Tuning,
 };
@@ -297,7 +297,10 @@ impl Resource {
         self.used = demand.used;
         self.priority = demand.priority;
         self.bands.clone_from(&demand.bands);
-        self.bucket = demand.bucket.map(Box::new);
+        match (&mut self.bucket, demand.bucket) {
+            (Some(bucket), Some(new)) => **bucket = new,
+            (bucket, new) => *bucket = new.map(Box::new),
+        }
         if std::mem::replace(&mut self.limited_as, demand.limited_as) != demand.limited_as {
             self.tells_unit = demand.limited_as.is_some();
         }
@@ -569,14 +572,21 @@ fn granted_lease(
         capacity: lease.capacity,
         ends: sent.after(lease.lease_length.duration()),
         reason: response.reason,
-        sharing: match (response.balance, response.admission_probability) {
-            (Some(tokens), _) => Sharing::Bucket(SharedBalance {
+        sharing: if let Some(tokens) = response.balance {
+            Sharing::Bucket(SharedBalance {
                 tokens,
                 used: reported,
                 received_at: now,
-            }),
-            (None, Some(probability)) => Sharing::Suppressed(probability),
-            (None, None) => Sharing::Divided,
+            })
+        } else if let Some(probability) = response.admission_probability {
+            Sharing::Suppressed(probability)
+        } else if let Some(tokens) = response.tokens {
+            Sharing::Grown(GrownBucket {
+                tokens,
+                received_at: now,
+            })
+        } else {
+            Sharing::Divided
         },
     })
 }

@@ -88,7 +88,7 @@ fn late_release_returns_only_what_has_not_overflowed() {
         refill: Refill::PerSecond(10.0),
         ends: Moment::NEVER,
         lapsed: Refill::Blocked,
-        left: None,
+        tokens: Tokens::Kept,
     };
     bucket.switch(supply, moment(0));
     let range = bucket.next(4 * TICKS, moment(0));
@@ -107,7 +107,7 @@ fn rate_below_one_token_per_burst_admits() {
         refill: Refill::PerSecond(0.25),
         ends: Moment::NEVER,
         lapsed: Refill::Blocked,
-        left: None,
+        tokens: Tokens::Kept,
     };
     bucket.switch(supply, moment(0));
     let range = bucket.next(TICKS, moment(0));
@@ -127,7 +127,7 @@ fn extreme_rates_do_not_overflow_the_retry_time() {
             refill: Refill::at(rate, Unit::Rate),
             ends: Moment::NEVER,
             lapsed: Refill::Blocked,
-            left: None,
+            tokens: Tokens::Kept,
         };
         bucket.switch(supply, moment(0));
         bucket.spent += 1e15;
@@ -150,7 +150,7 @@ fn single_tokens_are_exact_after_any_rate() {
             refill: Refill::leased(Some(rate), Unit::Rate),
             ends: Moment::NEVER,
             lapsed: Refill::Blocked,
-            left: None,
+            tokens: Tokens::Kept,
         };
         bucket.switch(lease(rate), moment(0));
         let a_day_later = moment(86_400 * TICKS);

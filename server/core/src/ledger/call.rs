@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use doorman_openapi::{
-    Band, Bucket, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HolderKind,
+    Balance, Band, Bucket, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HolderKind,
     ReleaseRequest, ResourceId, ResourceRequest, Seq, ServerCapacityRequest, ServerReleaseRequest,
     ServerResourceRequest, ServerUrl, Unit,
 };
@@ -38,8 +38,8 @@ pub struct ReleaseCall {
     pub(in crate::ledger) sent: Sent,
     /// All, if absent.
     pub(in crate::ledger) resource_ids: Option<Vec<ResourceId>>,
-    /// What the buckets of the client lack.
-    pub(in crate::ledger) spent: BTreeMap<ResourceId, Capacity>,
+    /// The tokens in the buckets of a client.
+    pub(in crate::ledger) tokens: BTreeMap<ResourceId, Balance>,
 }
 
 /// When a call was sent, as far as it tells.
@@ -173,7 +173,7 @@ impl From<ReleaseRequest> for ReleaseCall {
             holder: HolderId::Client(request.client_id),
             sent: Sent::by_client(request.seq, request.heard_epoch),
             resource_ids: request.resource_ids,
-            spent: request.spent,
+            tokens: request.tokens,
         }
     }
 }
@@ -184,7 +184,7 @@ impl From<ServerReleaseRequest> for ReleaseCall {
             holder: HolderId::Node(request.node_id),
             sent: Sent::by_node(request.epoch, request.seq, request.heard_epoch),
             resource_ids: request.resource_ids,
-            spent: BTreeMap::new(),
+            tokens: BTreeMap::new(),
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct ResourceRecord {
     /// The period of a rate, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per: Option<Seconds>,
-    /// The tokens that the bucket of the free capacity lacks.
+    /// The tokens that the bucket of the free capacity lacks to be full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent: Option<Capacity>,
 }

@@ -143,9 +143,9 @@ impl Ledger {
         let mut released: usize = 0;
         for key in keys {
             let live = self.live.get(key.index());
-            if live.is_some_and(|live| allowed(&live.id)) {
-                self.note_spent(call, holder, key, now);
-                let had_lease = self.release_one(holder, key, stamp, now);
+            if let Some(live) = live.filter(|live| allowed(&live.id)) {
+                let tokens = call.tokens.get(&live.id).copied();
+                let had_lease = self.release_one(holder, key, stamp, tokens, now);
                 released = released.saturating_add(usize::from(had_lease));
             }
         }
@@ -153,14 +153,6 @@ impl Ledger {
             scanned,
             released,
             next,
-        }
-    }
-
-    fn note_spent(&mut self, call: &ReleaseCall, holder: HolderKey, key: ResourceKey, now: Moment) {
-        if let Some(live) = self.live.get_mut(key.index())
-            && let Some(lacks) = call.spent.get(&live.id)
-        {
-            live.resource.note_spent(holder, *lacks, now);
         }
     }
 

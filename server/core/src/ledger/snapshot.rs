@@ -43,7 +43,7 @@ impl Ledger {
             let mut feedback = resource.feedback.snapshot(&resource.terms, now);
             let learning_left = nanos_between(now, resource.learning_until);
             let parent = resource.parent.as_ref();
-            let mut spent = resource.spent_now(now);
+            let mut spent = resource.spent_of_free(now);
             let mut parent = parent.and_then(|it| it.snapshot(resource.unit, learning_left, now));
             let (unit, per) = resource.unit.map_or((None, None), AmountUnit::to_record);
             std::iter::from_fn(move || {
@@ -91,7 +91,9 @@ impl Ledger {
             if let Some(feedback) = &record.feedback {
                 live.resource.restore_feedback(feedback, unit, stopped);
             }
-            live.resource.restore_spent(record.spent, stopped);
+            if let Some(spent) = record.spent {
+                live.resource.restore_spent_of_free(spent, stopped);
+            }
         }
         for holder in &record.holders {
             let id = match holder.kind {

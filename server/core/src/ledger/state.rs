@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use doorman_config::Document;
-use doorman_openapi::{HolderKind, Moment, Reason, ResourceId};
+use doorman_openapi::{Balance, HolderKind, Moment, Reason, ResourceId};
 
 use super::{
     hints::pending::Hinting,
@@ -314,24 +314,17 @@ impl Ledger {
         let conversion = live.resource.convert(holder, ask, earlier, now);
         let converted = conversion.ask(ask);
         let ask = &converted.as_ref().unwrap_or(ask).awaiting(awaits);
-        let before =
-            (ask.bucket).map(|it| (it, live.resource.before(holder, ask.has.amount(), now)));
+        let before = (ask.bucket).map(|it| (it, live.resource.rates_before(ask.has.amount())));
         let capacity_before = |unit| Some(self.earlier_terms.lookup(id)?.capacity(unit));
         let decision = (live.resource).refresh(holder, polls, ask, capacity_before, now);
         live.resource.note_heard(holder, conversion.heard, now);
         let clients = live.resource.clients();
-        let mut feedback = live.resource.current_feedback(now);
-        if let Some((bucket, before)) = before.filter(|_| decision.lacks.is_some())
-            && let Some(balance) =
-                (live.resource).continue_bucket(holder, bucket, before, decision.capacity, now)
-        {
-            feedback = Feedback::Balance(balance);
-        }
+        let feedback = live.resource.current_feedback(now);
         let levels = match ask.kind {
             HolderKind::Client => Vec::new(),
             HolderKind::Node => live.resource.levels(),
         };
-        let grant = Grant::new(
+        let mut grant = Grant::new(
             id.clone(),
             &live.resource.terms,
             clients,
@@ -339,6 +332,15 @@ impl Ledger {
             feedback,
             levels,
         );
+        if let Some((bucket, before)) = before {
+            grant.tokens = match decision.lacks {
+                Some(_) => {
+                    let granted = decision.capacity;
+                    (live.resource).continue_bucket(holder, bucket, before, granted, now)
+                }
+                None => live.resource.restate_bucket(holder, before),
+            };
+        }
         self.stats.count(&grant, decision.anomalies);
         live.report_events(&grant, decision.anomalies, &mut self.events, || {
             self.holders.id(holder)
@@ -374,9 +376,10 @@ impl Ledger {
         holder: HolderKey,
         key: ResourceKey,
         stamp: RequestStamp,
+        tokens: Option<Balance>,
         now: Moment,
     ) -> bool {
-        let release = |resource: &mut Resource| resource.release(holder, stamp, now);
+        let release = |resource: &mut Resource| resource.release(holder, stamp, tokens, now);
         let had_lease = self.change_lease(holder, key, now, release);
         self.plan_hints(key, now);
         self.note_parent_update(key, now);

@@ -334,7 +334,7 @@ fn resource_without_clients_is_released() {
         seq: None,
         heard_epoch: None,
         resource_ids: None,
-        spent: BTreeMap::new(),
+        tokens: BTreeMap::new(),
     };
     link.node.release(&release.clone().into(), link.now);
     link.effects.clear();

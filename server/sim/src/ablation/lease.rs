@@ -45,7 +45,7 @@ pub fn release_others_of_its_name(request: &CapacityRequest, ledger: &mut Ledger
                     seq: None,
                     heard_epoch: None,
                     resource_ids: None,
-                    spent: BTreeMap::new(),
+                    tokens: BTreeMap::new(),
                 };
                 ledger.release(&release.into(), now);
             }

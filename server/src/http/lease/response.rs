@@ -86,6 +86,9 @@ fn resource<'a>(
     if let Some(balance) = grant.feedback.balance() {
         member(text, r#","balance":"#, &balance)?;
     }
+    if let Some(tokens) = &grant.tokens {
+        member(text, r#","tokens":"#, tokens)?;
+    }
     match to {
         HolderKind::Client => {}
         HolderKind::Node => {

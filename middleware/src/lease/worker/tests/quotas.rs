@@ -1,6 +1,7 @@
 //! Buckets that hold far more than the tokens of a lease: with a burst of the period, quotas.
 
 use doorman_core::ledger::Tuning;
+use doorman_openapi::Fallback;
 
 use super::{real_ledger::Server, *};
 use crate::{Rate, RateSettings};
@@ -24,8 +25,13 @@ struct Process {
 
 impl Process {
     async fn start(server: &Server) -> Self {
+        Self::with_fallback(server, Fallback::Pessimistic).await
+    }
+
+    async fn with_fallback(server: &Server, fallback: Fallback) -> Self {
         let (doorman, worker) = run(builder().instance("pod-7"), &server.plane);
-        let rate = doorman.rate(RateSettings::new("export").burst(HOUR));
+        let settings = RateSettings::new("export").burst(HOUR);
+        let rate = doorman.rate(settings.fallback(fallback));
         doorman.ready(SECOND).await.unwrap();
         Self {
             doorman,
@@ -125,4 +131,37 @@ async fn quota_survives_a_lost_server_while_its_process_lives() {
     sleep(120 * SECOND).await;
     let admitted = process.spend(1000, SECOND / 100).await;
     assert!((400..450).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn quota_continues_after_an_outage_longer_than_the_lease() {
+    for fallback in [Fallback::Safe, Fallback::Pessimistic] {
+        let server = server(1000);
+        let process = Process::with_fallback(&server, fallback).await;
+        assert_eq!(process.spend(600, SECOND / 100).await, 600);
+        sleep(6 * SECOND).await;
+        server.lose();
+        sleep(120 * SECOND).await;
+        server.recover();
+        sleep(30 * SECOND).await;
+        let admitted = process.spend(1000, SECOND / 100).await;
+        assert!((400..460).contains(&admitted), "{fallback:?}: {admitted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_before_the_first_lease_are_charged_to_it() {
+    let server = server(1000);
+    let (doorman, _worker) = run(builder(), &server.plane);
+    let settings = RateSettings::new("export").burst(HOUR);
+    let rate = doorman.rate(settings.fallback(Fallback::Optimistic));
+    let before = take(&rate, 300);
+    assert_eq!(before, 300);
+    doorman.ready(SECOND).await.unwrap();
+    let mut admitted = before;
+    for _ in 0..1000 {
+        admitted += take(&rate, 1);
+        sleep(SECOND / 1000).await;
+    }
+    assert!((1000..=1001).contains(&admitted), "{admitted}");
 }

@@ -115,6 +115,11 @@ impl Server {
         self.ledger.polls.lock().unwrap().clear();
     }
 
+    /// Accepts connections again, with the leases from before.
+    pub(super) fn recover(&self) {
+        *self.ledger.epoch.lock().unwrap() = Some(Epoch::new(1).unwrap());
+    }
+
     /// Loses the connections of a client, which hears nothing of that: its poll ends here, and its
     /// next lease request gets no answer.
     pub(super) fn lose_connections_of(&self, client: &ClientId) {

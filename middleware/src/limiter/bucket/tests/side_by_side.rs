@@ -3,7 +3,7 @@
 use doorman_openapi::Moment;
 
 use super::{
-    super::{Supply, TokenRange},
+    super::{Supply, TokenRange, Tokens},
     reference::{Bucket, Naive, Rate, moment, refill},
     windows::Windows,
 };
@@ -48,7 +48,7 @@ impl SideBySide {
             refill: refill(rate),
             ends: moment(ends),
             lapsed: refill(lapsed),
-            left: None,
+            tokens: Tokens::Kept,
         };
         self.switch(Some((rate, ends)), lapsed, supply);
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use doorman_config::Template;
 use doorman_openapi::{
-    Algorithm, AlgorithmKind, CLOCK_DRIFT, Capacity, FillLevel, Lease, Moment, Reason, ResourceId,
-    ResourceResponse, SafeCapacity, Seconds, ServerAlgorithm, ServerResourceResponse,
+    Algorithm, AlgorithmKind, Balance, CLOCK_DRIFT, Capacity, FillLevel, Lease, Moment, Reason,
+    ResourceId, ResourceResponse, SafeCapacity, Seconds, ServerAlgorithm, ServerResourceResponse,
 };
 
 use crate::ledger::{resource::feedback::Feedback, store::sum_tree::SumTree, terms::ResourceTerms};
@@ -92,6 +92,8 @@ pub struct Grant {
     pub algorithm: Algorithm,
     /// Feedback beside the lease.
     pub feedback: Feedback,
+    /// The tokens that a new or larger lease adds to a bucket that saves up for long.
+    pub tokens: Option<Balance>,
     /// For a node: where it splits the demand of its clients.
     pub levels: Vec<FillLevel>,
     /// Until when the lease is booked. A successor must know of it before the holder does.
@@ -117,6 +119,7 @@ impl Grant {
             safe_capacity: terms.safe_capacity(clients),
             algorithm: terms.algorithm().clone(),
             feedback,
+            tokens: None,
             levels,
             booked_until: decision.booked_until,
         }
@@ -219,6 +222,7 @@ impl Grant {
             safe_capacity: self.safe_capacity,
             admission_probability: self.feedback.admission_probability(),
             balance: self.feedback.balance(),
+            tokens: self.tokens,
             resource_id: self.resource_id,
         }
     }

@@ -13,7 +13,9 @@ pub(in crate::ledger) mod spent;
 pub(in crate::ledger) mod under_parent;
 pub(in crate::ledger) mod unit_change;
 
-use doorman_openapi::{Band, Bucket, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment};
+use doorman_openapi::{
+    Balance, Band, Bucket, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment,
+};
 
 use crate::ledger::{
     demands::DemandTree,
@@ -318,12 +320,13 @@ impl Resource {
         self.demands.clients()
     }
 
-    /// Releases all that a holder has, and returns whether it had a lease. A stale release is
-    /// ignored.
+    /// Releases all that a holder has, with the tokens in its bucket if it states them, and returns
+    /// whether it had a lease. A stale release is ignored.
     pub(in crate::ledger) fn release(
         &mut self,
         holder: HolderKey,
         stamp: RequestStamp,
+        tokens: Option<Balance>,
         now: Moment,
     ) -> bool {
         self.end_learning(now);
@@ -336,6 +339,10 @@ impl Resource {
             return false;
         }
         entry.order = stamp.order.advance_from(entry.order);
+        let slot = entry.slot;
+        if let Some(tokens) = tokens {
+            self.note_tokens(slot, tokens, now);
+        }
         self.end_lease(holder, now)
     }
 
@@ -379,6 +386,7 @@ impl Resource {
     /// Handles some expirations. Calls `removed` for each holder whose entry is removed.
     pub(in crate::ledger) fn expire(&mut self, now: Moment, mut removed: impl FnMut(HolderKey)) {
         self.end_learning(now);
+        self.refill_free(now);
         for _ in 0..EXPIRATIONS_PER_REQUEST {
             let Some(slot) = self.expiries.pop_due(now) else {
                 return;

@@ -1,12 +1,11 @@
 //! What holders have spent of buckets that they fill for long.
 //!
 //! A rate is all that the ledger divides: a holder saves up on its own. One whose bucket holds more
-//! than the tokens of a few seconds states what that bucket lacks. When its lease shrinks or ends,
-//! that part of what is lacking stays with the capacity, and passes to the next lease on it. So no
-//! change of leases, no clean stop and no restart fills a bucket again. The sum of the tokens is
-//! that of one bucket for the whole capacity.
+//! than the tokens of a few seconds states what is in it. When its lease shrinks or ends, what that
+//! part of the bucket lacks stays with the capacity, and passes to the next lease on it. So all
+//! buckets together are one for the whole capacity.
 //!
-//! It is as exact as the reports: what a holder spends between its last one and a crash is not
+//! That is as exact as the reports: what a holder spends between its last one and a crash is not
 //! known. A server without the snapshot of its predecessor knows only what living holders state.
 
 use std::collections::BTreeMap;
@@ -18,7 +17,6 @@ use crate::ledger::{
     keys::{EntrySlot, HolderKey},
     records::HolderRecord,
     resource::decision::TOLERANCE,
-    terms::ResourceTerms,
 };
 
 /// The longest time in which a bucket fills, in seconds.
@@ -33,32 +31,47 @@ pub(in crate::ledger) struct Spent {
     held: BTreeMap<EntrySlot, Held>,
 }
 
-/// The bucket of a holder, as of its last report.
+/// The bucket of a holder, as of its last request.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     lacks: f64,
+    since: Moment,
+    /// The seconds of its rate that it holds.
+    burst: f64,
     /// The rate of its lease.
     rate: f64,
-    since: Moment,
+    /// The last decision: the rate before it, what it added to what the free capacity lacks, and
+    /// the tokens in its response.
+    before: f64,
+    moved: f64,
+    tokens: Option<f64>,
 }
 
-/// A resource before a decision.
+/// The rates of a resource before a decision.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::ledger) struct Before {
-    /// The rate of the holder's lease, as far as both sides know it.
+pub(in crate::ledger) struct RatesBefore {
+    /// Of the lease that the holder states.
     held: f64,
-    /// The rate that nobody holds.
+    /// That nobody holds.
     free: f64,
+    whole: f64,
 }
 
 impl Held {
     fn lacks(&self, now: Moment) -> f64 {
         (self.lacks - self.rate * now.seconds_since(self.since)).max(0.0)
     }
+
+    /// Takes over what the holder states, within one bucket of debt.
+    fn state(&mut self, tokens: f64, now: Moment) {
+        let full = full(self.burst, self.rate);
+        self.lacks = (full - tokens).clamp(0.0, 2.0 * full);
+        self.since = now;
+    }
 }
 
 impl Spent {
-    pub(in crate::ledger) fn new(free: f64, now: Moment) -> Self {
+    fn new(free: f64, now: Moment) -> Self {
         Self {
             free,
             since: now,
@@ -72,113 +85,137 @@ impl Spent {
         self.since = now;
     }
 
-    /// Passes what a holder's bucket lacks to the free capacity, of which this rate is free.
-    fn give_back(&mut self, slot: EntrySlot, free: f64, now: Moment) {
+    /// Passes what a holder's bucket lacks to the free capacity.
+    fn give_back(&mut self, slot: EntrySlot, whole: f64, now: Moment) {
         if let Some(held) = self.held.remove(&slot) {
-            self.refill(free, now);
-            self.free += held.lacks(now);
+            let most = full(held.burst, whole);
+            self.free = (self.free + held.lacks(now)).min(most);
         }
     }
 
-    /// Takes over a report and the decision on it. Returns the tokens of a new or larger lease.
-    fn continued(
+    /// Takes over a request and the decision on it, a lease of this rate. Returns the tokens that
+    /// it brings, if it is new or has grown.
+    fn decided(
         &mut self,
         slot: EntrySlot,
         bucket: Bucket,
-        before: Before,
+        before: RatesBefore,
         rate: f64,
         now: Moment,
     ) -> Option<f64> {
-        self.refill(before.free, now);
-        let size = |rate: f64| full(bucket, rate);
-        // The first lease begins with nothing.
-        let held = bucket.spent.map_or(0.0, |_| before.held);
-        let most = 2.0 * size(held.max(rate));
-        let mut lacks = bucket.spent.map_or(0.0, Capacity::get).min(most);
-        if let Some(known) = self.held.remove(&slot)
-            && held < known.rate * (1.0 - TOLERANCE)
+        let burst = bucket.burst.get();
+        let full = |rate| full(burst, rate);
+        let known = self.held.remove(&slot);
+        if let Some(known) = known
+            && !is_same(known.rate, before.held)
         {
-            // The response with the larger lease was lost.
-            self.free += (known.lacks(now) - lacks).max(0.0);
+            // The response with that lease was lost.
+            self.free = (self.free - known.moved).clamp(0.0, full(before.whole));
         }
-        let grown = rate - held;
-        if grown.abs() <= held * TOLERANCE {
-            // The same lease.
-        } else if grown < 0.0 {
-            let returned = lacks.min(size(held) - size(rate));
-            self.free += returned;
-            lacks -= returned;
+        let stated = bucket.tokens.map(Balance::get);
+        let mut held = Held {
+            lacks: 0.0,
+            since: now,
+            burst,
+            rate: before.held,
+            before: before.held,
+            moved: 0.0,
+            tokens: None,
+        };
+        if let Some(tokens) = stated
+            && before.held > 0.0
+        {
+            held.state(tokens, now);
+        }
+        held.rate = rate;
+        if is_same(rate, before.held) {
+            self.held.insert(slot, held);
+            return None;
+        }
+        let grown = rate - before.held;
+        if grown > 0.0 {
+            let part = (grown / before.free).min(1.0);
+            let passed = (self.free * part).min(full(rate) - full(before.held));
+            held.moved = -passed;
+            let brought = full(rate) - full(before.held) - passed;
+            held.lacks += passed;
+            held.tokens = Some(match stated {
+                // The bucket of a lease that ended: the free capacity lacks what it has spent.
+                Some(tokens) if before.held == 0.0 && known.is_none() => {
+                    held.state(tokens.min(brought), now);
+                    (brought - tokens).min(0.0)
+                }
+                // That of a lease of 0 may have a token.
+                Some(tokens) if before.held == 0.0 => {
+                    held.state(brought + tokens.min(0.0), now);
+                    brought - tokens.max(0.0)
+                }
+                Some(_) | None => brought,
+            });
         } else {
-            let part = if grown < before.free {
-                grown / before.free
-            } else {
-                1.0
-            };
-            let passed = (self.free * part).min(size(rate) - size(held));
-            self.free -= passed;
-            lacks += passed;
+            held.moved = held.lacks.min(full(before.held) - full(rate));
+            held.lacks -= held.moved;
         }
-        let since = now;
-        self.held.insert(slot, Held { lacks, rate, since });
-        (grown > held * TOLERANCE).then(|| size(rate) - lacks)
-    }
-
-    /// When all of the free capacity's bucket is full.
-    fn full_at(&self, rate: f64) -> Moment {
-        if self.free > 0.0 && rate > 0.0 {
-            self.since.after_seconds((self.free / rate).min(LONGEST))
-        } else {
-            Moment::ORIGIN
-        }
+        self.free = (self.free + held.moved).clamp(0.0, full(before.whole));
+        self.held.insert(slot, held);
+        held.tokens
     }
 }
 
-/// The tokens of a full bucket at this rate: at least one, as in every holder.
-fn full(bucket: Bucket, rate: f64) -> f64 {
+/// The tokens of a full bucket: at least one, as in every holder.
+fn full(burst: f64, rate: f64) -> f64 {
     if rate > 0.0 {
-        (rate * bucket.burst.get()).max(1.0)
+        (rate * burst).max(1.0)
     } else {
         0.0
     }
 }
 
+fn is_same(rate: f64, other: f64) -> bool {
+    (rate - other).abs() <= other * TOLERANCE
+}
+
 impl Resource {
+    /// Whether holders have parts of one rate.
+    fn divides_rate(&self) -> bool {
+        self.terms.is_rate() && self.terms.rule().divides() && self.terms.capacity().is_finite()
+    }
+
     fn free_rate(&self) -> f64 {
         (self.terms.capacity() - self.booked.total()).max(0.0) / self.terms.per()
     }
 
     /// Refills the bucket of the free capacity, before that changes.
     pub(in crate::ledger) fn refill_free(&mut self, now: Moment) {
+        if self.spent.is_none() || !self.divides_rate() {
+            return;
+        }
         let free = self.free_rate();
         if let Some(spent) = &mut self.spent {
             spent.refill(free, now);
         }
     }
 
-    /// The state before a decision on a request that states it `has` so much.
-    pub(in crate::ledger) fn before(&self, holder: HolderKey, has: f64, now: Moment) -> Before {
-        let entry = self.entries.get(holder);
-        // One that is not known to the master may have a lease of its predecessor.
-        let leased = entry.and_then(|it| it.booking.lease(now));
-        let held = leased.map_or(has, |lease| lease.amount.min(has));
-        Before {
-            held: held / self.terms.per(),
+    /// The rates before a decision for a holder that states it `has` so much.
+    pub(in crate::ledger) fn rates_before(&self, has: f64) -> RatesBefore {
+        RatesBefore {
+            held: has.min(self.terms.capacity()) / self.terms.per(),
             free: self.free_rate(),
+            whole: self.terms.rate(),
         }
     }
 
-    /// Takes over what a request states of its bucket, after the decision on it. Returns the
-    /// tokens that the bucket has now, if the lease is new or has grown.
+    /// Takes over the bucket that a request states, and the decision on it. Returns the tokens that
+    /// a new or larger lease brings.
     pub(in crate::ledger) fn continue_bucket(
         &mut self,
         holder: HolderKey,
         bucket: Bucket,
-        before: Before,
+        before: RatesBefore,
         granted: Capacity,
         now: Moment,
     ) -> Option<Balance> {
-        if !passes_on(&self.terms) {
-            self.spent = None;
+        if !self.divides_rate() {
             return None;
         }
         let slot = self.entries.get(holder)?.slot;
@@ -186,82 +223,96 @@ impl Resource {
         let spent = self
             .spent
             .get_or_insert_with(|| Spent::new(0.0, now).into());
-        let tokens = spent.continued(slot, bucket, before, rate, now);
+        let tokens = spent.decided(slot, bucket, before, rate, now);
         tokens.map(Balance::saturating)
     }
 
-    /// Takes over what a holder states when it releases its lease.
-    pub(in crate::ledger) fn note_spent(
-        &mut self,
+    /// The tokens of the last decision again, for a copy of its request.
+    pub(in crate::ledger) fn restate_bucket(
+        &self,
         holder: HolderKey,
-        lacks: Capacity,
-        now: Moment,
-    ) {
-        if let Some(entry) = self.entries.get(holder)
-            && let Some(held) = (self.spent.as_mut()).and_then(|it| it.held.get_mut(&entry.slot))
-        {
-            held.lacks = lacks.get();
-            held.since = now;
+        before: RatesBefore,
+    ) -> Option<Balance> {
+        let slot = self.entries.get(holder)?.slot;
+        let held = self.spent.as_ref()?.held.get(&slot)?;
+        let is_copy = is_same(held.before, before.held);
+        held.tokens.filter(|_| is_copy).map(Balance::saturating)
+    }
+
+    /// Takes over what a holder states when it releases its lease.
+    pub(in crate::ledger) fn note_tokens(&mut self, slot: EntrySlot, tokens: Balance, now: Moment) {
+        let held = self.spent.as_mut().and_then(|it| it.held.get_mut(&slot));
+        if let Some(held) = held {
+            held.state(tokens.get(), now);
         }
     }
 
     /// The lease of a holder ends.
     pub(in crate::ledger) fn give_back_bucket(&mut self, slot: EntrySlot, now: Moment) {
-        let free = self.free_rate();
+        self.refill_free(now);
+        let whole = self.terms.rate();
         if let Some(spent) = &mut self.spent {
-            spent.give_back(slot, free, now);
+            spent.give_back(slot, whole, now);
         }
     }
 
-    /// What the free capacity's bucket lacks now, for a successor.
-    pub(in crate::ledger) fn spent_now(&self, now: Moment) -> Option<Capacity> {
+    /// What the bucket of the free capacity lacks now, for a successor.
+    pub(in crate::ledger) fn spent_of_free(&self, now: Moment) -> Option<Capacity> {
         let mut spent = self.spent.as_deref()?.clone();
         spent.refill(self.free_rate(), now);
         (spent.free > 0.0).then(|| Capacity::saturating(spent.free))
     }
 
+    pub(in crate::ledger) fn restore_spent_of_free(&mut self, free: Capacity, stopped: Moment) {
+        self.spent = Some(Box::new(Spent::new(free.get(), stopped)));
+    }
+
+    /// What the bucket of a holder lacks now, for a successor.
     pub(in crate::ledger) fn spent_of(&self, slot: EntrySlot, now: Moment) -> Option<Capacity> {
         let held = self.spent.as_ref()?.held.get(&slot)?;
         Some(Capacity::saturating(held.lacks(now)))
     }
 
-    /// The same for a holder whose lease is restored.
+    /// The same for a holder whose lease is restored. It states its bucket with its next request.
     pub(in crate::ledger) fn restore_spent_of(
         &mut self,
         slot: EntrySlot,
         record: &HolderRecord,
         stopped: Moment,
     ) {
-        if let Some(lacks) = record.spent {
-            let lease = record.lease.map_or(0.0, |lease| lease.amount.get());
-            let held = Held {
-                lacks: lacks.get(),
-                rate: lease / self.terms.per(),
-                since: stopped,
-            };
-            let spent = self
-                .spent
-                .get_or_insert_with(|| Spent::new(0.0, stopped).into());
-            spent.held.insert(slot, held);
-        }
+        let lease = self
+            .entries
+            .at(slot)
+            .and_then(|it| it.booking.lease(stopped));
+        let (Some(lacks), Some(lease)) = (record.spent, lease) else {
+            return;
+        };
+        let rate = lease.amount / self.terms.per();
+        let held = Held {
+            lacks: lacks.get(),
+            since: stopped,
+            burst: LONGEST,
+            rate,
+            before: rate,
+            moved: 0.0,
+            tokens: None,
+        };
+        let spent = self
+            .spent
+            .get_or_insert_with(|| Spent::new(0.0, stopped).into());
+        spent.held.insert(slot, held);
     }
 
-    pub(in crate::ledger) fn restore_spent(&mut self, free: Option<Capacity>, stopped: Moment) {
-        if let Some(free) = free {
-            self.spent = Some(Box::new(Spent::new(free.get(), stopped)));
-        }
-    }
-
-    /// From when on a new state would be the same.
+    /// From when on a new state would be the same, while nobody has a lease.
     pub(in crate::ledger) fn full_at(&self) -> Moment {
-        let rate = self.free_rate();
-        self.spent
-            .as_ref()
-            .map_or(Moment::ORIGIN, |it| it.full_at(rate))
+        // A node may have no capacity without holders.
+        let rate = self.terms.limit() / self.terms.per();
+        match &self.spent {
+            Some(spent) if spent.free > 0.0 && rate > 0.0 => {
+                let seconds = (spent.free / rate).min(LONGEST);
+                spent.since.after_seconds(seconds)
+            }
+            Some(_) | None => Moment::ORIGIN,
+        }
     }
-}
-
-/// Whether holders have parts of one rate.
-fn passes_on(terms: &ResourceTerms) -> bool {
-    terms.is_rate() && terms.rule().divides() && terms.capacity().is_finite()
 }

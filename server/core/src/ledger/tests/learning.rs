@@ -388,7 +388,7 @@ fn unordered_late_copies_of_a_confirmed_holder_are_ignored() {
         seq: None,
         heard_epoch: Some(SUCCESSOR.epoch),
         resource_ids: None,
-        spent: BTreeMap::new(),
+        tokens: BTreeMap::new(),
     };
     world.ledger.release(&release.into(), world.now);
     assert_eq!(world.view().unwrap().sum_has, 0.0);

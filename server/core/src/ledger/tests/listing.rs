@@ -262,7 +262,7 @@ fn leases_of_a_client_are_read_in_bounded_parts() {
         seq: Some(Seq::new(2).unwrap()),
         heard_epoch: None,
         resource_ids: Some((0..RELEASED).map(id).collect()),
-        spent: BTreeMap::new(),
+        tokens: BTreeMap::new(),
     };
     world.ledger.release(&release.clone().into(), world.now);
 

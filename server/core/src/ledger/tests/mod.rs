@@ -114,7 +114,7 @@ impl World {
             seq: seq.map(|seq| Seq::new(seq).unwrap()),
             heard_epoch: None,
             resource_ids: None,
-            spent: BTreeMap::new(),
+            tokens: BTreeMap::new(),
         };
         self.ledger.release(&release.clone().into(), self.now);
     }

@@ -733,7 +733,7 @@ fn resource_without_holders_is_forgotten() {
         seq: None,
         heard_epoch: None,
         resource_ids: None,
-        spent: BTreeMap::new(),
+        tokens: BTreeMap::new(),
     };
     tree.nodes[0]
         .ledger
@@ -1103,7 +1103,7 @@ fn release_of(client: &str) -> ReleaseRequest {
         seq: None,
         heard_epoch: None,
         resource_ids: None,
-        spent: BTreeMap::new(),
+        tokens: BTreeMap::new(),
     }
 }
 
@@ -1213,7 +1213,7 @@ fn release_while_learning_gives_nothing_back() {
         seq: None,
         heard_epoch: None,
         resource_ids: None,
-        spent: BTreeMap::new(),
+        tokens: BTreeMap::new(),
     };
     let now = tree.now;
     let ledger = &mut tree.nodes[0].ledger;

@@ -28,7 +28,7 @@ fn release(client: &str, resource_ids: Option<Vec<ResourceId>>) -> ReleaseReques
         seq: Some(Seq::new(2).unwrap()),
         heard_epoch: None,
         resource_ids,
-        spent: BTreeMap::new(),
+        tokens: BTreeMap::new(),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use doorman_openapi::{Bucket, Capacity, ClientId, ReleaseRequest, Seconds};
+use doorman_openapi::{Balance, Bucket, ClientId, ReleaseRequest, Seconds};
 use fastrand::Rng;
 
 use super::{World, close, db, parse, request};
-use crate::ledger::{Ledger, tests::SETTINGS};
+use crate::ledger::{Grant, Ledger, tests::SETTINGS};
 
 const RATE: f64 = 10.0;
 const BURST: f64 = 600.0;
@@ -19,6 +19,7 @@ const DOCUMENT: &str = "resources: [{identifier_glob: '*', capacity: 10, algorit
 struct Client {
     id: String,
     rate: Option<f64>,
+    has_bucket: bool,
     tokens: f64,
 }
 
@@ -27,6 +28,7 @@ impl Client {
         Self {
             id: format!("c{id}"),
             rate: None,
+            has_bucket: false,
             tokens: 0.0,
         }
     }
@@ -35,27 +37,28 @@ impl Client {
         (self.rate.unwrap_or_default() * BURST).max(1.0)
     }
 
-    fn lacks(&self) -> Capacity {
-        Capacity::saturating(self.size() - self.tokens)
-    }
-
     fn refill(&mut self, seconds: f64) {
-        self.tokens += self.rate.unwrap_or_default() * seconds;
-        self.tokens = self.tokens.min(self.size());
+        if let Some(rate) = self.rate {
+            self.tokens = self.size().min(self.tokens + rate * seconds);
+        }
     }
 
     fn refresh(&mut self, world: &mut World, wants: f64) {
+        let grant = self.ask(world, wants);
+        self.rate = Some(grant.capacity.get());
+        self.has_bucket = true;
+        self.tokens += grant.tokens.map_or(0.0, Balance::get);
+        self.tokens = self.tokens.min(self.size());
+    }
+
+    /// A request whose response is lost, unless the caller takes it.
+    fn ask(&self, world: &mut World, wants: f64) -> Grant {
         let mut request = request(&self.id, None, wants, self.rate);
         request.resources[0].bucket = Some(Bucket {
             burst: Seconds::saturating(BURST),
-            spent: self.rate.map(|_| self.lacks()),
+            tokens: self.has_bucket.then(|| Balance::saturating(self.tokens)),
         });
-        let grant = world.send(&request);
-        self.rate = Some(grant.capacity.get());
-        if let Some(balance) = grant.feedback.balance() {
-            self.tokens = balance.get();
-        }
-        self.tokens = self.tokens.min(self.size());
+        world.send(&request)
     }
 
     fn release(self, world: &mut World) {
@@ -64,12 +67,13 @@ impl Client {
             seq: None,
             heard_epoch: None,
             resource_ids: None,
-            spent: BTreeMap::from([(db(), self.lacks())]),
+            tokens: BTreeMap::from([(db(), Balance::saturating(self.tokens))]),
         };
         world.ledger.release(&release.into(), world.now);
     }
 
     fn spend(&mut self, most: f64) -> f64 {
+        let most = if self.rate.is_some() { most } else { 0.0 };
         let spent = most.min(self.tokens).max(0.0);
         self.tokens -= spent;
         spent
@@ -117,6 +121,23 @@ fn buckets_of_all_holders_are_one() {
                     ids += 1;
                 }
                 2 => restart(&mut world),
+                3 => {
+                    // Cut off until its lease has ended. It keeps its tokens.
+                    clients[which].rate = None;
+                    let others = clients.iter_mut().enumerate();
+                    let others = others.filter(|(index, _)| *index != which);
+                    let mut others: Vec<_> = others.map(|(_, client)| client).collect();
+                    for _ in 0..20 {
+                        world.wait(4.0);
+                        elapsed += 4.0;
+                        for client in &mut others {
+                            client.refill(4.0);
+                            spent += client.spend(100.0);
+                            client.refresh(&mut world, 20.0);
+                        }
+                    }
+                }
+                4..8 => drop(clients[which].ask(&mut world, 20.0 * rng.f64())),
                 _ => {}
             }
             let most = FULL + RATE * elapsed + 1.0 * ids as f64;
@@ -163,12 +184,38 @@ fn client_that_lost_a_response_gets_its_bucket_again() {
     let mut world = World::new(parse(DOCUMENT));
     let mut client = Client::new(1);
     client.refresh(&mut world, 1.0);
-    let before = client.tokens;
-    let rate = client.rate;
     for _ in 0..3 {
-        client.refresh(&mut world, 10.0);
-        (client.tokens, client.rate) = (before, rate);
+        drop(client.ask(&mut world, 10.0));
     }
+    client.refresh(&mut world, 10.0);
+    close(client.tokens, FULL);
+}
+
+#[test]
+fn copy_of_a_request_gets_the_same_tokens() {
+    let mut world = World::new(parse(DOCUMENT));
+    let mut request = request("c1", Some(1), 10.0, None);
+    request.resources[0].bucket = Some(Bucket {
+        burst: Seconds::saturating(BURST),
+        tokens: None,
+    });
+    let tokens = world.send(&request).tokens;
+    assert_eq!(tokens, Some(Balance::saturating(FULL)));
+    assert_eq!(world.send(&request).tokens, tokens);
+}
+
+#[test]
+fn stated_tokens_cannot_void_the_quota_of_others() {
+    let mut world = World::new(parse(DOCUMENT));
+    let mut hostile = Client::new(1);
+    hostile.rate = Some(1e15);
+    hostile.has_bucket = true;
+    hostile.tokens = -1e15;
+    hostile.refresh(&mut world, 10.0);
+    hostile.tokens = -1e15;
+    hostile.release(&mut world);
+    world.wait(BURST);
+    let mut client = Client::new(2);
     client.refresh(&mut world, 10.0);
     close(client.tokens, FULL);
 }

@@ -316,7 +316,7 @@ fn safe_capacity_counts_clients_of_whole_tree() {
             seq: None,
             heard_epoch: None,
             resource_ids: None,
-            spent: BTreeMap::new(),
+            tokens: BTreeMap::new(),
         };
         let ledger = &mut fleet.tree.nodes[left.node].ledger;
         ledger.release(&release.clone().into(), fleet.tree.now);

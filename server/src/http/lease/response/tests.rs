@@ -69,6 +69,7 @@ fn granted() -> impl Strategy<Value = Grant> {
                     refresh_interval: refresh,
                 },
                 feedback,
+                tokens: (length == longest).then(|| Balance::saturating(capacity)),
                 levels: levels.collect(),
                 booked_until: Moment::ORIGIN,
             }
