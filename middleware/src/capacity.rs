@@ -6,7 +6,6 @@ use doorman_openapi::{Capacity, Moment, Unit};
 use tokio::time::sleep;
 
 use crate::{
-    clock,
     direct::{DirectSettings, DirectUse, One},
     limiter::Registry,
 };
@@ -111,7 +110,8 @@ impl Lease {
 
     /// The capacity, and when its lease ends.
     fn read(&self) -> (LeasedCapacity, Moment) {
-        let allowance = self.0.limiter().allowance(clock::now());
+        let limiter = self.0.limiter();
+        let allowance = limiter.allowance(limiter.now());
         let per = allowance.policy.map_or(1.0, |policy| policy.per);
         let capacity = LeasedCapacity {
             amount: allowance.amount * per,
@@ -132,7 +132,8 @@ impl LeaseWatch {
     /// # Cancel safety
     /// Safe: no change is lost.
     pub async fn changed(&mut self) -> LeasedCapacity {
-        let changes = self.lease.0.limiter().changes();
+        let limiter = self.lease.0.limiter();
+        let changes = limiter.changes();
         loop {
             let mut changed = pin!(changes.notified());
             // No publication after this is missed.
@@ -143,7 +144,7 @@ impl LeaseWatch {
             }
             tokio::select! {
                 () = changed => {}
-                () = sleep(ends.since(clock::now()).min(MAX_SLEEP)) => {}
+                () = sleep(ends.since(limiter.now()).min(MAX_SLEEP)) => {}
             }
         }
     }

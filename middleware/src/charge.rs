@@ -90,7 +90,7 @@ impl Charged {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let shortage = open.correct(cost);
         self.registry
-            .record_attempt(open.limiter(), shortage, clock::now());
+            .record_attempt(open.limiter(), shortage, self.registry.now());
     }
 }
 

@@ -9,9 +9,16 @@
 //! promises use the precise clock. It is never from before a stop or a suspend, because the tick is
 //! another one then. It is late by up to a tick (1 to 10 ms, more on a busy virtual machine):
 //! within [`COARSE_SLACK_NANOS`] of the end of a lease the precise clock decides.
+//!
+//! Limits without leases follow [tokio's clock](Clock::Tokio), so that tests of services can pause
+//! and advance it.
 
 #[cfg(any(test, target_os = "linux"))]
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
 use doorman_openapi::Moment;
 #[cfg(not(test))]
@@ -19,6 +26,33 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// More than the coarse time is ever late, in nanoseconds. Leases are renewed long before this.
 pub(crate) const COARSE_SLACK_NANOS: u64 = 1_000_000_000;
+
+/// The clock of the limits of a registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// [`now`], which runs through a suspend: leases must expire meanwhile.
+    Machine,
+    /// That of tokio, which a test may have paused. It needs no runtime.
+    Tokio,
+}
+
+impl Clock {
+    pub(crate) fn now(self) -> Moment {
+        match self {
+            Self::Machine => now(),
+            Self::Tokio => tokio_now(),
+        }
+    }
+
+    /// [`coarse_now`], where the clock has one.
+    #[inline]
+    pub(crate) fn coarse_now(self) -> Moment {
+        match self {
+            Self::Machine => coarse_now(),
+            Self::Tokio => tokio_now(),
+        }
+    }
+}
 
 /// On Linux, by the clock that runs through a suspend: leases must expire meanwhile.
 #[cfg(not(test))]
@@ -40,29 +74,43 @@ fn read(clock: ClockId) -> Moment {
     Moment::from_nanos(seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos))
 }
 
-/// On tokio's clock, which tests pause and advance, an hour after the origin.
+/// On tokio's clock, which tests pause and advance.
 #[cfg(test)]
+pub(crate) fn now() -> Moment {
+    tokio_now()
+}
+
+/// The time of tokio's clock, which is an hour after the origin at its base.
+#[cold]
 #[expect(
     clippy::disallowed_methods,
-    reason = "this is the clock module: under test the time is tokio's"
+    reason = "this is the clock module: limits without leases may stand still during a suspend"
 )]
-pub(crate) fn now() -> Moment {
-    use std::{sync::OnceLock, time::Duration, time::Instant};
-
+fn tokio_now() -> Moment {
     const HOUR: Duration = Duration::from_secs(3600);
-    // The real clock: tests of one process each have a runtime with its own paused clock.
-    static BASE: OnceLock<Instant> = OnceLock::new();
-    let base = START.get();
-    let base = base.unwrap_or_else(|| *BASE.get_or_init(Instant::now));
-    let now = tokio::time::Instant::now().into_std();
+    let (base, now) = (base(), tokio::time::Instant::now().into_std());
     let ahead = now.saturating_duration_since(base);
     let behind = base.saturating_duration_since(now);
     Moment::ORIGIN.after((HOUR + ahead).saturating_sub(behind))
 }
 
+/// By the real clock: tests of one process each have a runtime with its own paused clock.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the clock module, and only differences to this moment matter"
+)]
+fn base() -> Instant {
+    static BASE: OnceLock<Instant> = OnceLock::new();
+    #[cfg(test)]
+    if let Some(start) = START.get() {
+        return start;
+    }
+    *BASE.get_or_init(Instant::now)
+}
+
 #[cfg(test)]
 thread_local! {
-    static START: std::cell::Cell<Option<std::time::Instant>> = const { std::cell::Cell::new(None) };
+    static START: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
 }
 
 /// Begins again an hour after the origin on this thread, so that a run can be repeated exactly.

@@ -53,6 +53,16 @@ pub(crate) fn window_length(refresh_interval: f64) -> f64 {
     (tuning.window * refresh_interval).clamp(MIN_WINDOW, tuning.max_window)
 }
 
+/// The seconds between two samples of a window.
+fn sample_pause(length: f64, is_quiet: bool) -> f64 {
+    let samples = if is_quiet {
+        SAMPLES_WHILE_QUIET
+    } else {
+        SAMPLES
+    };
+    length / samples
+}
+
 /// Attempts over the last few seconds, sampled from their running total.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
@@ -175,12 +185,7 @@ impl Window {
             Recent::Once { .. } => false,
             Recent::Busy(busy) => busy.is_quiet(),
         };
-        length
-            / if is_quiet {
-                SAMPLES_WHILE_QUIET
-            } else {
-                SAMPLES
-            }
+        sample_pause(length, is_quiet)
     }
 
     /// The demand in attempts per second: finite, not negative, and 0 without attempts.

@@ -7,7 +7,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     charge::Charge,
-    clock,
     cost::Cost,
     key::{KeyPrefix, to_resource_id},
     limiter::{
@@ -118,9 +117,10 @@ impl One {
     pub(crate) fn new<Use>(registry: Arc<Registry>, settings: DirectSettings<Use>) -> Self {
         let resource = to_resource_id(&settings.resource);
         let direct = Direct::new(registry, settings);
-        let limiter = direct
-            .registry
-            .pin_for_code(&resource, &direct.settings, clock::now());
+        let limiter =
+            direct
+                .registry
+                .pin_for_code(&resource, &direct.settings, direct.registry.now());
         direct.attach(limiter.limiter().get());
         Self {
             direct,
@@ -230,7 +230,9 @@ impl Direct {
         cost: Cost,
     ) -> Result<Admitted<'_>, Refusal> {
         let mut guard = UseGuard::new(&self.meter);
-        let deadline = self.max_wait.map(|max_wait| clock::now().after(max_wait));
+        let deadline = self
+            .max_wait
+            .map(|max_wait| self.registry.now().after(max_wait));
         let mut acquisition = loop {
             let limiter = find();
             match self.reserve(limiter, cost, WaitLimit::UNBOUNDED) {
@@ -240,7 +242,8 @@ impl Direct {
                 // The next try may be admitted by chance.
                 Err(refusal) if refusal.reason() == RefusalReason::Suppressed => {
                     let pause = refusal.retry_after().max(MIN_PAUSE);
-                    if deadline.is_some_and(|deadline| deadline < clock::now().after(pause)) {
+                    if deadline.is_some_and(|deadline| deadline < self.registry.now().after(pause))
+                    {
                         return Err(guard.refused(refusal));
                     }
                     guard.mark_waiting();
@@ -254,9 +257,9 @@ impl Direct {
             let turn = acquisition.wait_turn(self.registry.no_lease_can_come());
             let turn = match deadline {
                 None => turn.await,
-                Some(deadline) => match timeout(deadline.since(clock::now()), turn).await {
+                Some(deadline) => match timeout(deadline.since(self.registry.now()), turn).await {
                     Ok(turn) => turn,
-                    Err(_) => Err(acquisition.give_up(clock::now())),
+                    Err(_) => Err(acquisition.give_up(self.registry.now())),
                 },
             };
             if let Err(rejected) = turn {
@@ -281,7 +284,7 @@ impl Direct {
         limit: WaitLimit,
     ) -> Result<Acquisition, Refusal> {
         let mut acquisition = Acquisition::new(limiter.handle(), self.settings.priority(), cost);
-        let now = clock::now();
+        let now = self.registry.now();
         let reserved = acquisition.reserve(limit, now);
         self.registry
             .record_attempt(limiter, acquisition.shortage(), now);
@@ -292,7 +295,7 @@ impl Direct {
     fn refusal(&self, limiter: Limiter<'_>, rejected: Rejected) -> Refusal {
         let Rejected { reason, retry_at } = rejected;
         let resource = limiter.resource();
-        Refusal::new(&self.name, resource, reason, retry_at, clock::now())
+        Refusal::new(&self.name, resource, reason, retry_at, self.registry.now())
     }
 
     fn commit(&self, mut acquisition: Acquisition, guard: UseGuard<'_>) -> Admitted<'_> {
@@ -304,7 +307,7 @@ impl Direct {
             Some(Committed::Gauge(units)) => permit.add(&self.registry, limiter.clone(), units),
             None => {}
         }
-        guard.admitted(|| limiter.get().fallback_at(clock::now()));
+        guard.admitted(|| limiter.get().fallback_at(self.registry.now()));
         Admitted {
             direct: self,
             permit: permit.build(),

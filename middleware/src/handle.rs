@@ -1,8 +1,8 @@
 //! The handle to the limits of a process.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use doorman_openapi::{Capacity, ResourceId};
+use doorman_openapi::ResourceId;
 use tokio::{
     sync::{mpsc::UnboundedSender, oneshot},
     time::timeout,
@@ -12,8 +12,9 @@ use crate::{
     capacity::{Lease, LeaseSettings},
     check::Checks,
     clock,
+    fixed::FixedLimits,
     gauge::{Gauge, GaugeSettings, KeyedGauge},
-    key::{Callers, to_resource_id},
+    key::Callers,
     layer::LimitLayer,
     lease::Command,
     limit::{IntoLimits, InvalidLimit, Limit},
@@ -76,33 +77,42 @@ crate::error::debug_as_text!(NotReady, NotReleased);
 
 impl Doorman {
     /// Limits that admit everything, without server, worker or runtime: for tests of services.
-    /// [Local](Limit::local) limits still apply.
+    /// [Local](Limit::local) limits still apply, by [tokio's clock](Self::fixed).
     #[must_use]
     pub fn unlimited() -> Self {
         Self::without_worker(|_| LeaseState::Unlimited)
     }
 
-    /// Fixed rates by resource, in cost per second, or fixed units of gauges, without server,
-    /// worker or runtime: for tests of services. A resource without a rate is blocked. A rate that
-    /// is negative or not a number is 0.
+    /// Fixed limits without server, worker or runtime, for tests of services and programs of one
+    /// process. Each is a resource, or a glob over resources, with its rate in cost per second, or
+    /// its units as a gauge: infinite is unlimited, and a number that is negative or NaN is 0.
+    ///
+    /// As with the templates of a document, a resource has the limit of its name, else the first
+    /// whose glob matches: `*` is the default of all others. Without it they are blocked. Globs:
+    /// `*` matches any run of characters, `/` included, `?` one character, `[a-z]` one of a class;
+    /// `\` escapes the next character. A text that is no glob is a name, with a warning.
+    ///
+    /// The limits follow tokio's clock, which a test may pause and advance:
     ///
     /// ```
+    /// use std::time::Duration;
     /// use tower_doorman::{Cost, Doorman};
     ///
-    /// let doorman = Doorman::fixed([("db", 10.0)]);
-    /// assert!(doorman.rate("db").try_acquire(Cost::ONE).is_ok());
-    /// assert!(doorman.rate("other").try_acquire(Cost::ONE).is_err());
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// tokio::time::pause(); // Or `#[tokio::test(start_paused = true)]`.
+    /// let doorman = Doorman::fixed([("db", 1.0), ("tenant/*", 5.0), ("*", f64::INFINITY)]);
+    /// let database = doorman.rate("db");
+    /// assert!(database.try_acquire(Cost::ONE).is_ok());
+    /// assert!(database.try_acquire(Cost::ONE).is_err());
+    /// tokio::time::advance(Duration::from_secs(1)).await;
+    /// assert!(database.try_acquire(Cost::ONE).is_ok());
+    /// # }
     /// ```
     #[must_use]
-    pub fn fixed(rates: impl IntoIterator<Item = (impl AsRef<str>, f64)>) -> Self {
-        let rates = rates.into_iter().map(|(resource, rate)| {
-            let resource = to_resource_id(resource.as_ref());
-            (resource, Capacity::saturating(rate).get())
-        });
-        let rates: HashMap<ResourceId, f64> = rates.collect();
-        Self::without_worker(move |resource| LeaseState::Fixed {
-            rate: rates.get(resource).copied().unwrap_or_default(),
-        })
+    pub fn fixed(limits: impl IntoIterator<Item = (impl AsRef<str>, f64)>) -> Self {
+        let limits = FixedLimits::new(limits);
+        Self::without_worker(move |resource| limits.state(resource))
     }
 
     fn without_worker(state: impl Fn(&ResourceId) -> LeaseState + Send + Sync + 'static) -> Self {
@@ -278,7 +288,7 @@ impl Doorman {
     /// The state of every limit, for debugging: sorted by resource, with one entry per key.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let now = clock::now();
+        let now = self.registry.now();
         let leased = self.registry.limiters().into_iter();
         let leased = leased.map(|limiter| LimitSnapshot::new(limiter, false, now));
         let local = self.registry.local_limiters().into_iter();

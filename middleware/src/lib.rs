@@ -88,6 +88,7 @@ mod credentials;
 mod demand;
 mod direct;
 mod error;
+mod fixed;
 mod gauge;
 mod handle;
 mod key;

@@ -40,6 +40,63 @@ pub enum InvalidKeyTemplate {
         "too long: with {MAX_VALUE_BYTES} bytes per placeholder ids have {0} bytes, more than {max}", max = crate::ident::MAX_BYTES
     )]
     TooLong(usize),
+    /// Invalid prefix lengths of addresses.
+    #[error(
+        "prefix lengths must be like {{client_ip:v4=24,v6=56}}, with v4 from 1 to 32 and v6 from 1 to 128"
+    )]
+    PrefixLengths,
+}
+
+/// The prefix lengths by which addresses are one value: `v4=24,v6=56` in
+/// `{client_ip:v4=24,v6=56}`. The default is the whole IPv4 address and the IPv6 /64 network, of
+/// which one host often has all addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PrefixLengths {
+    /// Of IPv4, from 1 to 32.
+    pub v4: u8,
+    /// Of IPv6, from 1 to 128.
+    pub v6: u8,
+}
+
+impl Default for PrefixLengths {
+    fn default() -> Self {
+        Self { v4: 32, v6: 64 }
+    }
+}
+
+impl PrefixLengths {
+    /// Parses one or both lengths, separated by a comma.
+    ///
+    /// ```
+    /// use doorman_openapi::PrefixLengths;
+    ///
+    /// assert_eq!(PrefixLengths::parse("v6=56")?, PrefixLengths { v4: 32, v6: 56 });
+    /// # Ok::<(), doorman_openapi::InvalidKeyTemplate>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidKeyTemplate::PrefixLengths`]
+    pub fn parse(text: &str) -> Result<Self, InvalidKeyTemplate> {
+        let (mut v4, mut v6) = (None, None);
+        for part in text.split(',') {
+            let (length, digits, max) = match part.split_once('=') {
+                Some(("v4", digits)) => (&mut v4, digits, 32),
+                Some(("v6", digits)) => (&mut v6, digits, 128),
+                Some(_) | None => return Err(InvalidKeyTemplate::PrefixLengths),
+            };
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+            let parsed = digits.parse().ok().filter(|it| (1..=max).contains(it));
+            if !is_number || parsed.is_none() || length.is_some() {
+                return Err(InvalidKeyTemplate::PrefixLengths);
+            }
+            *length = parsed;
+        }
+        let default = Self::default();
+        Ok(Self {
+            v4: v4.unwrap_or(default.v4),
+            v6: v6.unwrap_or(default.v6),
+        })
+    }
 }
 
 /// Headers with credentials: RFC 9110 sections 11.6.2 and 11.7.2, RFC 6265 section 5.4.
@@ -200,6 +257,33 @@ mod tests {
         assert!(why.contains("{api_key:cookie}"), "{why}");
         for template in ["{api_key:authorization}", "{header:x-cookie}", "cookie"] {
             assert!(parse_key_template(template).is_ok(), "{template:?}");
+        }
+    }
+
+    #[test]
+    fn prefix_lengths_are_in_range_and_once() {
+        let parse = PrefixLengths::parse;
+        let of = |v4, v6| Ok(PrefixLengths { v4, v6 });
+        assert_eq!(parse("v4=24,v6=56"), of(24, 56));
+        assert_eq!(parse("v6=128,v4=1"), of(1, 128));
+        assert_eq!(parse("v4=16"), of(16, 64));
+        for text in [
+            "",
+            "24",
+            "v4=0",
+            "v4=33",
+            "v6=129",
+            "v4=",
+            "v4=+8",
+            "v4=24,",
+            "v5=1",
+            "v4=8,v4=8",
+            "v4=24, v6=56",
+            "V4=24",
+            "v4=256",
+        ] {
+            let invalid = Err(InvalidKeyTemplate::PrefixLengths);
+            assert_eq!(parse(text), invalid, "{text:?}");
         }
     }
 

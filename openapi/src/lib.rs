@@ -63,7 +63,9 @@ pub use document::{
 pub use glob::{Glob, GlobSet, InvalidGlob};
 pub use hints::{DEFAULT_HINT_WAIT, Hint, HintsResponse, MAX_HINT_WAIT, MAX_HINTS};
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};
-pub use key_template::{InvalidKeyTemplate, KeyTemplatePart, MAX_VALUE_BYTES, parse_key_template};
+pub use key_template::{
+    InvalidKeyTemplate, KeyTemplatePart, MAX_VALUE_BYTES, PrefixLengths, parse_key_template,
+};
 pub use lease::{CLOCK_DRIFT, HeldLease, Lease, SafeCapacity};
 pub use number::{
     Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Seconds, Seq,

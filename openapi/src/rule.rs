@@ -35,8 +35,8 @@ pub struct Rule {
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, max_length = 1024, pattern = "^/[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub path: Option<String>,
     /// The key template of the resource: constant text with `{header:NAME}`, `{jwt:CLAIM}`,
-    /// `{client_ip}`, `{method}`, `{route}`, `{host}` and `{api_key}`. Optional if the action is
-    /// `exempt`.
+    /// `{client_ip}`, `{method}`, `{route}`, `{host}` and `{api_key}`. Prefix lengths of addresses:
+    /// `{client_ip:v4=24,v6=56}`, by default 32 and 64. Optional if the action is `exempt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, min_length = 1, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub resource: Option<String>,

@@ -452,7 +452,7 @@ fn folders_import_only_what_the_architecture_allows() {
 }
 
 /// The modules of the layer from the lowest to the highest. Each imports only lower ones.
-const LAYER: [&str; 30] = [
+const LAYER: [&str; 31] = [
     "clock",
     "credentials",
     "error",
@@ -465,6 +465,7 @@ const LAYER: [&str; 30] = [
     "meter",
     "quota",
     "limiter",
+    "fixed",
     "resource_use",
     "charge",
     "permit",

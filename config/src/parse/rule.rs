@@ -1,8 +1,8 @@
 //! `rules`: the list of rules.
 
 use doorman_openapi::{
-    Capacity, Fallback, KeyTemplatePart, MAX_RULES, OnLimit, OnMissingKey, ResourceId, RuleName,
-    Unit, canonical_path, parse_key_template,
+    Capacity, Fallback, KeyTemplatePart, MAX_RULES, OnLimit, OnMissingKey, PrefixLengths,
+    ResourceId, RuleName, Unit, canonical_path, parse_key_template,
 };
 use http::{HeaderName, Method};
 
@@ -350,6 +350,14 @@ fn check_placeholder(name: &str) -> Result<(), String> {
             Quoted(header)
         )),
         Some(("jwt", claim)) if !claim.is_empty() => Ok(()),
+        Some(("client_ip", lengths)) => match PrefixLengths::parse(lengths) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(format!(
+                "must have prefix lengths such as {{client_ip:v4=24,v6=56}}, with v4 from 1 to 32 \
+                 and v6 from 1 to 128, not {}",
+                Quoted(&format!("{{{name}}}"))
+            )),
+        },
         Some(_) | None => Err(format!(
             "must have no other placeholders than {{header:NAME}}, {{jwt:CLAIM}}, {{client_ip}}, {{method}}, {{route}}, \
              {{host}} and {{api_key}}, not {}",

@@ -9,11 +9,10 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{Moment, OnMissingKey, ResourceId};
+use doorman_openapi::{Moment, OnMissingKey, ResourceId, Unit};
 
 use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
-    clock,
     cost::Cost,
     key::{Callers, Placeholder, RequestHead},
     limit::{Limit, OnLimit, SettleRule, Traffic},
@@ -114,7 +113,7 @@ impl CompiledLimit {
         let mut pinned = None;
         let settings = home.register(&settings);
         let pin = |resource: &_| {
-            let limiter = pinned.insert(home.pin_for_code(resource, &settings, clock::now()));
+            let limiter = pinned.insert(home.pin_for_code(resource, &settings, home.now()));
             limiter.limiter().clone()
         };
         let compiled = Self::with(registry, limit, &settings, None, pin);
@@ -148,6 +147,12 @@ impl CompiledLimit {
             Some(resource) => {
                 let limiter = find(&resource);
                 limiter.get().attach(settings, &limit.name);
+                if limit.settings.unit == Unit::Gauge
+                    && let Some(cost) = limit.cost.fixed()
+                {
+                    // So that the first lease has room for a request.
+                    limiter.get().note_cost(cost.whole().get());
+                }
                 Target::Constant(limiter)
             }
             None => Target::Keyed(Box::new(KeyedTarget {

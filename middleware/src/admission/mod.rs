@@ -25,7 +25,6 @@ pub(crate) use self::{
 };
 use crate::{
     charge::{Charge, ResponseCharges},
-    clock,
     key::{Callers, RequestHead},
     limit::{Limit, SettleRule, Traffic},
     limiter::{Acquired, Limiter, Registry},
@@ -190,7 +189,7 @@ impl Admission {
         if let Some(cost) = limit.uniform_cost {
             known = limit.find_known(registry, head, &self.callers);
             // Read now, since a closure of the key may have taken its time.
-            let recent = clock::coarse_now();
+            let recent = registry.coarse_now();
             if let Some(limiter) = known
                 && let Some(acquired) = limiter.try_acquire_leased(&limit.settings, cost, recent)
             {
@@ -201,7 +200,7 @@ impl Admission {
         match self.check_one(limit, known, head) {
             Ok(Some(check)) => match check.acquired {
                 Some(acquired) => {
-                    let recent = clock::coarse_now();
+                    let recent = self.registry.coarse_now();
                     check.commit(&self.registry, recent);
                     mode.admitted(|| headers(check.limiter, &acquired, recent))
                 }
@@ -226,7 +225,7 @@ impl Admission {
         checks: &mut LimitChecks<'_>,
         mode: M,
     ) -> M::Decision {
-        let recent = clock::coarse_now();
+        let recent = self.registry.coarse_now();
         if self.try_admit_fast(checks, recent) {
             return mode.admitted(|| Some(admitted_headers(checks, recent)));
         }
@@ -252,7 +251,7 @@ impl Admission {
         if let Some(check) = &mut check
             && check.charge.is_none()
         {
-            check.try_acquire(clock::coarse_now());
+            check.try_acquire(registry.coarse_now());
         }
         Ok(check)
     }

@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use super::{
     Admission, Admitted, HeaderPolicy, RateLimitHeaders, check::LimitCheck, pending::PendingChecks,
 };
-use crate::{clock, permit::Permit, refusal::Refusal};
+use crate::{permit::Permit, refusal::Refusal};
 
 /// How the caller takes a decision.
 pub(crate) trait Mode: Copy {
@@ -63,7 +63,7 @@ impl Mode for CanWait {
     #[inline(never)]
     fn decide_slow(self, admission: &Arc<Admission>, checks: &[LimitCheck<'_>]) -> Decision {
         let mut pending = PendingChecks::new(checks);
-        let now = clock::now();
+        let now = admission.registry.now();
         let awaits_lease = pending.awaits_first_lease(&admission.registry, now);
         if !awaits_lease {
             let reserved = pending.reserve(&admission.registry, Some(now), now);
@@ -83,7 +83,7 @@ impl Mode for CanWait {
             let mut since = now;
             if awaits_lease {
                 pending.wait_first_leases().await?;
-                since = clock::now();
+                since = admission.registry.now();
                 pending.reserve(&admission.registry, Some(since), since)?;
             }
             let admitted = pending.wait_turns(&admission.registry, since).await?;
@@ -107,7 +107,7 @@ impl Mode for CannotWait {
     #[inline(never)]
     fn decide_slow(self, admission: &Arc<Admission>, checks: &[LimitCheck<'_>]) -> Self::Decision {
         let mut pending = PendingChecks::new(checks);
-        let now = clock::now();
+        let now = admission.registry.now();
         let reserved = pending.reserve(&admission.registry, None, now);
         reserved.map_err(|(refusal, _)| refusal)?;
         Ok(pending.commit(&admission.registry, now).permit)

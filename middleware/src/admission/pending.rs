@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{
     charge::Charge,
-    clock,
     cost::Cost,
     limit::SettleRule,
     limiter::{
@@ -88,7 +87,7 @@ impl PendingChecks {
                 let (timeout, queue) = (request.wait_for_lease, request.queue);
                 let waited = acquisition.wait_first_lease(timeout, queue).await;
                 if let Err(rejected) = waited {
-                    let now = clock::now();
+                    let now = acquisition.limiter().now();
                     let (limiter, refusal) = check.refuse(rejected, now);
                     return Err(self.refuse(&limiter, refusal, now));
                 }
@@ -166,9 +165,9 @@ impl PendingChecks {
             if let Err((index, rejected)) = try_join_all(turns).await
                 && let Some(check) = self.checks.get(index)
             {
-                rejection = Some(check.refuse(rejected, clock::now()));
+                rejection = Some(check.refuse(rejected, registry.now()));
             }
-            let now = clock::now();
+            let now = registry.now();
             if let Some((limiter, refusal)) = rejection {
                 return Err(self.refuse(&limiter, refusal, now));
             }

@@ -6,7 +6,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    Doorman,
+    Doorman, clock,
     limiter::{
         LeaseState, Policy, SafeRate,
         testing::{blocked, leased, leased_registry, no_lease},

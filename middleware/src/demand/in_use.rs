@@ -3,8 +3,13 @@
 //! It is the peak of the last seconds, of what was in use or waited for, and of what rejected
 //! requests would have used. By Little's law these are the requests times the time for which one
 //! uses its units, as far as that time is known.
+//!
+//! What it keeps beyond that is counted in requests, not in units, so that demand in thousands of
+//! units for each request is that of one unit for each, times those thousands.
 
 use doorman_openapi::Moment;
+
+use super::sample_pause;
 
 const SUB_INTERVALS: f64 = 4.0;
 const SLOTS: usize = 5;
@@ -22,6 +27,10 @@ pub(crate) struct GaugeSample {
     pub(crate) admitted: f64,
     /// The running total of units rejected.
     pub(crate) rejected: f64,
+    /// The largest cost of a request since the last sample; 0 without one.
+    pub(crate) largest: f64,
+    /// The whole limit, infinite if it is unknown: a request for more is never admitted.
+    pub(crate) limit: f64,
 }
 
 /// The measured demand for a gauge.
@@ -35,6 +44,9 @@ pub(crate) struct InUseDemand {
     /// Units in use times seconds, and units admitted, of the last [`USE_MEMORY`] seconds.
     used: f64,
     begun: f64,
+    /// The largest cost within the limit of a request of the window, or of the last one that had
+    /// any.
+    cost: f64,
     sampled_at: Moment,
 }
 
@@ -42,6 +54,7 @@ pub(crate) struct InUseDemand {
 struct Slot {
     seconds: f64,
     peak: f64,
+    largest: f64,
 }
 
 impl InUseDemand {
@@ -53,13 +66,15 @@ impl InUseDemand {
             rejected: 0.0,
             used: 0.0,
             begun: 0.0,
+            cost: 1.0,
             sampled_at: now,
         }
     }
 
-    /// Forgets everything but the running totals.
+    /// Forgets everything but the running totals and the cost of a request.
     pub(crate) fn begin_again(&self, now: Moment) -> Self {
         Self {
+            cost: self.cost,
             admitted: self.admitted,
             rejected: self.rejected,
             ..Self::new(now)
@@ -73,6 +88,8 @@ impl InUseDemand {
             level,
             admitted,
             rejected,
+            largest,
+            limit,
         } = sample;
         let seconds = now.seconds_since(self.sampled_at);
         let kept = (-seconds / USE_MEMORY).exp();
@@ -91,13 +108,31 @@ impl InUseDemand {
         }
         let [newest, ..] = &mut self.slots;
         newest.seconds += seconds;
-        newest.peak = newest.peak.max(peak + denied);
+        if largest <= limit {
+            newest.largest = newest.largest.max(largest);
+        }
         let mut span = 0.0;
         for slot in &mut self.slots {
             if span >= length {
                 *slot = Slot::default();
             }
             span += slot.seconds;
+        }
+        self.set_cost(limit);
+        // In whole requests: a part of one cannot be in flight.
+        let denied = self.cost * (denied / self.cost).ceil();
+        let [newest, ..] = &mut self.slots;
+        newest.peak = newest.peak.max(peak + denied);
+    }
+
+    /// The limit may be known only now.
+    fn set_cost(&mut self, limit: f64) {
+        let costs = self.slots.iter().map(|slot| slot.largest);
+        let largest = costs.filter(|cost| *cost <= limit).fold(0.0, f64::max);
+        if largest > 0.0 {
+            self.cost = largest.ceil();
+        } else if self.cost > limit {
+            self.cost = 1.0;
         }
     }
 
@@ -118,7 +153,18 @@ impl InUseDemand {
     /// The peak, and what a peak to come may use beyond it.
     pub(crate) fn with_headroom(&self) -> f64 {
         let peak = self.peak();
-        peak + peak.sqrt().ceil()
+        peak + self.cost * (peak / self.cost).sqrt().ceil()
+    }
+
+    /// The units that the largest of the last requests needs.
+    pub(crate) fn one_request(&self) -> f64 {
+        self.cost
+    }
+
+    /// The seconds until the next sample.
+    pub(crate) fn next_sample(&self, length: f64) -> f64 {
+        let is_quiet = self.slots.iter().all(|slot| slot.largest <= 0.0);
+        sample_pause(length, is_quiet)
     }
 
     /// The units in use or waited for at the last sample.
@@ -137,6 +183,8 @@ mod tests {
 
     fn sample(peak: f64, level: f64, admitted: f64, rejected: f64) -> GaugeSample {
         GaugeSample {
+            largest: 1.0,
+            limit: f64::INFINITY,
             peak,
             level,
             admitted,
@@ -156,6 +204,25 @@ mod tests {
         }
         assert!((10.0..=14.0).contains(&seconds), "{seconds}");
         assert_eq!(demand.level(), 2.0);
+    }
+
+    #[test]
+    fn request_for_more_than_the_limit_is_not_kept() {
+        let request = |largest, limit| GaugeSample {
+            largest,
+            limit,
+            ..sample(0.0, 0.0, 0.0, 0.0)
+        };
+        let mut demand = InUseDemand::new(at(0.0));
+        demand.record(request(1e9, f64::INFINITY), 10.0, at(1.0));
+        assert_eq!(demand.one_request(), 1e9, "the limit is not known yet");
+        demand.record(request(0.0, 20.0), 10.0, at(2.0));
+        assert_eq!(demand.one_request(), 1.0);
+        demand.record(request(5.0, 20.0), 10.0, at(3.0));
+        demand.record(request(21.0, 20.0), 10.0, at(4.0));
+        assert_eq!(demand.one_request(), 5.0);
+        demand.record(request(0.0, 20.0), 10.0, at(100.0));
+        assert_eq!(demand.one_request(), 5.0, "it stays without requests");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub enum ForwardedHeader {
 
 /// A text that is not a network.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("network must be like 10.0.0.0/8, 2001:db8::/32 or 192.0.2.1, not {0:?}")]
+#[error("network must be like 10.0.0.0/8, 2001:db8::/32 or 192.0.2.1, without a zone, not {0:?}")]
 pub struct InvalidNetwork(String);
 
 crate::error::debug_as_text!(InvalidNetwork);
@@ -230,8 +230,9 @@ fn parse_address(text: &[u8]) -> Option<IpAddr> {
     let (address, port) = match text.strip_prefix('[') {
         Some(bracketed) => {
             let (address, port) = bracketed.split_once(']')?;
-            (IpAddr::V6(address.parse().ok()?), port)
+            (IpAddr::V6(without_zone(address)?.parse().ok()?), port)
         }
+        None if text.contains('%') => (IpAddr::V6(without_zone(text)?.parse().ok()?), ""),
         None => match text.parse() {
             Ok(address) => (address, ""),
             Err(_) => {
@@ -241,6 +242,16 @@ fn parse_address(text: &[u8]) -> Option<IpAddr> {
         },
     };
     (port.is_empty() || is_port(port)).then(|| address.to_canonical())
+}
+
+/// An IPv6 address without its zone (RFC 4007, section 11), which is a name of the machine that
+/// wrote it. `None` if the zone is empty.
+fn without_zone(text: &str) -> Option<&str> {
+    match text.split_once('%') {
+        Some((_, "")) => None,
+        Some((address, _)) => Some(address),
+        None => Some(text),
+    }
 }
 
 /// A colon and a port number, or an obfuscated port, RFC 7239 section 6.3.

@@ -13,7 +13,7 @@ mod tests;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use doorman_openapi::{InvalidKeyTemplate, MAX_VALUE_BYTES, ResourceId};
+use doorman_openapi::{InvalidKeyTemplate, MAX_VALUE_BYTES, PrefixLengths, ResourceId};
 
 #[cfg(feature = "jwt")]
 pub use self::jwt::{InvalidJwks, InvalidJwtKey, Jwks, JwtKey, JwtVerifier};
@@ -92,7 +92,7 @@ impl Key {
     /// One resource per [peer address](RequestHead::peer) or IPv6 /64 network: `peer/192.0.2.1`.
     #[must_use]
     pub fn peer() -> Self {
-        Self::single("peer", Placeholder::Peer)
+        Self::single("peer", Placeholder::Peer(PrefixLengths::default()))
     }
 
     /// One resource per client address: `client_ip/192.0.2.1`, according to the [`TrustedProxies`]
@@ -100,7 +100,7 @@ impl Key {
     /// share one resource, and IPv4-mapped IPv6 addresses are IPv4.
     #[must_use]
     pub fn client_ip() -> Self {
-        Self::single("client_ip", Placeholder::ClientIp)
+        Self::single("client_ip", Placeholder::ClientIp(PrefixLengths::default()))
     }
 
     /// One resource per requested host, in lower case and without the port: `host/api.example.com`.
@@ -163,7 +163,8 @@ impl Key {
     /// | `{api_key}`, `{api_key:NAME}` | hash of an [API key](Self::api_key), in the named header |
     /// | `{jwt:CLAIM}` | a [claim](Self::jwt) of a verified token |
     /// | `{client_ip}` | [client address](Self::client_ip) |
-    /// | `{peer}` | [peer address](Self::peer) |
+    /// | `{client_ip:v4=24,v6=56}` | its network, by prefix lengths; without them 32 and 64 |
+    /// | `{peer}`, `{peer:v4=24,v6=56}` | [peer address](Self::peer), likewise |
     /// | `{host}` | [requested host](Self::host) |
     /// | `{method}` | [method](Self::method) |
     /// | `{route}` | [route template](Self::route) |

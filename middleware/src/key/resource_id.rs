@@ -5,11 +5,11 @@ use std::{
     borrow::Cow,
     fmt,
     io::Write as _,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
-use doorman_openapi::{MAX_VALUE_BYTES, ResourceId};
+use doorman_openapi::{MAX_VALUE_BYTES, PrefixLengths, ResourceId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use sha2::{Digest, Sha256};
 
@@ -81,7 +81,7 @@ impl Key {
     /// Whether the key needs an address that the request does not have.
     pub(crate) fn lacks_address(&self, head: &RequestHead<'_>) -> bool {
         self.parts.iter().any(|part| match part {
-            Part::Value(value @ (Placeholder::ClientIp | Placeholder::Peer)) => {
+            Part::Value(value @ (Placeholder::ClientIp(_) | Placeholder::Peer(_))) => {
                 value.with_value(head, |_| ()).is_none()
             }
             Part::Text(_) | Part::Value(_) => false,
@@ -140,8 +140,8 @@ impl Placeholder {
             Self::Route
             | Self::ApiKey(_)
             | Self::Jwt(_)
-            | Self::ClientIp
-            | Self::Peer
+            | Self::ClientIp(_)
+            | Self::Peer(_)
             | Self::Host => return None,
         })
     }
@@ -160,8 +160,8 @@ impl Placeholder {
                 use_value(&hex(head.callers().hash_api_key(&key)))
             }
             Self::Jwt(claim) => claim.with_text(head.claims().ok()?, use_value),
-            Self::ClientIp => with_address(head.client_ip()?, use_value),
-            Self::Peer => with_address(head.peer()?, use_value),
+            Self::ClientIp(lengths) => with_address(head.client_ip()?, *lengths, use_value),
+            Self::Peer(lengths) => with_address(head.peer()?, *lengths, use_value),
             Self::Host => {
                 let host = head::host(head.uri(), head.headers())?.as_bytes();
                 let mut text = [0; MAX_HOST_BYTES];
@@ -181,7 +181,7 @@ impl Placeholder {
             Self::Header(name) => format!("header `{name}`"),
             Self::ApiKey(name) => format!("single API key in header `{name}`"),
             Self::Jwt(claim) => format!("token with the claim `{claim}`"),
-            Self::ClientIp | Self::Peer => "peer address".to_owned(),
+            Self::ClientIp(_) | Self::Peer(_) => "peer address".to_owned(),
             Self::Host => "single host".to_owned(),
             Self::Method => "method".to_owned(),
             Self::Route | Self::Closure(_) => return None,
@@ -195,8 +195,8 @@ impl Placeholder {
             Self::Jwt(_) => head.claims().err().or(Some(RefusalReason::MissingKey)),
             Self::Header(_)
             | Self::ApiKey(_)
-            | Self::ClientIp
-            | Self::Peer
+            | Self::ClientIp(_)
+            | Self::Peer(_)
             | Self::Host
             | Self::Method
             | Self::Closure(_) => Some(RefusalReason::MissingKey),
@@ -210,17 +210,26 @@ impl fmt::Debug for Placeholder {
     }
 }
 
-/// An IPv4 address, or an IPv6 /64 network, of which one host often has all addresses.
-fn with_address<R>(address: IpAddr, use_value: impl FnOnce(&[u8]) -> Option<R>) -> Option<R> {
-    // The longest has four groups of four digits and `::/64`.
-    let mut text = [0; 32];
+/// The network of an address, or a whole IPv4 address.
+fn with_address<R>(
+    address: IpAddr,
+    lengths: PrefixLengths,
+    use_value: impl FnOnce(&[u8]) -> Option<R>,
+) -> Option<R> {
+    // The longest has eight groups of four digits and `/128`.
+    let mut text = [0; 48];
     let mut rest = text.as_mut_slice();
     match address {
-        IpAddr::V4(address) => write!(rest, "{address}"),
+        IpAddr::V4(address) if lengths.v4 == 32 => write!(rest, "{address}"),
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(lengths.v4.into()));
+            let network = Ipv4Addr::from_bits(address.to_bits() & mask.unwrap_or(0));
+            write!(rest, "{network}/{}", lengths.v4)
+        }
         IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            let network = Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0);
-            write!(rest, "{network}/64")
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(lengths.v6.into()));
+            let network = Ipv6Addr::from_bits(address.to_bits() & mask.unwrap_or(0));
+            write!(rest, "{network}/{}", lengths.v6)
         }
     }
     .ok()?;

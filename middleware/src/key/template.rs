@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use doorman_openapi::{InvalidKeyTemplate, KeyTemplatePart, parse_key_template};
+use doorman_openapi::{InvalidKeyTemplate, KeyTemplatePart, PrefixLengths, parse_key_template};
 use http::HeaderName;
 use percent_encoding::{CONTROLS, percent_encode};
 
@@ -39,8 +39,8 @@ pub(crate) enum Placeholder {
     Header(HeaderName),
     ApiKey(HeaderName),
     Jwt(ClaimPath),
-    ClientIp,
-    Peer,
+    ClientIp(PrefixLengths),
+    Peer(PrefixLengths),
     Host,
     Method,
     Route,
@@ -116,14 +116,16 @@ fn placeholder(name: &str, closures: &[(String, Arc<ValueFn>)]) -> Result<Placeh
     let built_in = match name.split_once(':') {
         Some(("header", name)) => Some(Placeholder::Header(header_name(name)?)),
         Some(("api_key", name)) => Some(Placeholder::ApiKey(header_name(name)?)),
+        Some(("client_ip", lengths)) => Some(Placeholder::ClientIp(PrefixLengths::parse(lengths)?)),
+        Some(("peer", lengths)) => Some(Placeholder::Peer(PrefixLengths::parse(lengths)?)),
         Some(("jwt", claim)) => ClaimPath::parse(claim).map(Placeholder::Jwt),
         Some(_) => None,
         None => match name {
             "api_key" => Some(Placeholder::ApiKey(API_KEY)),
-            "client_ip" => Some(Placeholder::ClientIp),
+            "client_ip" => Some(Placeholder::ClientIp(PrefixLengths::default())),
             "host" => Some(Placeholder::Host),
             "method" => Some(Placeholder::Method),
-            "peer" => Some(Placeholder::Peer),
+            "peer" => Some(Placeholder::Peer(PrefixLengths::default())),
             "route" => Some(Placeholder::Route),
             _ => None,
         },

@@ -25,7 +25,7 @@ use super::{
     reservation::{Committed, Reservation},
     wait_queue::{HeldBackTicket, Ticket},
 };
-use crate::{clock, cost::Cost, refusal::RefusalReason};
+use crate::{cost::Cost, refusal::RefusalReason};
 
 /// Acquires the tokens of one request at one limiter. They are released on drop unless
 /// [committed](Self::commit).
@@ -196,9 +196,9 @@ impl Acquisition {
         if !self.is_waiting() {
             return Ok(());
         }
-        let changes = self.limiter().changes();
-        let turn = wait(changes, no_lease_can_come, |now| self.try_turn(now)).await;
-        turn.unwrap_or_else(|| Err(self.give_up(clock::now())))
+        let limiter = self.request.handle.clone();
+        let turn = wait(limiter.get(), no_lease_can_come, |now| self.try_turn(now)).await;
+        turn.unwrap_or_else(|| Err(self.give_up(self.limiter().now())))
     }
 
     /// Takes the tokens of a request that waits if its turn has come.
@@ -286,7 +286,7 @@ impl Acquisition {
             let reason = RefusalReason::QueueFull;
             return Err(self.limiter().rejection(reason, None));
         }
-        wait(self.limiter().changes(), pending(), |now| {
+        wait(self.limiter(), pending(), |now| {
             match self.first_lease_deadline(timeout) {
                 Some(deadline) if now < deadline => ControlFlow::Continue(Pause::until(deadline)),
                 Some(_) | None => ControlFlow::Break(()),
@@ -309,7 +309,7 @@ impl Acquisition {
 impl Drop for Acquisition {
     fn drop(&mut self) {
         if !matches!(self.state, State::Idle) {
-            self.release(clock::now());
+            self.release(self.limiter().now());
         }
     }
 }

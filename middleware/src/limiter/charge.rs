@@ -7,7 +7,7 @@ use super::{
     Limiter, LimiterHandle, Shortage, bands::RequestBand, bucket::BucketView,
     reservation::SpentTokens, store::QueueGuard, wait_queue::unlock_and_wake,
 };
-use crate::{clock, cost::Cost};
+use crate::cost::Cost;
 
 /// A charge that may be corrected until this is dropped. Its limiter is not forgotten meanwhile.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Limiter<'_> {
     /// hide what overflowed before.
     fn spent_and_view(self) -> (f64, BucketView) {
         let spent = self.record.spent.load();
-        (spent, self.view(clock::now()).view)
+        (spent, self.view(self.now()).view)
     }
 
     /// Returns up to so many tokens of a charge, as far as they would not have overflowed, first to

@@ -85,6 +85,13 @@ impl LimiterHandle {
     }
 }
 
+impl Limiter<'_> {
+    /// The time by the clock of its registry.
+    pub(crate) fn now(self) -> Moment {
+        self.store.clock.now()
+    }
+}
+
 impl PartialEq for LimiterHandle {
     fn eq(&self, other: &Self) -> bool {
         self.get() == other.get()

@@ -60,7 +60,34 @@ pub(super) struct Extra {
     /// The demand that the worker measured last, in the resource's own unit: an `f32`.
     wants: AtomicU32,
     /// The most units of a gauge in use or waited for since the worker last looked: an `f32`.
-    peak: AtomicU32,
+    peak: Maximum,
+}
+
+/// The largest of some numbers that are not negative since it was last taken: an `f32`.
+#[derive(Debug, Default)]
+pub(super) struct Maximum(AtomicU32);
+
+impl Maximum {
+    /// Raises it to this value or a little more, so that it suffices.
+    pub(super) fn raise(&self, value: f64) {
+        let value = value.max(0.0);
+        let nearest = value as f32;
+        let enough = if f64::from(nearest) < value {
+            nearest.next_up()
+        } else {
+            nearest
+        };
+        // The bits of numbers that are not negative have their order.
+        let bits = enough.to_bits();
+        if self.0.load(Ordering::Relaxed) < bits {
+            self.0.fetch_max(bits, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes it, and begins anew.
+    pub(super) fn take(&self) -> f64 {
+        f32::from_bits(self.0.swap(0, Ordering::Relaxed)).into()
+    }
 }
 
 impl Extra {
@@ -70,18 +97,13 @@ impl Extra {
         wants.to_string().parse().unwrap_or_else(|_| wants.into())
     }
 
-    /// Raises the peak.
     pub(super) fn raise_peak(&self, units: f64) {
-        // The bits of numbers that are not negative have their order.
-        let bits = (units.max(0.0) as f32).to_bits();
-        if self.peak.load(Ordering::Relaxed) < bits {
-            self.peak.fetch_max(bits, Ordering::Relaxed);
-        }
+        self.peak.raise(units);
     }
 
     /// Takes the peak, and begins anew.
     pub(super) fn take_peak(&self) -> f64 {
-        f32::from_bits(self.peak.swap(0, Ordering::Relaxed)).into()
+        self.peak.take()
     }
 
     pub(super) fn set_wants(&self, wants: f64) {

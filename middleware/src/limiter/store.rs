@@ -29,10 +29,13 @@ use super::{
         NAME_WORDS, Name, NamePrefix, REST_WORDS, Rest, Words, continued, rest_number, to_text,
     },
     published::Published,
-    record::{Extra, Owner, Record, Terms, TermsKey, generation_of, is_in_use, settings_of},
+    record::{
+        Extra, Maximum, Owner, Record, Terms, TermsKey, generation_of, is_in_use, settings_of,
+    },
     retention::{Freed, Purpose},
     wait_queue::WaitQueue,
 };
+use crate::clock::Clock;
 
 /// A record is not reused until so many others were freed, so that a thread that was stopped in a
 /// decision seldom meets another resource.
@@ -48,6 +51,7 @@ type SharedRest = [AtomicU64; REST_WORDS];
 
 #[derive(Debug)]
 pub(crate) struct Store {
+    pub(super) clock: Clock,
     records: Arena<Record>,
     rests: Arena<SharedRest>,
     index: Index,
@@ -58,6 +62,8 @@ pub(crate) struct Store {
     extras: Arena<Extra>,
     /// Of the few limiters with several priorities, by the numbers of the records.
     bands: Arena<ArcSwapOption<Bands>>,
+    /// The largest costs of requests for gauges, by the numbers of the records.
+    gauge_costs: Arena<Maximum>,
     /// Of the few limiters with waiting requests.
     queues: [Mutex<Queues>; QUEUE_SHARDS],
     writer: Mutex<Writer>,
@@ -149,8 +155,9 @@ impl RegisteredSettings {
 
 impl Store {
     /// A store for about so many resources, and room for more.
-    pub(super) fn new(resources: usize) -> Arc<Self> {
+    pub(super) fn new(resources: usize, clock: Clock) -> Arc<Self> {
         let store = Arc::new(Self {
+            clock,
             records: Arena::with_near(resources.saturating_add(2 * REUSE_DELAY)),
             rests: Arena::default(),
             index: Index::new(resources),
@@ -159,6 +166,7 @@ impl Store {
             settings: Arena::default(),
             extras: Arena::with_near(resources.saturating_add(2 * REUSE_DELAY)),
             bands: Arena::default(),
+            gauge_costs: Arena::default(),
             queues: from_fn(|_| Mutex::default()),
             writer: Mutex::default(),
         });
@@ -441,6 +449,9 @@ impl Store {
         if let Some(bands) = self.bands(limiter.number) {
             bands.store(None);
         }
+        if let Some(costs) = self.gauge_costs.get(limiter.number) {
+            costs.take();
+        }
         writer.records.take_back(limiter.number, REUSE_DELAY);
         if let Some(rest) = rest_number(words) {
             writer.rests.take_back(rest, REUSE_DELAY);
@@ -544,6 +555,11 @@ impl Store {
 
     pub(super) fn extra(&self, number: u32) -> &Extra {
         self.extras.at(number)
+    }
+
+    /// The largest cost of a request for a gauge since the worker last looked.
+    pub(super) fn gauge_cost(&self, number: u32) -> Option<&Maximum> {
+        self.gauge_costs.get_or_allocate(number)
     }
 
     pub(super) fn bands(&self, number: u32) -> Option<&ArcSwapOption<Bands>> {

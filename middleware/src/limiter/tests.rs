@@ -28,7 +28,7 @@ fn limiter(fallback: Fallback) -> Limiter<'static> {
 
 /// The limiter of a store that lives as long as the test.
 fn with_settings(settings: &Arc<LimiterSettings>) -> Limiter<'static> {
-    let store = Box::leak(Box::new(Store::new(0)));
+    let store = Box::leak(Box::new(Store::new(0, clock::Clock::Machine)));
     let settings = store.register(settings);
     let resource = ResourceId::new("db").unwrap();
     let created = store.get_or_create(&resource, &settings, Purpose::Key, |_, _| (), clock::now());

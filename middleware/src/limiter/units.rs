@@ -16,6 +16,7 @@ use super::{
     Limiter, View,
     bands::RequestBand,
     bucket::Refill,
+    record::Maximum,
     wait_queue::{Ticket, WaitQueue},
 };
 
@@ -82,6 +83,19 @@ impl Limiter<'_> {
 
     pub(super) fn raise_peak(self, units: f64) {
         self.store.extra(self.number).raise_peak(units);
+    }
+
+    /// The largest cost of a request for units since the last call; 0 without one.
+    pub(crate) fn take_largest_cost(self) -> f64 {
+        let cost = self.store.gauge_cost(self.number);
+        cost.map_or(0.0, Maximum::take)
+    }
+
+    /// Notes the cost of a request for units, or of those to come.
+    pub(crate) fn note_cost(self, cost: f64) {
+        if let Some(largest) = self.store.gauge_cost(self.number) {
+            largest.raise(cost);
+        }
     }
 
     /// Whether no lease was published since `at` was read.

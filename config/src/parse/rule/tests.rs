@@ -200,6 +200,24 @@ fn resource_must_be_a_valid_key_template() {
     ] {
         check_resource(resource, fault);
     }
+    for resource in ["{client_ip:v4=24,v6=56}", "a/{client_ip:v6=48}"] {
+        let rule = format!("{RESOURCES}- {{name: r, service: s, resource: '{resource}'}}");
+        let document = Document::parse(&rule).unwrap();
+        let resources = document
+            .rules()
+            .iter()
+            .map(|it| it.definition().resource.as_deref());
+        assert!(resources.eq([Some(resource)]), "{resource}");
+    }
+    for lengths in ["24", "v4=0", "v6=129", "v4=24,v4=24", ""] {
+        check_resource(
+            &format!("{{client_ip:{lengths}}}"),
+            &format!(
+                "have prefix lengths such as {{client_ip:v4=24,v6=56}}, with v4 from 1 to 32 and v6 from 1 to 128, not \
+                 \"{{client_ip:{lengths}}}\""
+            ),
+        );
+    }
     for name in ["peer", "jwt:", "tenant", "method:x", ""] {
         check_resource(
             &format!("{{{name}}}"),

@@ -17,7 +17,7 @@ use tokio::time::advance;
 
 use super::*;
 use crate::{
-    Cost, Fallback, Key, LimitService, OnLimit, OnMissingKey, RefusalReason,
+    Cost, Fallback, Key, LimitService, OnLimit, OnMissingKey, RefusalReason, clock,
     limiter::{
         LeaseState, Nudge, SafeRate, Shortage, Tally,
         testing::{leased, leased_as_requested, leased_registry, no_lease, static_registry},

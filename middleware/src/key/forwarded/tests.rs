@@ -41,6 +41,10 @@ fn x_forwarded_for_is_read_to_the_first_untrusted_address() {
         (&["[2001:db8::1]"], "2001:db8::1"),
         (&["[2001:db8::1]:4711"], "2001:db8::1"),
         (&["192.0.2.1, [2001:db8:ff::7]:80"], "192.0.2.1"),
+        // A zone means nothing on another machine.
+        (&["203.0.113.9, fe80::1%eth0"], "fe80::1"),
+        (&["[fe80::1%25eth0]:4711"], "fe80::1"),
+        (&["192.0.2.1, 2001:db8:ff::7%2"], "192.0.2.1"),
         (&["::ffff:192.0.2.1"], "192.0.2.1"),
         (&["192.0.2.1, ::ffff:10.1.1.1"], "192.0.2.1"),
         // An invalid address ends the search and is not skipped.
@@ -59,7 +63,9 @@ fn x_forwarded_for_is_read_to_the_first_untrusted_address() {
         (&["203.0.113.9, [2001:db8::1"], PEER),
         (&["203.0.113.9, [192.0.2.1]"], PEER),
         (&["203.0.113.9, \"192.0.2.1\""], PEER),
-        (&["203.0.113.9, fe80::1%eth0"], PEER),
+        (&["203.0.113.9, fe80::1%"], PEER),
+        (&["203.0.113.9, %eth0"], PEER),
+        (&["203.0.113.9, 192.0.2.1%eth0"], PEER),
         (&["203.0.113.9, \u{fc}"], PEER),
     ] {
         let proxies = networks(ForwardedHeader::XForwardedFor);
@@ -78,6 +84,7 @@ fn forwarded_is_read_to_the_first_untrusted_address() {
         (&["for=\"192.0.2.1:_hidden\""], "192.0.2.1"),
         (&["for=\"[2001:db8:cafe::17]:4711\""], "2001:db8:cafe::17"),
         (&["for=\"[::ffff:192.0.2.1]\""], "192.0.2.1"),
+        (&["for=\"[fe80::1%eth0]:4711\""], "fe80::1"),
         (
             &["for=203.0.113.9, for=192.0.2.1, for=10.2.3.4"],
             "192.0.2.1",
@@ -185,6 +192,7 @@ fn invalid_networks_are_rejected() {
         "example.com",
         "::ffff:10.0.0.0/104",
         "::ffff:10.0.0.1",
+        "fe80::1%eth0",
     ] {
         let error = TrustedProxies::networks([bad], ForwardedHeader::Forwarded).unwrap_err();
         assert!(

@@ -41,6 +41,40 @@ fn trusted_proxy_names_the_client() {
 }
 
 #[test]
+fn prefix_lengths_of_addresses_are_settings() {
+    let behind = TrustedProxies::hops(1, ForwardedHeader::XForwardedFor);
+    let behind = Callers::new().trusted_proxies(behind);
+    let (v4, v6) = ("192.0.2.129", "2001:db8:1234:5678:9abc::1");
+    for (template, client, expected) in [
+        ("{client_ip:v4=24,v6=56}", v4, "192.0.2.0/24"),
+        ("{client_ip:v4=24,v6=56}", v6, "2001:db8:1234:5600::/56"),
+        ("{client_ip:v4=32}", v4, v4),
+        ("{client_ip:v4=25}", v4, "192.0.2.128/25"),
+        ("{client_ip:v4=1}", v4, "128.0.0.0/1"),
+        ("{client_ip:v4=24}", v6, "2001:db8:1234:5678::/64"),
+        ("{client_ip:v6=48}", v4, v4),
+        ("{client_ip:v6=1}", v6, "::/1"),
+        (
+            "{client_ip:v6=128}",
+            "2001:db8:1234:5678:9abc:def0:1234:5678",
+            "2001:db8:1234:5678:9abc:def0:1234:5678/128",
+        ),
+        ("{client_ip:v4=24}", "::ffff:192.0.2.129", "192.0.2.0/24"),
+        ("{peer:v4=8}", v4, "10.0.0.0/8"),
+    ] {
+        let key = Key::template(template).unwrap();
+        let request = request(&[("x-forwarded-for", client)]);
+        let expected = expected.replace(':', "%3A").replace('/', "%2F");
+        assert_eq!(id_of(&key, &behind, &request), expected, "{template}");
+    }
+    for template in ["{client_ip:24}", "{peer:v4=33}", "{client_ip:}"] {
+        let error = Key::template(template).unwrap_err().to_string();
+        let expected = "prefix lengths must be like {client_ip:v4=24,v6=56}, with v4 from 1 to 32";
+        assert!(error.starts_with(expected), "{template}: {error}");
+    }
+}
+
+#[test]
 fn api_key_is_hashed() {
     let secret = Callers::new().api_key_secret("pepper");
     let key = Key::api_key();

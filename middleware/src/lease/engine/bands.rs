@@ -102,6 +102,8 @@ impl TrackedBands {
                     level: tally.in_use,
                     admitted: 0.0,
                     rejected: 0.0,
+                    largest: 0.0,
+                    limit: f64::INFINITY,
                 };
                 in_use.record(sample, KEPT_PEAK, now);
                 band.set_demand(0.0, in_use.peak());

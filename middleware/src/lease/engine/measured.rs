@@ -40,12 +40,14 @@ pub(super) struct GaugeDemand {
 }
 
 impl GaugeDemand {
-    /// The units that it wants. One is kept without requests, so that the next one need not wait.
+    /// The units that it wants. Those of one request are kept without requests, so that the next
+    /// one need not wait.
     pub(super) fn wanted(&self, is_scarce: bool) -> f64 {
+        let one = self.in_use.one_request();
         match (self.yielded, is_scarce) {
             (true, _) => 0.0,
-            (false, true) => self.in_use.peak().max(1.0),
-            (false, false) => self.in_use.with_headroom().max(1.0),
+            (false, true) => self.in_use.peak().max(one),
+            (false, false) => self.in_use.with_headroom().max(one),
         }
     }
 }
@@ -102,6 +104,8 @@ impl MeasuredDemand {
                 level,
                 admitted: tally.admitted,
                 rejected: tally.refused,
+                largest: limiter.take_largest_cost(),
+                limit: limiter.lease_level(now).limit,
             };
             gauge.in_use.record(sample, length, now);
             is_used |= level > 0.0;
@@ -148,7 +152,11 @@ impl MeasuredDemand {
 
     /// The seconds until the next sample at the usual pace.
     pub(super) fn next_sample(&self) -> f64 {
-        self.window.next_sample(self.window_length.into())
+        let length = self.window_length.into();
+        match &self.gauge {
+            Some(gauge) => gauge.in_use.next_sample(length),
+            None => self.window.next_sample(length),
+        }
     }
 
     /// Whether it is sampled often, because its bucket, that of the whole limit, may never run low.

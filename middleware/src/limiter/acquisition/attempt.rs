@@ -52,6 +52,7 @@ impl Request {
         if self.limiter().is_reused() {
             return Err(self.limiter().reject_forgotten(now));
         }
+        self.note_cost();
         let at = self.limiter().view(now);
         if is_banded(at.head) {
             self.band = self.limiter().band(self.priority);

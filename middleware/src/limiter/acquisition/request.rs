@@ -84,6 +84,13 @@ impl Request {
         }
     }
 
+    /// Notes how many units a request for a gauge needs.
+    pub(super) fn note_cost(&self) {
+        if self.unit == Unit::Gauge {
+            self.limiter().note_cost(self.cost);
+        }
+    }
+
     /// Counts units of a gauge that are in use or waited for.
     pub(super) fn raise_peaks(&self, range: TokenRange) {
         if self.unit == Unit::Gauge {

@@ -9,9 +9,8 @@ use std::{
 
 use doorman_openapi::Moment;
 
-use crate::{
-    clock,
-    limiter::{LimiterHandle, View, bucket::TokenRange, sync::Notify, wait_queue::WaitQueue},
+use crate::limiter::{
+    Limiter, LimiterHandle, View, bucket::TokenRange, sync::Notify, wait_queue::WaitQueue,
 };
 
 /// Whether a request may wait.
@@ -72,16 +71,17 @@ impl Pause {
 /// resolves while only a lease can end the wait. Cancel safe if `check` is called any number of
 /// times.
 pub(super) async fn wait<T>(
-    changes: Arc<Notify>,
+    limiter: Limiter<'_>,
     no_lease_can_come: impl Future<Output = ()>,
     mut check: impl FnMut(Moment) -> ControlFlow<T, Pause>,
 ) -> Option<T> {
+    let changes = limiter.changes();
     let mut no_lease_can_come = pin!(no_lease_can_come);
     loop {
         let mut changed = pin!(changes.notified());
         // No publication after this is missed.
         changed.as_mut().enable();
-        let now = clock::now();
+        let now = limiter.now();
         let pause = match check(now) {
             ControlFlow::Break(outcome) => return Some(outcome),
             ControlFlow::Continue(pause) => pause,

@@ -50,7 +50,7 @@ impl Registry {
             quota,
             idle: IdleScan::default(),
         };
-        let local = Self::new(self.slots.limit(), source);
+        let local = Self::with_clock(self.slots.limit(), source, self.store.clock);
         self.locals.add(&local);
         local
     }

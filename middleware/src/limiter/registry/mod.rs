@@ -21,7 +21,7 @@ use super::{
     store::{LimiterTable, Store},
 };
 use crate::{
-    clock,
+    clock::Clock,
     meter::{LimitMeter, Meters},
     quota::Quota,
 };
@@ -69,8 +69,16 @@ pub(crate) struct Registry {
 impl Registry {
     /// `max_keys` bounds the limiters for keys, not those for resources named in code or rules.
     pub(crate) fn new(max_keys: usize, source: Source) -> Arc<Self> {
+        let clock = match source {
+            Source::Static(_) => Clock::Tokio,
+            Source::Worker { .. } | Source::Local { .. } => Clock::Machine,
+        };
+        Self::with_clock(max_keys, source, clock)
+    }
+
+    fn with_clock(max_keys: usize, source: Source, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
-            store: Store::new(max_keys),
+            store: Store::new(max_keys, clock),
             slots: KeySlots::new(max_keys),
             source,
             meters: Meters::default(),
@@ -86,6 +94,16 @@ impl Registry {
         if let Source::Worker { first_state, .. } = &self.source {
             first_state.store(Some(Arc::new(Box::new(state))));
         }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.store.clock.now()
+    }
+
+    /// The time, or a little less: cheaper to read.
+    #[inline]
+    pub(crate) fn coarse_now(&self) -> Moment {
+        self.store.clock.coarse_now()
     }
 
     /// Its limiters.
@@ -133,7 +151,7 @@ impl Registry {
     #[cold]
     fn create_keyed(&self, resource: &[u8], settings: &RegisteredSettings) -> Option<Limiter<'_>> {
         let resource = ResourceId::new(str::from_utf8(resource).ok()?).ok()?;
-        let now = clock::now();
+        let now = self.now();
         self.forget_idle(now);
         if !self.acquire_slot() {
             return None;
@@ -145,7 +163,7 @@ impl Registry {
     #[cold]
     fn overflow(&self, resource: &ResourceId, settings: &RegisteredSettings) -> Limiter<'_> {
         let known = self.store.find(resource.as_str().as_bytes());
-        known.unwrap_or_else(|| self.named(resource, settings, Purpose::Overflow, clock::now()))
+        known.unwrap_or_else(|| self.named(resource, settings, Purpose::Overflow, self.now()))
     }
 
     /// The limiter of a resource named in code, which stays as long as the result.
@@ -165,7 +183,7 @@ impl Registry {
         resource: &ResourceId,
         settings: &RegisteredSettings,
     ) -> LimiterHandle {
-        self.pin(resource, settings, Purpose::Rule, clock::now())
+        self.pin(resource, settings, Purpose::Rule, self.now())
     }
 
     /// No rule names the resource any more.
@@ -343,7 +361,7 @@ impl Registry {
 
     /// Lets the worker report a changed demand, if it has not been told so yet.
     pub(crate) fn report_demand(&self, limiter: Limiter<'_>) {
-        self.wake(limiter, clock::now());
+        self.wake(limiter, self.now());
         self.report_soon(limiter);
     }
 
@@ -365,7 +383,7 @@ impl Registry {
                 tokio::select! {
                     biased;
                     () = nudges.closed() => return,
-                    () = tokio::time::sleep(GRACE) => watchdog.check(clock::now()),
+                    () = tokio::time::sleep(GRACE) => watchdog.check(self.now()),
                 }
                 nudges.closed().await;
             }

@@ -2,7 +2,7 @@ use std::thread;
 
 use super::{super::testing::leased_registry, *};
 use crate::{
-    Cost, Fallback,
+    Cost, Fallback, clock,
     limiter::{Acquisition, WaitLimit},
 };
 

@@ -33,7 +33,7 @@ fn reused(store: &Arc<Store>) -> (Limiter<'_>, Limiter<'_>) {
 
 #[tokio::test(start_paused = true)]
 async fn late_request_neither_sees_nor_changes_the_next_owner() {
-    let store = Store::new(0);
+    let store = Store::new(0, clock::Clock::Machine);
     let (forgotten, owner) = reused(&store);
     let name = owner.resource();
     let before = (
@@ -66,7 +66,7 @@ async fn late_request_neither_sees_nor_changes_the_next_owner() {
 
 #[tokio::test(start_paused = true)]
 async fn request_does_not_wait_at_a_forgotten_limiter() {
-    let store = Store::new(0);
+    let store = Store::new(0, clock::Clock::Machine);
     let limiter = create(&store, "db", &registered(&store));
     assert!(store.forget(limiter).is_some());
     let mut bucket = Acquisition::new(limiter.handle(), 0, Cost::new(10.0).unwrap());
@@ -81,7 +81,7 @@ async fn request_does_not_wait_at_a_forgotten_limiter() {
 
 #[tokio::test(start_paused = true)]
 async fn limiter_is_not_forgotten_while_its_request_waits_elsewhere() {
-    let store = Store::new(0);
+    let store = Store::new(0, clock::Clock::Machine);
     let limiter = create(&store, "db", &registered(&store));
     let mut acquisition = Acquisition::new(limiter.handle(), 0, Cost::ONE);
     acquisition
@@ -97,7 +97,7 @@ async fn limiter_is_not_forgotten_while_its_request_waits_elsewhere() {
 
 #[tokio::test(start_paused = true)]
 async fn low_records_are_reused_first() {
-    let store = Store::new(0);
+    let store = Store::new(0, clock::Clock::Machine);
     let settings = registered(&store);
     let mut limiters: Vec<_> = (0..3_000)
         .map(|number| create(&store, &format!("k/{number}"), &settings))

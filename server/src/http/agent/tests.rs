@@ -38,7 +38,13 @@ impl Reply {
 
 impl Agent {
     fn new(rules: &Value, max_permits: usize) -> Self {
-        let limits = [("api", 2.0), ("pool", 1.0), ("tx", 3.0), ("tenant/a", 1.0)];
+        let limits = [
+            ("api", 2.0),
+            ("pool", 1.0),
+            ("tx", 3.0),
+            ("tenant/a", 1.0),
+            ("net/*", 1.0),
+        ];
         let doorman = Doorman::fixed(limits.into_iter().chain([("192.0.2.7", 1.0)]));
         let doorman = doorman.with_callers(tower_doorman::Callers::new().trusted_proxies(
             tower_doorman::TrustedProxies::hops(1, tower_doorman::ForwardedHeader::XForwardedFor),
@@ -325,6 +331,7 @@ fn rules() -> Value {
         {"name": "orders", "service": "*", "methods": ["POST"], "path": "/orders/{id}", "resource": "api"},
         {"name": "tenant", "service": "*", "path": "/tenant", "resource": "tenant/{header:x-tenant}"},
         {"name": "caller", "service": "*", "path": "/caller", "resource": "{client_ip}"},
+        {"name": "net", "service": "*", "path": "/net", "resource": "net/{client_ip:v4=24,v6=56}"},
         {"name": "pool", "service": "*", "path": "/report", "resource": "pool", "unit": "gauge"}
     ])
 }
@@ -378,6 +385,26 @@ async fn forwarded_request_is_decided_by_the_rules() {
             .status,
         429
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_of_one_network_share_a_limit() {
+    let agent = Agent::new(&rules(), 10);
+    for (client, status) in [
+        ("198.51.100.1", 200),
+        ("198.51.100.200", 429),
+        ("198.51.101.1", 200),
+        ("2001:db8:1:201::1", 200),
+        ("2001:db8:1:2ff::1%eth0", 429),
+    ] {
+        let headers = [
+            ("x-forwarded-method", "GET"),
+            ("x-forwarded-uri", "/net"),
+            ("x-forwarded-for", client),
+        ];
+        let reply = agent.forward(paths::FORWARD_AUTH, &headers).await;
+        assert_eq!(reply.status, status, "{client}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ mod counted;
 mod ending;
 mod faults;
 mod fleet;
+mod gauge_scale;
 mod gauges;
 mod hints;
 mod instances;

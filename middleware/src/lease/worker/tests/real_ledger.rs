@@ -57,14 +57,14 @@ pub(super) fn with_hints(interval: u32, kind: &str, capacity: f64) -> Plane {
 
 /// Like [`with_hints`], with FAIR_SHARE of gauges.
 pub(super) fn gauge(interval: u32, capacity: u32) -> Plane {
-    ledger(&document(
-        interval,
-        "FAIR_SHARE",
-        capacity.into(),
-        "gauge",
-        "",
-    ))
-    .with_hints()
+    gauge_in_steps(interval, capacity, 1)
+}
+
+/// Like [`gauge`], in shares of whole steps.
+pub(super) fn gauge_in_steps(interval: u32, capacity: u32, step: u32) -> Plane {
+    let steps = format!("parameters: [{{name: granularity, value: '{step}'}}]");
+    let document = document(interval, "FAIR_SHARE", capacity.into(), "gauge", &steps);
+    ledger(&document).with_hints()
 }
 
 /// Leases last twenty intervals.
