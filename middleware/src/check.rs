@@ -1,6 +1,6 @@
 //! Checks of several resources that are named at run time.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use doorman_openapi::{ResourceId, Unit};
@@ -77,9 +77,25 @@ impl Checks {
     /// # Cancel safety
     /// Safe: dropping the future gives back what it took.
     pub async fn check(&self, uses: &[ResourceUse]) -> Result<AdmittedCheck, CheckError> {
+        self.check_within(uses, Duration::ZERO).await
+    }
+
+    /// The same, but a check that exceeds a resource is queued for up to `max_wait`, as by
+    /// [`OnLimit::Delay`](crate::OnLimit::Delay).
+    ///
+    /// # Errors
+    /// [`CheckError`]. Nothing is spent then.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future leaves the queue and gives back what it took.
+    pub async fn check_within(
+        &self,
+        uses: &[ResourceUse],
+        max_wait: Duration,
+    ) -> Result<AdmittedCheck, CheckError> {
         let Admitted {
             headers, permit, ..
-        } = match self.0.decide(uses)? {
+        } = match self.0.decide(uses, max_wait)? {
             Decision::Admitted => Admitted::default(),
             Decision::AdmittedWith(headers) => Admitted {
                 headers,
@@ -100,7 +116,7 @@ impl Checks {
 
 impl NamedLimits {
     /// All of them admit, or nothing is spent.
-    fn decide(&self, uses: &[ResourceUse]) -> Result<Decision, CheckError> {
+    fn decide(&self, uses: &[ResourceUse], max_wait: Duration) -> Result<Decision, CheckError> {
         let limit = |it: &ResourceUse| {
             let template = if it.is_gauge() {
                 &self.gauges
@@ -120,7 +136,7 @@ impl NamedLimits {
                     return Err(CheckError::OtherUnit(index));
                 }
                 let check = LimitCheck::new(limit, limiter, Traffic::Inbound, it.taken());
-                add_check(&mut checks, check);
+                add_check(&mut checks, check.delayed_by(max_wait));
             }
         }
         let mode = CanWait(HeaderPolicy::Send);

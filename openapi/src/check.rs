@@ -1,4 +1,4 @@
-//! `POST /v1/check` of the agent, and the release of permits.
+//! `POST /v1/check` of the agent, and the renewal and release of permits.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,16 @@ pub struct CheckRequest {
     /// The time limit of its permit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_seconds: Option<Seconds>,
+    /// The seconds for which the check waits in the queue of a limit that it exceeds: at most 60. It
+    /// is rejected at once if its turn would come later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0, maximum = 60, default = 0.0))]
+    pub max_wait: Option<Seconds>,
+}
+
+impl CheckRequest {
+    /// The longest `max_wait`.
+    pub const MAX_WAIT: Seconds = Seconds::from_whole(60);
 }
 
 /// One resource of a check.
@@ -78,6 +88,28 @@ pub struct CheckPermit {
     pub resource_id: ResourceId,
     /// The permit, for its release.
     pub permit: String,
+}
+
+/// Extends the time of a permit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CheckRenewRequest {
+    /// The permit.
+    pub permit: String,
+    /// The seconds from now on after which the permit ends by itself: more than 0, at most 3600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 3600, default = 60.0))]
+    pub hold_seconds: Option<Seconds>,
+}
+
+/// The response to a renewal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct CheckRenewResponse {
+    /// The seconds from now on after which the permit ends: more than those of the request if it
+    /// would have ended later anyway.
+    pub hold_seconds: Seconds,
 }
 
 /// Gives permits back. Unknown and released ones are ignored.

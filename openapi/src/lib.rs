@@ -52,8 +52,8 @@ pub use capacity::{
     ResourceRequest, ResourceResponse,
 };
 pub use check::{
-    CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRequest, CheckResponse,
-    MAX_CHECKED, MAX_RELEASED, ResourceCheck,
+    CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRenewRequest, CheckRenewResponse,
+    CheckRequest, CheckResponse, MAX_CHECKED, MAX_RELEASED, ResourceCheck,
 };
 pub use discovery::{Discovery, Mastership};
 pub use document::{

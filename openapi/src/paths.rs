@@ -50,5 +50,7 @@ pub const DOCS: &str = "/docs";
 pub const CHECK: &str = "/v1/check";
 /// Release of permits, at the agent.
 pub const CHECK_RELEASE: &str = "/v1/check/release";
+/// Renewal of a permit, at the agent.
+pub const CHECK_RENEW: &str = "/v1/check/renew";
 /// The decision on a request that a proxy forwards, at the agent.
 pub const FORWARD_AUTH: &str = "/v1/forward-auth";

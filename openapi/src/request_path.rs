@@ -55,13 +55,21 @@ impl PathSpellings {
         it.is_ambiguous = split != spelled || has_empty_or_dots(&spelled);
         for path in [&spelled, &split] {
             for slashes in [Slashes::Merged, Slashes::Kept] {
-                let path = resolve(path, slashes);
-                if path != sent && !it.others.contains(&path) {
-                    it.others.push(path);
+                let resolved = resolve(path, slashes);
+                // Some servers leave no slash for dots at the end.
+                if path.ends_with("/.") || path.ends_with("/..") {
+                    it.add(sent, resolved.trim_end_matches('/'));
                 }
+                it.add(sent, &resolved);
             }
         }
         it
+    }
+
+    fn add(&mut self, sent: &str, path: &str) {
+        if !path.is_empty() && path != sent && !self.others.iter().any(|it| it == path) {
+            self.others.push(path.to_owned());
+        }
     }
 
     /// Whether any spelling matches.
@@ -217,6 +225,9 @@ mod tests {
             ("/a/b", &[][..]),
             ("/a//../b", &["/b", "/a/b"]),
             ("/a/..%2fb", &["/a/..%2Fb", "/b"]),
+            ("/a/b/..", &["/a", "/a/"]),
+            ("/a/%2e", &["/a", "/a/"]),
+            ("/..", &["/"]),
             ("/%61", &["/a"]),
         ] {
             assert_eq!(PathSpellings::of(sent).others, others, "{sent}");

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use axum::http::HeaderName;
 use doorman_config::{FileSource, LoadError, Rule};
 use futures_util::{FutureExt, future::join_all};
 use tokio::task::JoinSet;
@@ -20,7 +21,8 @@ use crate::{
     http::{
         AllowedHosts, BodyBuffer,
         agent::{
-            self, AgentParts, AgentState, ForwardRules, metrics::LayerMetrics, permits::PermitTable,
+            self, AgentParts, AgentState, ForwardRules, answers::RecentAnswers,
+            metrics::LayerMetrics, permits::PermitTable,
         },
         state::Draining,
     },
@@ -50,6 +52,9 @@ pub struct AgentSettings {
     pub rules: Option<FileSource>,
     /// The service whose rules of the file apply.
     pub service: String,
+    /// The header with the id of a forwarded request, which the proxy sets; `None`: each is decided
+    /// anew.
+    pub request_id_header: Option<HeaderName>,
 }
 
 /// An address of the agent: `HOST:PORT` or `unix:PATH`.
@@ -155,6 +160,7 @@ impl Agent {
                 checks: doorman.checks(),
                 doorman,
                 rules: ForwardRules::new(rules),
+                answers: settings.request_id_header.map(RecentAnswers::new),
                 permits: Arc::new(PermitTable::new(settings.max_permits)),
                 ready: false.into(),
                 draining: Draining::default(),
@@ -236,7 +242,7 @@ fn is_loopback(address: SocketAddr) -> bool {
 fn allowed_hosts(listener: &AgentListener) -> AllowedHosts {
     match listener {
         AgentListener::Tcp(it) if is_loopback(it.address()) => {
-            AllowedHosts::of_loopback(&format!("http://{}", it.address()))
+            AllowedHosts::of_machine(&format!("http://{}", it.address()))
         }
         AgentListener::Tcp(it) => AllowedHosts::any(&format!("http://{}", it.address())),
         AgentListener::Unix(_) => AllowedHosts::any("http://localhost"),

@@ -46,6 +46,7 @@ async fn serve(socket: PathBuf) -> Result<(), Failure> {
         max_permits: 1,
         rules: None,
         service: "bench".to_owned(),
+        request_id_header: None,
     };
     let agent = Agent::bind(settings, Doorman::fixed([("api", 1e9)]))?;
     for address in agent.addresses() {

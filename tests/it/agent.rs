@@ -2,11 +2,11 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
@@ -25,11 +25,14 @@ resources:
     algorithm: &fair {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 1}
   - {identifier_glob: 'api', capacity: 1000, safe_capacity: 1, algorithm: *fair}
   - {identifier_glob: 'caller/*', capacity: 2, algorithm: *fair}
+  - {identifier_glob: 'hourly/*', capacity: 1, per: 3600, algorithm: *fair}
   - {identifier_glob: '*', capacity: 100, algorithm: *fair}
 rules:
   - {name: health, service: '*', path: /healthz, on_limit: {action: exempt}}
   - {name: caller, service: 'shop', path: '/orders/{id}', resource: 'caller/{client_ip}'}
   - {name: tenant, service: 'shop', path: /tenant, resource: 'tenant/{header:x-tenant}', on_missing_key: reject}
+  - {name: page, service: 'shop', path: '/pages/{id}', resource: hourly/page}
+  - {name: model, service: 'shop', path: '/v1/models/{id}', resource: hourly/model}
 ";
 
 /// A running agent, with its socket in a directory of its own.
@@ -153,6 +156,51 @@ fn agent_enforces_leases_over_tcp_and_unix_sockets() {
         "{metrics}"
     );
     assert!(metrics.contains(r#"doorman_layer_decisions_total{limit="check""#));
+}
+
+#[test]
+fn check_waits_until_its_caller_is_gone() {
+    let server = ControlPlane::start(LIMITS);
+    let agent = Agent::start(server.address(), &[]);
+    let units = ["first", "second"].map(|unit| {
+        let mut held = None;
+        until(unit, || {
+            let response = agent.check(&pool(60.0));
+            held = (response.status == 200).then(|| permit(&response));
+            held.is_some()
+        });
+        held.expect("it is held")
+    });
+    let mut waiting = pool(60.0);
+    waiting["max_wait"] = json!(60.0);
+    let wait = |seconds: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--max-time", seconds, "-d", &waiting.to_string()]);
+        curl.args(["-H", "content-type: application/json"]);
+        curl.arg(format!("{}/v1/check", agent.address));
+        curl.stdout(Stdio::piped())
+            .spawn()
+            .expect("curl is installed")
+    };
+    // 28: it timed out.
+    let status = wait("1").wait().expect("it ends");
+    assert_eq!(status.code(), Some(28));
+    let gone = r#"decisions_total{limit="check",outcome="gone"} 1"#;
+    until("it left the queue", || {
+        agent.curl("/metrics", &[]).body.contains(gone)
+    });
+    let next = wait("30");
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(agent.release(&units[0]), 1);
+    let next = next.wait_with_output().expect("it ends").stdout;
+    let next: Value = serde_json::from_slice(&next).expect("it is admitted");
+
+    let permit = &next["permits"][0]["permit"];
+    let body = json!({"permit": permit, "hold_seconds": 120});
+    let renewed = agent.post("/v1/check/renew", &body, &[]);
+    assert_eq!(renewed.body, r#"{"hold_seconds":120.0}"#);
+    let unknown = json!({"permit": units[0]});
+    assert_eq!(agent.post("/v1/check/renew", &unknown, &[]).status, 404);
 }
 
 #[test]
@@ -301,33 +349,59 @@ fn agent_without_authentication_listens_on_loopback_only() {
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
 }
 
-/// A server that answers every request with its path.
+/// A server that answers every request with its path, and `/status/…` with that status.
 fn backend() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it listens").to_string();
     thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let mut line = String::new();
-            let mut lines = BufReader::new(stream.try_clone().expect("a socket"));
-            lines.read_line(&mut line).unwrap_or_default();
-            let path = line.split(' ').nth(1).unwrap_or_default();
-            let head = "HTTP/1.0 200 OK\r\ncontent-type: text/plain\r\n\r\n";
-            write!(stream, "{head}{path}").unwrap_or_default();
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(|| respond(stream).unwrap_or_default());
         }
     });
     address
+}
+
+fn respond(mut stream: TcpStream) -> io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let path = line.split(' ').nth(1).unwrap_or_default();
+    let mut length = 0;
+    loop {
+        let mut field = String::new();
+        reader.read_line(&mut field)?;
+        let field = field.trim().to_ascii_lowercase();
+        if field.is_empty() {
+            break;
+        }
+        if let Some(value) = field.strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or_default();
+        }
+    }
+    io::copy(&mut reader.take(length), &mut io::sink())?;
+    let status = path.strip_prefix("/status/").unwrap_or("200");
+    let head = format!("HTTP/1.0 {status} \r\ncontent-type: text/plain\r\nretry-after: 7\r\n");
+    write!(stream, "{head}\r\n{path}")
 }
 
 /// nginx with the example's configuration.
 struct Nginx {
     _process: Process,
     address: String,
-    _home: TempDir,
+    home: TempDir,
 }
 
 impl Nginx {
     fn start(agent: &Agent) -> Self {
+        Self::with(agent, &[])
+    }
+
+    /// With changes of the example. `/var/www` has `index.html` and `429.html`.
+    fn with(agent: &Agent, changes: &[(&str, &str)]) -> Self {
         let home = TempDir::new().expect("a temporary directory");
+        for page in ["index.html", "429.html"] {
+            fs::write(home.path().join(page), page).expect("the directory is new");
+        }
         let port = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
         let address = port.expect("a port").to_string();
         let example = repository().join("examples/agent/nginx.conf");
@@ -348,41 +422,42 @@ impl Nginx {
                 format!("http {{\n{temporary}    access_log off;\n"),
             ),
         ];
-        let config = replaced.iter().fold(config, |config, (from, to)| {
-            assert!(config.contains(from), "{from}");
-            config.replace(from, to)
-        });
+        let replaced = replaced.iter().map(|(from, to)| (*from, &**to));
+        let config = changes
+            .iter()
+            .copied()
+            .chain(replaced)
+            .fold(config, |config, (from, to)| {
+                assert!(config.contains(from), "{from}");
+                config.replace(from, to)
+            });
+        let config = config.replace("/var/www", &home.path().display().to_string());
         fs::write(path("nginx.conf"), config).expect("the directory is new");
+        let process = Self::run(home.path());
+        let nginx = Self {
+            _process: process,
+            address: format!("http://{address}"),
+            home,
+        };
+        until("nginx listens", || TcpStream::connect(&address).is_ok());
+        nginx
+    }
+
+    /// With the configuration in a directory.
+    fn run(home: &Path) -> Process {
         // As root it would change to a user that cannot reach the directory.
         let user = if rustix::process::geteuid().is_root() {
             "user root; "
         } else {
             ""
         };
-        let globals = format!("{user}daemon off; pid {};", path("nginx.pid"));
-        let prefix = home.path().display().to_string();
+        let (prefix, pid) = (home.display().to_string(), home.join("nginx.pid"));
+        let globals = format!("{user}daemon off; pid {};", pid.display());
         let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].map(Path::new);
         let program = program.into_iter().find(|it| it.exists());
-        let process = Process::start(
-            program.expect("tests/run installs it"),
-            &[
-                "-p",
-                &prefix,
-                "-c",
-                "nginx.conf",
-                "-e",
-                "stderr",
-                "-g",
-                &globals,
-            ],
-        );
-        let nginx = Self {
-            _process: process,
-            address: format!("http://{address}"),
-            _home: home,
-        };
-        until("nginx listens", || TcpStream::connect(&address).is_ok());
-        nginx
+        let program = program.expect("tests/run installs it");
+        let files = ["-p", &prefix, "-c", "nginx.conf", "-e", "stderr"];
+        Process::start(program, &[&files[..], &["-g", &globals]].concat())
     }
 
     fn get(&self, path: &str, more: &[&str]) -> Response {
@@ -440,6 +515,183 @@ fn nginx_forwards_what_the_agent_admits() {
     agent.process.terminate();
     agent.process.wait_for_success();
     assert_eq!(nginx.get("/healthz", &[]).status, 503);
+}
+
+#[test]
+fn nginx_asks_about_large_bodies() {
+    let server = ControlPlane::start(LIMITS);
+    let agent = Agent::start(server.address(), &[]);
+    let size = (
+        "location / {",
+        "location / {\n            client_max_body_size 50m;",
+    );
+    let nginx = Nginx::with(&agent, &[size]);
+    let file = nginx.home.path().join("large");
+    fs::write(&file, vec![0; 2_000_000]).expect("the directory is new");
+    let body = format!("@{}", file.display());
+    for more in ["x-length: known", "transfer-encoding: chunked"] {
+        let post = ["--data-binary", &body, "-H", "expect:", "-H", more];
+        let response = nginx.get("/upload", &post);
+        assert_eq!(response.status, 200, "{more} {response:?}");
+    }
+}
+
+#[test]
+fn nginx_charges_a_redirected_request_once() {
+    let server = ControlPlane::start(LIMITS);
+    let agent = Agent::start(server.address(), &["--request-id-header", "x-request-id"]);
+    let files = (
+        "proxy_pass http://127.0.0.1:9000;\n        }",
+        "root /var/www;\n            try_files $uri /index.html;\n        }",
+    );
+    let nginx = Nginx::with(&agent, &[files]);
+    // The limit is one in an hour.
+    let first = nginx.get("/pages/1", &[]);
+    assert_eq!(
+        (first.status, &*first.body),
+        (200, "index.html"),
+        "{first:?}"
+    );
+    // A caller cannot choose the id.
+    for forged in ["x-request-id: a", "x-request-id: a"] {
+        let refused = nginx.get("/pages/1", &["-H", forged]);
+        assert_eq!(refused.status, 429, "{refused:?}");
+    }
+}
+
+#[test]
+fn nginx_shows_pages_of_errors() {
+    let server = ControlPlane::start(LIMITS);
+    let agent = Agent::start(server.address(), &[]);
+    let pages = [
+        (
+            "        # error_page 429",
+            "        proxy_intercept_errors on;\n        error_page 429",
+        ),
+        (
+            "        # location = /429.html {\n        #     internal;\n        #     root",
+            "        location = /429.html {\n            internal;\n            root",
+        ),
+        ("        #     add_header", "            add_header"),
+        ("        # }", "        }"),
+        (
+            "location / {",
+            "location / {\n            error_page 429 /429.html;",
+        ),
+    ];
+    let nginx = Nginx::with(&agent, &pages);
+    assert_eq!(nginx.get("/pages/1", &[]).status, 200);
+    for (path, retry_after) in [
+        ("/pages/1", "Retry-After: 3"),
+        ("/status/429", "Retry-After: 7"),
+    ] {
+        let response = nginx.get(path, &[]);
+        assert_eq!(
+            (response.status, &*response.body),
+            (429, "429.html"),
+            "{path} {response:?}"
+        );
+        assert!(
+            response.headers.contains(retry_after),
+            "{path} {response:?}"
+        );
+        assert_eq!(
+            response.headers.matches("Retry-After").count(),
+            1,
+            "{response:?}"
+        );
+    }
+    // The agent has admitted it.
+    assert_eq!(nginx.get("/status/500", &[]).status, 500);
+    assert_eq!(nginx.get("/tenant", &[]).status, 400);
+}
+
+/// Spellings of paths of the rule `model`, as a request line has them.
+const MODELS: [&str; 23] = [
+    "/v1/models/a?x=1",
+    "/v1/models/a;b=1",
+    "/v1/models/a:b",
+    "/v1/models/a%3Ab",
+    "/v1/models/a%3ab",
+    "/v1/models/caf%c3%a9",
+    "/v1/models/a%2Fb",
+    "/v1/models/%2e",
+    "/v1/%6dodels/a",
+    "/v1/%6Dodels/a",
+    "/%76%31/models/a",
+    "/v1//models/a",
+    "//v1/models///a",
+    "/./v1/models/a",
+    "/x/../v1/models/a",
+    "/x/%2e%2E/v1/models/a",
+    "/healthz/..%2fv1/models/a",
+    "/v1/models/a/b/..",
+    "/v1%2Fmodels%2Fa",
+    "/v1/models%2fa",
+    "/v1\\models\\a",
+    "/v1%5Cmodels/a",
+    "/v1/models/a?/../../healthz",
+];
+
+/// Other paths, which the rule does not limit.
+const NO_MODELS: [&str; 4] = ["/v1/models", "/v1/models/a/b", "/v1/other/a", "/healthz"];
+
+/// The limit is one in an hour: `get` sends the path as it is, and returns the status.
+fn limits_all_spellings(get: impl Fn(&str) -> u16) {
+    assert_eq!(get("/v1/models/a"), 200);
+    for path in MODELS {
+        assert_eq!(get(path), 429, "{path}");
+    }
+    for path in NO_MODELS {
+        assert_eq!(get(path), 200, "{path}");
+    }
+    // No request line has these characters, but some servers accept them.
+    for path in ["/v1/models/a#/healthz", "/v1/models/caf\u{e9}"] {
+        assert!([400, 429].contains(&get(path)), "{path}");
+    }
+}
+
+#[test]
+fn nginx_limits_all_spellings_of_a_path() {
+    let server = ControlPlane::start(LIMITS);
+    let agent = Agent::start(server.address(), &[]);
+    let nginx = Nginx::start(&agent);
+    limits_all_spellings(|path| nginx.get("", &["--request-target", path]).status);
+    let absolute = "http://shop.example/v1/models/a";
+    let response = nginx.get("", &["--request-target", absolute]);
+    assert_eq!(response.status, 429, "{response:?}");
+}
+
+/// As its documentation says: the path and the method in headers, with those of the request.
+#[test]
+fn requests_of_traefik_are_limited_in_all_spellings() {
+    let server = ControlPlane::start(LIMITS);
+    let agent = Agent::start(server.address(), &[]);
+    limits_all_spellings(|path| {
+        let uri = format!("X-Forwarded-Uri: {path}");
+        let headers = [
+            "X-Forwarded-Method: POST",
+            "X-Forwarded-Proto: https",
+            "X-Forwarded-Host: shop.example",
+            "X-Forwarded-For: 192.0.2.7",
+            &uri,
+        ];
+        let more: Vec<_> = headers.into_iter().flat_map(|it| ["-H", it]).collect();
+        agent.curl("/v1/forward-auth", &more).status
+    });
+}
+
+/// As its documentation says: the method, the host, and the path behind `path_prefix`.
+#[test]
+fn requests_of_envoy_are_limited_in_all_spellings() {
+    let server = ControlPlane::start(LIMITS);
+    let agent = Agent::start(server.address(), &[]);
+    limits_all_spellings(|path| {
+        let target = format!("/v1/forward-auth{path}");
+        let host = ["-H", "host: shop.example", "-H", "content-length: 0"];
+        let line = ["-X", "POST", "--request-target", &target];
+        agent.curl("", &[host, line].concat()).status
+    });
 }
 
 /// Runs a client alone, and while others hold all units.

@@ -21,6 +21,40 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn errors_name_the_variable_of_a_flag() {
+    let run = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(doorman());
+        let command = command.args(args).envs(variables.iter().copied());
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        text(&output.stderr)
+    };
+    for (args, name, value) in [
+        (&["agent"][..], "DOORMAN_LISTEN", ""),
+        (&["agent"], "DOORMAN_SERVICE", ""),
+        (&["agent"], "DOORMAN_INSTANCE", ""),
+        (&["agent"], "DOORMAN_RULES", ""),
+        (&["agent"], "DOORMAN_MAX_KEYS", "many"),
+        (&["agent"], "DOORMAN_REQUEST_ID_HEADER", ""),
+        (&["agent"], "DOORMAN_SERVER", "http://a:1,b"),
+        (&["agent", "--log-format", "text"], "DOORMAN_LOG_FORMAT", ""),
+        (&[], "DOORMAN_MAX_LEASES", ""),
+        (&[], "DOORMAN_SERVER_ID", ""),
+        (&[], "DOORMAN_DATA_DIR", ""),
+        (&[], "DOORMAN_AUTH_AUDIENCE", ""),
+        (&["simulate"], "DOORMAN_SIMULATE_CONFIG", ""),
+        (&["get", "db", "--wants", "1"], "DOORMAN_CLIENT", ""),
+    ] {
+        let message = run(args, &[(name, value)]);
+        assert!(message.contains(&format!(" ({name})")), "{name}: {message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    // The flag counts.
+    let message = run(&["agent", "--max-keys=0"], &[("DOORMAN_MAX_KEYS", "1")]);
+    assert!(!message.contains("DOORMAN_MAX_KEYS"), "{message}");
+}
+
+#[test]
 fn watch_shows_the_state_again_and_again() {
     let server = ControlPlane::start(DOCUMENT);
     let lease = |client: &str| {

@@ -1,6 +1,6 @@
 //! The limits that apply to one request, borrowed for the fast path.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::Moment;
 use smallvec::SmallVec;
@@ -42,6 +42,14 @@ impl<'f> LimitCheck<'f> {
             charge: (!is_final).then_some(cost),
             acquired: None,
         }
+    }
+
+    /// Lets the request wait in the queue, whatever the limit says.
+    pub(crate) fn delayed_by(mut self, max_delay: Duration) -> Self {
+        if let Some(request) = &mut self.request {
+            request.max_delay = (!max_delay.is_zero()).then_some(max_delay);
+        }
+        self
     }
 
     /// Takes tokens that are available at once. False if there are not enough.

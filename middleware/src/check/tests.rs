@@ -130,6 +130,30 @@ async fn first_check_of_a_gauge_waits_for_its_lease() {
     assert!(checks.check(&one("a")).await.is_ok());
 }
 
+#[tokio::test(start_paused = true)]
+async fn check_waits_in_the_queue() {
+    let checks = Doorman::fixed([("a", 1.0), ("b", 2.0), ("tx", 1.0)]).checks();
+    let both = ["a", "b"].map(ResourceUse::rate);
+    let wait = Duration::from_millis;
+    assert!(checks.check_within(&both, wait(1_000)).await.is_ok());
+    let began = clock::now();
+    assert!(checks.check_within(&both, wait(1_000)).await.is_ok());
+    assert_eq!(clock::now().since(began), wait(1_000));
+    // Its turn would come too late.
+    assert!(checks.check_within(&both, wait(900)).await.is_err());
+    assert_eq!(clock::now().since(began), wait(1_000));
+
+    let unit = [ResourceUse::gauge("tx")];
+    let held = checks.check(&unit).await.unwrap();
+    assert!(checks.check_within(&unit, wait(1_000)).await.is_err());
+    assert_eq!(clock::now().since(began), wait(2_000));
+    // A caller that is gone holds up nobody.
+    let gone = tokio::time::timeout(wait(1_000), checks.check_within(&unit, wait(9_000)));
+    assert!(gone.await.is_err());
+    drop(held);
+    assert!(checks.check(&unit).await.is_ok());
+}
+
 #[tokio::test]
 async fn named_resources_are_bounded_like_keys() {
     let (transport, _handle) = tower_test::mock::pair::<Request<Bytes>, Response<Bytes>>();

@@ -2,6 +2,8 @@
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
+use axum::http::HeaderName;
+use clap::builder::NonEmptyStringValueParser;
 use doorman_config::FileSource;
 use doorman_server::{
     Agent, AgentError, AgentSettings, AgentStopped, ListenAddress, Settings, observe::log::Format,
@@ -52,11 +54,11 @@ struct NetworkFlags {
 #[command(next_help_heading = "Limits")]
 struct LimitFlags {
     /// Name of the service, which selects its rules; default: the host name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     service: Option<String>,
     /// Name of this agent among those of the service: its pod, or its systemd unit and host. No two
     /// living agents may share it. The leases of a crashed agent pass to the next one of this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     instance: Option<String>,
     /// File with the `rules` of a document (YAML or JSON), for forwarded requests; default: the
     /// rules of the control plane. Changes are loaded without a restart
@@ -66,6 +68,11 @@ struct LimitFlags {
     /// that asks the agent; 0 ignores the header
     #[arg(long, value_name = "N", default_value_t = 1)]
     trusted_hops: u8,
+    /// Header in which the proxy sends an id per request. When it asks again within a second, the
+    /// answer is the same, and nothing is charged. Only if the proxy sets the header itself: a
+    /// caller that chooses the id evades its limit
+    #[arg(long, value_name = "NAME")]
+    request_id_header: Option<HeaderName>,
     /// Maximum number of resources that callers name; further ones share one limit
     #[arg(long, value_name = "N", default_value = "100000", value_parser = at_least_one::<NonZeroUsize>)]
     max_keys: NonZeroUsize,
@@ -125,6 +132,7 @@ async fn serve(arguments: AgentArguments) -> Result<(), Failure> {
         max_permits: limits.max_permits.get(),
         rules: limits.rules.map(FileSource::new),
         service,
+        request_id_header: limits.request_id_header,
     };
     // The worker starts after the bind: an agent that cannot listen sends no requests.
     let (doorman, worker) = builder.build()?;

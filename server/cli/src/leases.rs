@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use clap::builder::NonEmptyStringValueParser;
 use doorman_openapi::{
     Capacity, CapacityRequest, CapacityResponse, ClientId, ReleaseRequest, ReleaseResponse,
     ResourceId, ResourceRequest, Unit, paths,
@@ -25,7 +26,7 @@ pub(super) struct GetArguments {
     #[arg(long, value_name = "N", value_parser = capacity, allow_negative_numbers = true)]
     wants: Capacity,
     /// Client ID; must be unique for each process
-    #[arg(long, value_name = "ID", default_value_t = default_client_id())]
+    #[arg(long, value_name = "ID", default_value_t = default_client_id(), value_parser = NonEmptyStringValueParser::new())]
     client: String,
     #[command(flatten)]
     output: JsonFlag,
@@ -40,7 +41,7 @@ pub(super) struct ReleaseArguments {
     #[arg(value_name = "RESOURCE")]
     resources: Vec<ResourceId>,
     /// ID of the client that holds the leases
-    #[arg(long, value_name = "ID", default_value_t = default_client_id())]
+    #[arg(long, value_name = "ID", default_value_t = default_client_id(), value_parser = NonEmptyStringValueParser::new())]
     client: String,
     #[command(flatten)]
     output: JsonFlag,

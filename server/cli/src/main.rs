@@ -34,7 +34,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use self::{
     failure::Failure,
     serve_flags::ServeArguments,
-    variables::{unknown_variables, with_variables},
+    variables::{name_variable, unknown_variables, with_variables},
 };
 
 const EXAMPLES: &str = "\
@@ -167,7 +167,10 @@ impl Cli {
     fn read<A: Into<OsString> + Clone>(
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<Self, clap::Error> {
-        let matches = with_variables(Self::command()).try_get_matches_from(arguments)?;
+        let mut command = with_variables(Self::command());
+        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+        let matches = command.try_get_matches_from_mut(&arguments);
+        let matches = matches.map_err(|error| name_variable(error, &command, &arguments))?;
         Self::from_arg_matches(&matches)
     }
 

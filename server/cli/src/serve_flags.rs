@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{
+    NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser,
+};
 use doorman_config::{Document, InvalidSource, LastGoodFile, Source, Store};
 use doorman_core::ledger::UnmatchedPolicy;
 use doorman_openapi::{NodeId, Seconds, ServerId, ServerUrl};
@@ -181,7 +183,7 @@ struct EtcdFlags {
     #[arg(long, value_name = "FILE")]
     peer_ca_file: Option<PathBuf>,
     /// User of etcd; requires --etcd-password-file
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     etcd_user: Option<String>,
     /// Password of the user of etcd; the file is read for each authentication
     #[arg(long, value_name = "FILE")]
@@ -244,7 +246,7 @@ pub(super) struct AuthFlags {
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     auth_secret_file: Vec<PathBuf>,
     /// Issuer (`iss`) of tokens signed with a secret
-    #[arg(long, value_name = "NAME", default_value = AuthSettings::NAME)]
+    #[arg(long, value_name = "NAME", default_value = AuthSettings::NAME, value_parser = NonEmptyStringValueParser::new())]
     auth_secret_issuer: String,
     /// Accept tokens that the public key in this file (PEM) verifies
     ///
@@ -265,10 +267,10 @@ pub(super) struct AuthFlags {
     #[arg(long, value_name = "FILE", requires = "auth_jwks")]
     auth_jwks_token_file: Option<PathBuf>,
     /// Issuer (`iss`) of tokens signed with a key
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     auth_issuer: Option<String>,
     /// Audience (`aud`) of tokens
-    #[arg(long, value_name = "NAME", default_value = AuthSettings::NAME)]
+    #[arg(long, value_name = "NAME", default_value = AuthSettings::NAME, value_parser = NonEmptyStringValueParser::new())]
     auth_audience: String,
     /// Accepted algorithms of public keys
     #[arg(

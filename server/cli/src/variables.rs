@@ -1,8 +1,16 @@
 //! The environment variables of the flags.
 
-use std::{collections::BTreeSet, ffi::OsString};
+use std::{
+    collections::BTreeSet,
+    env,
+    ffi::{OsStr, OsString},
+};
 
-use clap::{ArgAction, Command, builder::FalseyValueParser};
+use clap::{
+    ArgAction, Command,
+    builder::FalseyValueParser,
+    error::{ContextKind, ContextValue},
+};
 use doorman_config::suggestion;
 
 const PREFIX: &str = "DOORMAN_";
@@ -25,6 +33,46 @@ pub(super) fn with_variables(command: Command) -> Command {
         }
     });
     command.mut_subcommands(with_variables)
+}
+
+/// Names the variable in the error of a flag that has its value from there.
+pub(super) fn name_variable(
+    mut error: clap::Error,
+    command: &Command,
+    arguments: &[OsString],
+) -> clap::Error {
+    let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let flag = usage.split([' ', '=']).next().unwrap_or_default();
+    let mut words = arguments.iter().skip(1);
+    let subcommand = words.find_map(|it| command.find_subcommand(it));
+    let mut commands = subcommand.into_iter().chain([command]);
+    let variable = commands.find_map(|it| variable(it, flag.strip_prefix("--")?));
+    let Some((variable, value)) = variable.and_then(|it| Some((it, env::var(it).ok()?))) else {
+        return error;
+    };
+    let has_value = match error.get(ContextKind::InvalidValue) {
+        // A list is split at its commas.
+        Some(ContextValue::String(invalid)) => value.split(',').any(|it| it == invalid),
+        _ => !is_given(flag, arguments),
+    };
+    if has_value {
+        let usage = format!("{usage} ({})", variable.display());
+        error.insert(ContextKind::InvalidArg, ContextValue::String(usage));
+    }
+    error
+}
+
+fn is_given(flag: &str, arguments: &[OsString]) -> bool {
+    let mut words = arguments.iter().filter_map(|it| it.to_str());
+    words.any(|it| it == flag || it.split_once('=').is_some_and(|(name, _)| name == flag))
+}
+
+fn variable<'c>(command: &'c Command, flag: &str) -> Option<&'c OsStr> {
+    let mut arguments = command.get_arguments();
+    let argument = arguments.find(|it| it.get_long() == Some(flag))?;
+    argument.get_env()
 }
 
 /// Warnings of variables that no flag of `command` and its subcommands has. Those that Kubernetes

@@ -15,6 +15,8 @@ use doorman_openapi::ProblemType;
 
 use super::error::ApiError;
 
+pub(super) const CROSS_ORIGIN: &str = "cross-origin request rejected: `origin` is another site";
+
 /// The host names that requests without a token may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AllowedHosts {
@@ -52,6 +54,14 @@ impl AllowedHosts {
         }
     }
 
+    /// The names of the machine itself: for a process on loopback that advertises no address.
+    pub(crate) fn of_machine(address: &str) -> Self {
+        Self {
+            hosts: Hosts::Loopback(None),
+            ..Self::any(address)
+        }
+    }
+
     pub(super) fn for_listener(&self, loopback: bool) -> Self {
         if loopback {
             Self::of_loopback(&self.advertised)
@@ -72,17 +82,14 @@ impl AllowedHosts {
             let headers = headers.map(|value| value.to_str().unwrap_or_default());
             for name in headers.chain(target) {
                 if !is_local(host(name), advertised.as_deref()) {
-                    return Err(misdirected(name));
+                    return Err(misdirected(name, advertised.is_some()));
                 }
             }
         }
         if is_safe(request.method()) || self.is_same_origin(request.headers(), target) {
             Ok(())
         } else {
-            Err(ApiError::new(
-                ProblemType::Forbidden,
-                "cross-origin request rejected: `origin` is another site",
-            ))
+            Err(ApiError::new(ProblemType::Forbidden, CROSS_ORIGIN))
         }
     }
 
@@ -129,13 +136,18 @@ fn without_trailing_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-fn misdirected(name: &str) -> ApiError {
+fn misdirected(name: &str, has_advertised: bool) -> ApiError {
     let name: String = name.chars().take(256).collect();
+    let accepted = if has_advertised {
+        "loopback addresses, localhost and the host of --advertise"
+    } else {
+        "loopback addresses and localhost"
+    };
     ApiError::new(
         ProblemType::Misdirected,
         format!(
             "unknown host `{name}`: without authentication, a server on loopback accepts only \
-             loopback addresses, localhost and the host of --advertise"
+             {accepted}"
         ),
     )
 }

@@ -1,9 +1,14 @@
 //! `GET /metrics`. The number of labels is bounded whatever clients send.
 
+mod format;
 mod ledger;
 mod scrape;
 
-use axum::{extract::State, http::header, response::IntoResponse};
+use axum::{
+    extract::State,
+    http::{HeaderMap, header},
+    response::IntoResponse,
+};
 use doorman_openapi::paths;
 use prometheus_client::{
     encoding::text,
@@ -11,29 +16,29 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use self::format::TextFormat;
 use super::{authorize, error::ApiError};
 use crate::{auth::Caller, http::state::AppState, observe::log};
 
-/// Prometheus rejects a scrape without it.
-const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// Read the metrics
 ///
-/// All metrics as OpenMetrics text, for Prometheus. Only the 50 resources with the highest demand
+/// All metrics as OpenMetrics text, or in the text format of Prometheus if `Accept` prefers
+/// `text/plain`. Only the 50 resources with the highest demand
 /// have metrics of their own.
 #[utoipa::path(
     get,
     path = paths::METRICS,
-    responses((status = OK, description = "The metrics", body = String, content_type = "application/openmetrics-text"))
+    responses((status = OK, description = "The metrics", content((String = "application/openmetrics-text"), (String = "text/plain"))))
 )]
 pub(super) async fn get_metrics(
     State(app): State<AppState>,
     caller: Caller,
+    headers: HeaderMap,
 ) -> Result<impl IntoResponse, ApiError> {
     authorize::all_resources(caller.restrictions())?;
     let mut registry = registry();
     scrape::register(&mut registry, &app).await?;
-    encode(&registry)
+    encode(&registry, &headers)
 }
 
 /// The registry of a process, with what all processes have.
@@ -52,11 +57,19 @@ pub(super) fn registry() -> Registry {
     registry
 }
 
-/// The response with all metrics, in OpenMetrics text.
-pub(super) fn encode(registry: &Registry) -> Result<impl IntoResponse + use<>, ApiError> {
+/// The response with all metrics, in the format that the client accepts.
+pub(super) fn encode(
+    registry: &Registry,
+    headers: &HeaderMap,
+) -> Result<impl IntoResponse + use<>, ApiError> {
+    let format = TextFormat::accepted(headers);
+    let fields = [
+        (header::CONTENT_TYPE, format.media_type()),
+        (header::VARY, "accept"),
+    ];
     let mut text = String::new();
     match text::encode(&mut text, registry) {
-        Ok(()) => Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], text)),
+        Ok(()) => Ok((fields, format.convert(text))),
         Err(error) => {
             tracing::error!(%error, "cannot encode metrics");
             Err(ApiError::internal())

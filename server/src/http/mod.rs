@@ -79,7 +79,7 @@ pub(crate) fn metrics_router(app: AppState, loopback: bool) -> Router {
         .route(paths::METRICS, get(metrics::get_metrics))
         .route(paths::LIVEZ, get(probes::check_livez))
         .route(paths::READYZ, get(probes::check_readyz))
-        .fallback(not_found)
+        .fallback(async |uri: Uri| no_route(&uri, "/metrics, /livez and /readyz"))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(guard, guard::guard_without_auth))
         .layer(Extension(Caller::ANONYMOUS))
@@ -140,9 +140,7 @@ fn routes() -> OpenApiRouter<AppState> {
 }
 
 async fn not_found(uri: Uri) -> ApiError {
-    let start = |path: &str| path.chars().take(256).collect::<String>();
-    let path = start(uri.path());
-    let error = ApiError::new(ProblemType::NotFound, format!("no route {path}; see /docs"));
+    let error = no_route(&uri, paths::DOCS);
     match unescaped::corrected(uri.path()) {
         Some(path) => error.with_hint(&format!(
             "if the slashes are part of the name: {}",
@@ -152,9 +150,19 @@ async fn not_found(uri: Uri) -> ApiError {
     }
 }
 
+/// `see` names the pages that the process has.
+fn no_route(uri: &Uri, see: &str) -> ApiError {
+    let path = start(uri.path());
+    ApiError::new(ProblemType::NotFound, format!("no route {path}; see {see}"))
+}
+
+fn start(path: &str) -> String {
+    path.chars().take(256).collect()
+}
+
 /// The router adds `Allow`.
 async fn method_not_allowed(method: Method, uri: Uri, matched: Option<MatchedPath>) -> ApiError {
-    let path: String = uri.path().chars().take(256).collect();
+    let path = start(uri.path());
     let error = ApiError::new(
         ProblemType::MethodNotAllowed,
         format!("{method} is not allowed on {path}; see `allow`"),

@@ -1,9 +1,6 @@
 //! The parts of the server that handlers use.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, OnceLock};
 
 use doorman_openapi::{Moment, NodeId, ServerId};
 use tokio::sync::watch;
@@ -79,13 +76,13 @@ impl ServerInfo {
 /// Whether the server is shutting down.
 #[derive(Debug, Default)]
 pub(crate) struct Draining {
-    has_begun: AtomicBool,
+    has_begun: watch::Sender<bool>,
     failed_task: OnceLock<&'static str>,
 }
 
 impl Draining {
     pub(crate) fn begin(&self) {
-        self.has_begun.store(true, Ordering::Release);
+        self.has_begun.send_replace(true);
     }
 
     /// A background task has ended, so that the server is about to shut down.
@@ -98,6 +95,12 @@ impl Draining {
     }
 
     pub(crate) fn has_begun(&self) -> bool {
-        self.has_begun.load(Ordering::Acquire)
+        *self.has_begun.borrow()
+    }
+
+    /// Waits until it has begun.
+    pub(crate) async fn begun(&self) {
+        // The sender is this one, so it does not fail.
+        drop(self.has_begun.subscribe().wait_for(|begun| *begun).await);
     }
 }

@@ -1,6 +1,6 @@
-//! `POST /v1/check` and the release of permits.
+//! `POST /v1/check`, and the renewal and release of permits.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use axum::{
     body::Body,
@@ -9,11 +9,12 @@ use axum::{
     response::IntoResponse,
 };
 use doorman_openapi::{
-    CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRequest, CheckResponse,
-    FieldError, MAX_CHECKED, MAX_RELEASED, ResourceCheck, ResourceId, Rule, Seconds, Unit, paths,
+    CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRenewRequest, CheckRenewResponse,
+    CheckRequest, CheckResponse, FieldError, MAX_CHECKED, MAX_RELEASED, ProblemType, ResourceCheck,
+    ResourceId, Rule, Seconds, Unit, paths,
 };
 use serde::de::DeserializeOwned;
-use tower_doorman::{CheckError, Cost, RequestHead, ResourceUse};
+use tower_doorman::{AdmittedCheck, CheckError, Cost, RequestHead, ResourceUse};
 
 use super::{AgentParts, AgentState, permits::PermitId};
 use crate::{
@@ -25,10 +26,13 @@ use crate::{
     util::clock,
 };
 
+pub(super) const UNKNOWN_PERMIT: &str = "unknown permit: it was released, or its time has ended";
+
 /// Check resources
 ///
 /// Takes of every resource, or of none. A gauge is in use until its permit is released, or for
-/// `hold_seconds`. The response says what is left in `RateLimit`, by resource.
+/// `hold_seconds`. With `max_wait` a check waits in the queue of a limit that it exceeds; a caller
+/// that disconnects leaves it. The response says what is left in `RateLimit`, by resource.
 #[utoipa::path(
     post,
     path = paths::CHECK,
@@ -58,11 +62,12 @@ pub(super) async fn check_resources(
 async fn decide(agent: &AgentParts, request: Request) -> Result<Response<Body>, ApiError> {
     let (request, head) = read::<CheckRequest>(agent, request).await?;
     let is_list = request.resources.is_some();
+    let max_wait = max_wait(&request).map_err(|error| ApiError::invalid(vec![error]))?;
     let resources = resources(request).map_err(|error| ApiError::invalid(vec![error]))?;
     let gauges = resources.iter().filter(|it| it.unit == Unit::Gauge).count();
     let mut slots = agent.permits.reserve(gauges).ok_or_else(too_many_permits)?;
     let uses: Vec<_> = resources.iter().map(resource_use).collect();
-    let admitted = match agent.checks.check(&uses).await {
+    let admitted = match check(agent, &uses, max_wait).await? {
         Ok(admitted) => admitted,
         Err(CheckError::Refused(refused)) => {
             return Ok(refused.to_response(&RequestHead::of(&head)).map(Body::from));
@@ -91,6 +96,48 @@ async fn decide(agent: &AgentParts, request: Request) -> Result<Response<Body>, 
     let mut response = Json(CheckResponse { permits }).into_response();
     response.headers_mut().extend(headers);
     Ok(response)
+}
+
+/// A check that waits ends when the agent shuts down.
+async fn check(
+    agent: &AgentParts,
+    uses: &[ResourceUse],
+    max_wait: Duration,
+) -> Result<Result<AdmittedCheck, CheckError>, ApiError> {
+    tokio::select! {
+        biased;
+        decided = agent.checks.check_within(uses, max_wait) => Ok(decided),
+        () = agent.draining.begun(), if !max_wait.is_zero() => {
+            Err(ApiError::unavailable("the agent is shutting down"))
+        }
+    }
+}
+
+/// Renew a permit
+///
+/// Extends the time of a permit. It never ends sooner than before.
+#[utoipa::path(
+    post,
+    path = paths::CHECK_RENEW,
+    request_body = CheckRenewRequest,
+    responses((status = OK, description = "The permit is in use for longer", body = CheckRenewResponse))
+)]
+pub(super) async fn renew_permit(
+    State(agent): State<AgentState>,
+    request: Request,
+) -> Result<Json<CheckRenewResponse>, ApiError> {
+    let (request, _) = read::<CheckRenewRequest>(&agent, request).await?;
+    let hold = request.hold_seconds.unwrap_or(ResourceCheck::DEFAULT_HOLD);
+    validate_hold(hold, "/hold_seconds").map_err(|error| ApiError::invalid(vec![error]))?;
+    let now = clock::now();
+    let renewed = PermitId::parse(&request.permit)
+        .and_then(|id| agent.permits.renew(id, hold.duration(), now));
+    match renewed {
+        Some(ends) => Ok(Json(CheckRenewResponse {
+            hold_seconds: ends.since(now).into(),
+        })),
+        None => Err(ApiError::new(ProblemType::NotFound, UNKNOWN_PERMIT)),
+    }
 }
 
 /// Release permits
@@ -139,6 +186,7 @@ fn resources(request: CheckRequest) -> Result<Vec<ResourceCheck>, FieldError> {
         cost,
         unit,
         hold_seconds,
+        max_wait: _,
     } = request;
     let has_other_fields = cost.is_some() || unit.is_some() || hold_seconds.is_some();
     match (resources, resource_id) {
@@ -202,12 +250,26 @@ fn validate(one: &ResourceCheck, place: &str) -> Result<(), FieldError> {
             "is only for a resource with `unit` gauge",
         ));
     }
+    validate_hold(hold, &place)
+}
+
+fn validate_hold(hold: Seconds, place: &str) -> Result<(), FieldError> {
     if hold <= Seconds::ZERO || hold > ResourceCheck::MAX_HOLD {
         let longest = ResourceCheck::MAX_HOLD;
         let detail = format!("must be more than 0, and at most {longest}, not {hold}");
         return Err(FieldError::new(place, detail));
     }
     Ok(())
+}
+
+fn max_wait(request: &CheckRequest) -> Result<Duration, FieldError> {
+    let max_wait = request.max_wait.unwrap_or(Seconds::ZERO);
+    if max_wait > CheckRequest::MAX_WAIT {
+        let longest = CheckRequest::MAX_WAIT;
+        let detail = format!("must be at most {longest}, not {max_wait}");
+        return Err(FieldError::new("/max_wait", detail));
+    }
+    Ok(max_wait.duration())
 }
 
 fn resource_use(one: &ResourceCheck) -> ResourceUse {

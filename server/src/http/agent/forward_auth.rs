@@ -8,7 +8,7 @@
 use std::convert::Infallible;
 
 use axum::{
-    body::Body,
+    body::{Body, to_bytes},
     extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, Response, Uri, header, request::Parts},
     response::IntoResponse,
@@ -18,7 +18,11 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_doorman::{LimitLayer, Permit, Refusal, RequestHead};
 
-use super::{AgentParts, AgentState, check::too_many_permits};
+use super::{
+    AgentParts, AgentState,
+    answers::{RecentAnswers, RequestId},
+    check::too_many_permits,
+};
 use crate::{http::error::ApiError, util::clock};
 
 const METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
@@ -43,7 +47,8 @@ const NOT_IN_URIS: &AsciiSet = &CONTROLS
 ///
 /// Applies the rules to the request that a proxy describes: by `X-Forwarded-Method` and
 /// `X-Forwarded-Uri`, or by the method and the path behind `/v1/forward-auth`. Any method. Gauges
-/// are in use until the permit in `Doorman-Permit` is released, or for 60 s.
+/// are in use until the permit in `Doorman-Permit` is released, or for 60 s. A request with the id
+/// of an earlier one, in the header of `--request-id-header`, is answered as before for a second.
 #[utoipa::path(
     get,
     path = paths::FORWARD_AUTH,
@@ -70,10 +75,44 @@ pub(super) async fn forward_auth(
     request: Request,
 ) -> Response<Body> {
     let (parts, _) = request.into_parts();
-    match original(parts) {
-        Ok(request) => decide(&agent, request).await,
+    match answer(&agent, parts).await {
+        Ok(response) => response,
         Err(error) => error.into_response(),
     }
+}
+
+/// Decides on a request once, although a proxy may ask again.
+async fn answer(agent: &AgentParts, parts: Parts) -> Result<Response<Body>, ApiError> {
+    let Some((answers, id)) = request_id(agent, &parts)? else {
+        return Ok(decide(agent, original(parts)?).await);
+    };
+    if let Some(answer) = answers.find(&id) {
+        return Ok(answer.map(Body::from));
+    }
+    let (mut head, body) = decide(agent, original(parts)?).await.into_parts();
+    let body = to_bytes(body, usize::MAX).await;
+    let body = body.map_err(|_| ApiError::internal())?;
+    head.extensions.clear();
+    let response = Response::from_parts(head, body);
+    answers.insert(id, response.clone());
+    Ok(response.map(Body::from))
+}
+
+/// The id of the request. A proxy that puts the path behind that of the agent passes on the headers
+/// of the caller.
+fn request_id<'a>(
+    agent: &'a AgentParts,
+    parts: &Parts,
+) -> Result<Option<(&'a RecentAnswers, RequestId)>, ApiError> {
+    let Some(answers) = &agent.answers else {
+        return Ok(None);
+    };
+    let name = answers.header();
+    if path_behind(&parts.uri).is_some() || !parts.headers.contains_key(name) {
+        return Ok(None);
+    }
+    let id = RequestId::new(required(&parts.headers, name)?).ok_or_else(|| invalid(name))?;
+    Ok(Some((answers, id)))
 }
 
 /// Decides on forwarded requests.
@@ -130,9 +169,7 @@ fn original(parts: Parts) -> Result<Request<()>, ApiError> {
         mut headers,
         ..
     } = parts;
-    let sent = uri.path_and_query().map_or("", |it| it.as_str());
-    let behind = sent.strip_prefix(paths::FORWARD_AUTH);
-    let (method, uri) = match behind.filter(|behind| behind.starts_with('/')) {
+    let (method, uri) = match path_behind(&uri) {
         Some(behind) => {
             if let Some(host) = uri
                 .authority()
@@ -159,6 +196,13 @@ fn original(parts: Parts) -> Result<Request<()>, ApiError> {
     *request.uri_mut() = uri;
     *request.headers_mut() = headers;
     Ok(request)
+}
+
+/// The path and query behind that of the agent.
+fn path_behind(uri: &Uri) -> Option<&str> {
+    let sent = uri.path_and_query().map_or("", |it| it.as_str());
+    let behind = sent.strip_prefix(paths::FORWARD_AUTH);
+    behind.filter(|behind| behind.starts_with('/'))
 }
 
 /// A path with its query. Characters that no URI has are escaped, since a proxy may let them pass.

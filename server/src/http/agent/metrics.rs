@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use axum::{extract::State, response::IntoResponse};
+use axum::{extract::State, http::HeaderMap, response::IntoResponse};
 use doorman_openapi::paths;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use prometheus_client::{
@@ -129,14 +129,16 @@ impl Recorder for LayerMetrics {
 
 /// Read the metrics
 ///
-/// All metrics as OpenMetrics text, for Prometheus: those of the layer, and of the agent.
+/// All metrics as OpenMetrics text, or in the text format of Prometheus if `Accept` prefers
+/// `text/plain`: those of the layer, and of the agent.
 #[utoipa::path(
     get,
     path = paths::METRICS,
-    responses((status = OK, description = "The metrics", body = String, content_type = "application/openmetrics-text"))
+    responses((status = OK, description = "The metrics", content((String = "application/openmetrics-text"), (String = "text/plain"))))
 )]
 pub(super) async fn get_agent_metrics(
     State(agent): State<AgentState>,
+    headers: HeaderMap,
 ) -> Result<impl IntoResponse, ApiError> {
     let mut registry = registry();
     registry.register(
@@ -152,5 +154,5 @@ pub(super) async fn get_agent_metrics(
     agent.requests.register(&mut registry);
     agent.connections.register(&mut registry);
     agent.layer.register(&mut registry);
-    encode(&registry)
+    encode(&registry, &headers)
 }

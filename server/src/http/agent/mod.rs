@@ -2,6 +2,7 @@
 //!
 //! There is no authentication: the agent listens on loopback or a Unix socket.
 
+pub(crate) mod answers;
 mod check;
 mod forward_auth;
 pub(crate) mod metrics;
@@ -18,7 +19,7 @@ use axum::{
     Router,
     body::Body,
     extract::{Request, State},
-    http::Response,
+    http::{Response, Uri},
     middleware::{Next, from_fn_with_state},
     response::IntoResponse,
     routing::{any, get, post},
@@ -28,10 +29,10 @@ use tower::util::MapResponseLayer;
 use tower_doorman::{Checks, Doorman};
 use tower_http::catch_panic::CatchPanicLayer;
 
+use self::{answers::RecentAnswers, metrics::LayerMetrics, permits::PermitTable};
 pub(crate) use self::{forward_auth::ForwardRules, openapi::agent_document};
-use self::{metrics::LayerMetrics, permits::PermitTable};
 use super::{
-    AllowedHosts, BodyBuffer, method_not_allowed, not_found, panicked,
+    AllowedHosts, BodyBuffer, method_not_allowed, no_route, panicked,
     response::buffer::ResponseBuffer, state::Draining,
 };
 use crate::{
@@ -47,6 +48,8 @@ pub(crate) struct AgentParts {
     pub(crate) doorman: Doorman,
     pub(crate) checks: Checks,
     pub(crate) rules: ForwardRules,
+    /// `None` if no proxy sends ids of requests.
+    pub(crate) answers: Option<RecentAnswers>,
     pub(crate) permits: Arc<PermitTable>,
     /// Set once the control plane has answered, or the time to wait for it is over.
     pub(crate) ready: AtomicBool,
@@ -63,6 +66,7 @@ pub(crate) fn router(agent: AgentState, hosts: AllowedHosts) -> Router {
     let forward_auth = || any(forward_auth::forward_auth);
     Router::new()
         .route(paths::CHECK, post(check::check_resources))
+        .route(paths::CHECK_RENEW, post(check::renew_permit))
         .route(paths::CHECK_RELEASE, post(check::release_permits))
         .route(paths::METRICS, get(metrics::get_agent_metrics))
         .route(paths::OPENAPI, get(openapi::get_agent_openapi))
@@ -73,7 +77,7 @@ pub(crate) fn router(agent: AgentState, hosts: AllowedHosts) -> Router {
         .route(paths::FORWARD_AUTH, forward_auth())
         .route(FORWARD_AUTH_ROOT, forward_auth())
         .route(FORWARD_AUTH_PATH, forward_auth())
-        .fallback(not_found)
+        .fallback(async |uri: Uri| no_route(&uri, "/openapi.json"))
         .method_not_allowed_fallback(method_not_allowed)
         .layer((
             context::layer(),

@@ -16,11 +16,17 @@ use doorman_openapi::{AGENT_OPENAPI_JSON, Problem, ProblemType, paths};
 use serde_json::{Value, json};
 use utoipa::OpenApi as _;
 
-use super::{check, forward_auth, metrics, probes};
-use crate::http::openapi::{
-    complete::{NotModified, complete},
-    pages::StaticText,
-    problems,
+use super::{
+    check::{self, UNKNOWN_PERMIT},
+    forward_auth, metrics, probes,
+};
+use crate::http::{
+    allowed_hosts::CROSS_ORIGIN,
+    openapi::{
+        complete::{NotModified, complete},
+        pages::StaticText,
+        problems,
+    },
 };
 
 #[derive(utoipa::OpenApi)]
@@ -32,6 +38,7 @@ use crate::http::openapi::{
     ),
     paths(
         check::check_resources,
+        check::renew_permit,
         check::release_permits,
         forward_auth::forward_auth,
         probes::check_agent_livez,
@@ -50,12 +57,19 @@ struct AgentDocument;
 
 /// The OpenAPI document of the agent, as it is committed.
 pub(crate) fn agent_document() -> Value {
-    complete(&AgentDocument::openapi(), describe)
+    let mut document = complete(&AgentDocument::openapi(), describe);
+    let responses = &mut document["components"]["responses"];
+    for (name, detail) in [("NotFound", UNKNOWN_PERMIT), ("Forbidden", CROSS_ORIGIN)] {
+        responses[name]["content"][Problem::MEDIA_TYPE]["example"]["detail"] = detail.into();
+    }
+    document
 }
 
 /// Adds the refusals and problems that an operation may have.
 fn describe(_: &Method, path: &str, operation: &mut Value) {
-    use ProblemType::{Forbidden, InternalError, MalformedRequest, Misdirected, Unavailable};
+    use ProblemType::{
+        Forbidden, InternalError, MalformedRequest, Misdirected, NotFound, Unavailable,
+    };
 
     if [paths::CHECK, paths::FORWARD_AUTH].contains(&path) {
         let responses = &mut operation["responses"];
@@ -90,6 +104,9 @@ fn describe(_: &Method, path: &str, operation: &mut Value) {
                 Unavailable,
             ];
             problems::add(operation, &others);
+            if path == paths::CHECK_RENEW {
+                problems::add(operation, &[NotFound]);
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use aws_lc_rs::rand;
@@ -103,6 +104,19 @@ impl PermitTable {
             self.changed.notify_one();
         }
         Some(id)
+    }
+
+    /// Extends the time of a permit, which ends `hold` from now on, or when it would have ended if
+    /// that is later. Returns when it ends; `None` if it has ended or was released.
+    pub(super) fn renew(&self, id: PermitId, hold: Duration, now: Moment) -> Option<Moment> {
+        let mut state = self.state();
+        let held = state.held.get_mut(&id).filter(|it| now < it.ends)?;
+        let before = held.ends;
+        held.ends = before.max(now.after(hold));
+        let ends = held.ends;
+        state.by_end.remove(&(before, id));
+        state.by_end.insert((ends, id));
+        Some(ends)
     }
 
     /// Gives permits back. Returns how many there were.

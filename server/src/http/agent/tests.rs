@@ -2,7 +2,7 @@
 
 use std::{env, fs, sync::atomic::Ordering, time::Duration};
 
-use axum::http::Method;
+use axum::http::{HeaderName, Method};
 use doorman_openapi::{AGENT_OPENAPI_JSON, MAX_RELEASED, Rule};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -55,6 +55,7 @@ impl Agent {
         let parts = AgentParts {
             checks: doorman.checks(),
             rules: ForwardRules::new(own.layer()),
+            answers: Some(RecentAnswers::new(HeaderName::from_static("x-request-id"))),
             doorman,
             permits: Arc::new(PermitTable::new(max_permits)),
             ready: AtomicBool::new(false),
@@ -67,7 +68,7 @@ impl Agent {
         let state = AgentState::from(parts);
         let expiring = Arc::clone(&state.permits);
         tokio::spawn(async move { expiring.expire().await });
-        let hosts = AllowedHosts::of_loopback("http://127.0.0.1:7301");
+        let hosts = AllowedHosts::of_machine("http://127.0.0.1:7301");
         Self {
             router: router(state.clone(), hosts),
             state,
@@ -209,6 +210,101 @@ async fn permit_ends_after_its_time() {
         metrics.contains("\ndoorman_agent_permits_expired_total 4\n"),
         "{metrics}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewed_permit_ends_later() {
+    let agent = Agent::without_rules();
+    let pool = json!({"resource_id": "pool", "unit": "gauge", "hold_seconds": 10});
+    let renew = async |permit: &str, hold: Value| {
+        let body = json!({"permit": permit, "hold_seconds": hold});
+        agent.post(paths::CHECK_RENEW, body).await
+    };
+    let held = permit(&agent.check(pool.clone()).await, 0);
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    let renewed = renew(&held, json!(10)).await;
+    assert_eq!(
+        (renewed.status, renewed.json()),
+        (200, json!({"hold_seconds": 10.0}))
+    );
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    assert_eq!(agent.check(pool.clone()).await.status, 429);
+    // It never ends sooner than before.
+    assert_eq!(renew(&held, json!(0.5)).await.json()["hold_seconds"], 1.0);
+    tokio::time::sleep(Duration::from_millis(1_001)).await;
+    assert_eq!(agent.state.permits.len(), 0);
+
+    let mut released = permit(&agent.check(pool.clone()).await, 0);
+    assert_eq!(agent.release(&[&released]).await, 1);
+    for unknown in [&*held, &released, "unknown", ""] {
+        let reply = renew(unknown, json!(1)).await;
+        assert_eq!(reply.status, 404, "{unknown} {reply:?}");
+        let detail = reply.json()["detail"].to_string();
+        assert!(detail.contains("unknown permit"), "{detail}");
+    }
+    released = permit(&agent.check(pool).await, 0);
+    for (hold, detail) in [(json!(0), "more than 0"), (json!(3601), "at most 3600")] {
+        let reply = renew(&released, hold).await;
+        assert_eq!(reply.status, 422, "{reply:?}");
+        let error = &reply.json()["errors"][0];
+        assert_eq!(error["pointer"], "/hold_seconds");
+        assert!(error["detail"].to_string().contains(detail), "{error}");
+    }
+    // The default.
+    let body = json!({"permit": released});
+    let renewed = agent.post(paths::CHECK_RENEW, body).await;
+    assert_eq!(renewed.json()["hold_seconds"], 60.0);
+}
+
+fn waiting(max_wait: f64) -> Value {
+    json!({"resource_id": "pool", "unit": "gauge", "max_wait": max_wait})
+}
+
+#[tokio::test]
+async fn check_waits_for_its_turn() {
+    let agent = Agent::without_rules();
+    let held = permit(&agent.check(waiting(0.0)).await, 0);
+    assert_eq!(agent.check(waiting(0.0)).await.status, 429);
+    let list = json!({"resources": [{"resource_id": "pool", "unit": "gauge"}], "max_wait": 0.01});
+    assert_eq!(agent.check(list).await.status, 429);
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        agent.release(&[&held]).await
+    };
+    let (waited, released) = tokio::join!(agent.check(waiting(60.0)), release);
+    assert_eq!((waited.status, released), (200, json!(1)), "{waited:?}");
+
+    for (wait, detail) in [(61.0, "at most 60, not 61"), (-1.0, "")] {
+        let reply = agent.check(waiting(wait)).await;
+        assert_eq!(reply.status, 422, "{reply:?}");
+        let error = &reply.json()["errors"][0];
+        assert_eq!(error["pointer"], "/max_wait");
+        assert!(error["detail"].to_string().contains(detail), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn waiting_check_leaves_the_queue_with_its_caller() {
+    let agent = Agent::without_rules();
+    let held = permit(&agent.check(waiting(0.0)).await, 0);
+    let gone = tokio::time::timeout(Duration::from_millis(20), agent.check(waiting(60.0)));
+    assert!(gone.await.is_err());
+    assert_eq!(agent.release(&[&held]).await, 1);
+    assert_eq!(agent.check(waiting(0.0)).await.status, 200);
+}
+
+#[tokio::test]
+async fn agent_that_drains_lets_no_check_wait() {
+    let agent = Agent::without_rules();
+    let held = permit(&agent.check(waiting(0.0)).await, 0);
+    let drain = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        agent.state.draining.begin();
+    };
+    let (waited, ()) = tokio::join!(agent.check(waiting(60.0)), drain);
+    assert_eq!(waited.status, 503, "{waited:?}");
+    assert_eq!(agent.release(&[&held]).await, 1);
+    assert_eq!(agent.check(waiting(60.0)).await.status, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -427,6 +523,62 @@ async fn path_behind_the_route_describes_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn repeated_check_of_a_request_is_answered_as_before() {
+    let agent = Agent::new(&rules(), 10);
+    let forward = async |path: &str, id| {
+        let call = [
+            ("x-forwarded-method", "POST"),
+            ("x-forwarded-uri", path),
+            ("x-request-id", id),
+        ];
+        agent.forward(paths::FORWARD_AUTH, &call).await
+    };
+    let order = async |id| {
+        let reply = forward("/orders/7", id).await;
+        (reply.status, reply.header("ratelimit").to_owned())
+    };
+    let left = |it: u8| format!(r#""orders";r={it};t=1"#);
+    for (id, answer) in [
+        ("a", (200, left(1))),
+        ("a", (200, left(1))),
+        ("b", (200, left(0))),
+        ("a", (200, left(1))),
+        ("c", (429, left(0))),
+        ("c", (429, left(0))),
+    ] {
+        assert_eq!(order(id).await, answer, "{id}");
+    }
+
+    let first = forward("/report", "d").await;
+    tokio::time::sleep(Duration::from_millis(990)).await;
+    let again = forward("/report", "d").await;
+    assert_eq!((first.status, again.status), (200, 200));
+    let permits = [first, again].map(|it| it.header("doorman-permit").to_owned());
+    assert_eq!(permits[0], permits[1]);
+    // After a second it is another request.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(forward("/report", "d").await.status, 429);
+    let long = "x".repeat(129);
+    for id in ["", &long] {
+        let reply = forward("/", id).await;
+        assert_eq!(reply.status, 400);
+        let detail = reply.json()["detail"].clone();
+        assert!(
+            detail.as_str().unwrap().contains("`x-request-id`"),
+            "{detail}"
+        );
+    }
+
+    // Envoy passes the header of the caller on.
+    let agent = Agent::new(&rules(), 10);
+    for status in [200, 200, 429] {
+        let request = Request::post("/v1/forward-auth/orders/7").header("x-request-id", "a");
+        let reply = agent.send(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(reply.status, status);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn refused_grpc_request_has_an_http_status() {
     let agent = Agent::new(&rules(), 10);
     let call = [
@@ -589,6 +741,39 @@ async fn metrics_are_those_of_the_layer_and_of_requests() {
         assert!(text.contains(series), "{series} in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"));
+    let request = Request::get(paths::METRICS).header("host", "localhost");
+    let request = request.header("accept", "text/plain");
+    let reply = agent.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(
+        reply.header("content-type"),
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
+    let text = String::from_utf8(reply.body).unwrap();
+    assert!(text.contains("# TYPE doorman_layer_decisions_total counter\n"));
+    assert!(!text.contains("# EOF"), "{text}");
+}
+
+#[tokio::test]
+async fn errors_point_only_to_what_the_agent_has() {
+    let agent = Agent::without_rules();
+    for path in ["/", "/docs", paths::CAPACITY, paths::STATUS] {
+        let reply = agent.get(path).await;
+        assert_eq!(reply.status, 404, "{path}");
+        let detail = format!("no route {path}; see /openapi.json");
+        assert_eq!(reply.json()["detail"], detail);
+    }
+    assert_eq!(agent.get("/openapi.json").await.status, 200);
+    let request = Request::get(paths::METRICS).header("host", "attacker.example");
+    let reply = agent.send(request.body(Body::empty()).unwrap()).await;
+    let detail = reply.json()["detail"].to_string();
+    assert!(
+        detail.contains("localhost") && !detail.contains("--"),
+        "{detail}"
+    );
+    let document = AGENT_OPENAPI_JSON.replace("`docs/AGENT.md`", "");
+    for word in ["/docs", "docs/", paths::CAPACITY, "--advertise"] {
+        assert!(!document.contains(word), "{word}");
+    }
 }
 
 #[tokio::test]

@@ -20,6 +20,9 @@ const EXAMPLES: &str = include_str!("examples.json");
 /// By JSON Pointer, schemas that no attribute of a type expresses.
 const SCHEMAS: &str = include_str!("schemas.json");
 
+/// The last line of OpenMetrics, which other texts have not.
+const EOF: &str = "# EOF\n";
+
 /// The JSON Pointer from a body to its JSON.
 const JSON: &str = "/content/application~1json";
 
@@ -82,7 +85,7 @@ fn tag(path: &str) -> &'static str {
             "document"
         }
         paths::RULES => "rules",
-        paths::CHECK | paths::CHECK_RELEASE | paths::FORWARD_AUTH => "agent",
+        paths::CHECK | paths::CHECK_RENEW | paths::CHECK_RELEASE | paths::FORWARD_AUTH => "agent",
         paths::LIVEZ | paths::READYZ | paths::METRICS => "probes",
         _ => "views",
     }
@@ -262,8 +265,11 @@ fn add_examples(operation: &mut Value, examples: &Value) {
     }
     for (status, response) in members(&mut operation["responses"]) {
         if let Some(example) = examples["responses"].get(status) {
-            for (_, content) in members(&mut response["content"]) {
-                content["example"] = example.clone();
+            for (media_type, content) in members(&mut response["content"]) {
+                content["example"] = match example.as_str().and_then(|it| it.strip_suffix(EOF)) {
+                    Some(text) if media_type == "text/plain" => text.into(),
+                    _ => example.clone(),
+                };
             }
         }
     }

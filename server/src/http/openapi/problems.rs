@@ -97,7 +97,7 @@ fn example(kind: ProblemType) -> Problem {
         ProblemType::Unauthorized => "token expired",
         ProblemType::Forbidden => "missing scope: status:read",
         ProblemType::NotFound => "resource `db` is not live",
-        ProblemType::MethodNotAllowed => "GET is not allowed on /v1/capacity; see `allow`",
+        ProblemType::MethodNotAllowed => "POST is not allowed on /metrics; see `allow`",
         ProblemType::RequestTimeout => "body must arrive within 10 s",
         ProblemType::Conflict => {
             "the change makes the rest of the document invalid: resources[0] \"db\": algorithm: is missing"

@@ -234,6 +234,8 @@ async fn metrics_listener_serves_only_metrics_and_probes_without_tokens() {
         .into_iter()
         .filter(|(_, path)| !open.contains(&path.as_str()))
     {
-        get(&router, &path).await.problem(404);
+        let problem = get(&router, &path).await.problem(404);
+        let pages = problem.detail.split_once("see ").map(|(_, it)| it);
+        assert_eq!(pages, Some("/metrics, /livez and /readyz"));
     }
 }

@@ -143,7 +143,7 @@ impl RequestMetrics {
 const OTHER: &str = "other";
 
 /// The routes with series of their own; all others are `other`.
-const ROUTES: [&str; 25] = [
+const ROUTES: [&str; 26] = [
     paths::CAPACITY,
     paths::CAPACITY_RELEASE,
     paths::SERVER_CAPACITY,
@@ -167,6 +167,7 @@ const ROUTES: [&str; 25] = [
     paths::OPENAPI,
     paths::DOCS,
     paths::CHECK,
+    paths::CHECK_RENEW,
     paths::CHECK_RELEASE,
     paths::FORWARD_AUTH,
 ];
