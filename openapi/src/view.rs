@@ -18,11 +18,13 @@ pub enum SortBy {
     Has,
     /// The number of clients; of a holder, those behind it.
     Clients,
+    /// The demand beyond what may be leased; of a holder, beyond its lease.
+    Unmet,
 }
 
 impl SortBy {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Wants, Self::Has, Self::Clients];
+    pub const ALL: [Self; 4] = [Self::Wants, Self::Has, Self::Clients, Self::Unmet];
 
     /// The name in a query.
     #[must_use]
@@ -31,6 +33,7 @@ impl SortBy {
             Self::Wants => "wants",
             Self::Has => "has",
             Self::Clients => "clients",
+            Self::Unmet => "unmet",
         }
     }
 
@@ -78,6 +81,17 @@ pub struct ResourceView {
     pub sum_has: f64,
     /// The sum of all demands.
     pub sum_wants: f64,
+    /// The demand beyond what may be leased: beyond the capacity, with STATIC beyond the capacity
+    /// for each client, with NO_ALGORITHM nothing.
+    #[serde(default)]
+    pub unmet: f64,
+    /// Seconds since the demand is unmet, as far as this master knows, with pauses of less than
+    /// half a minute; absent while it is met.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmet_for: Option<Seconds>,
+    /// Since when, in Unix seconds, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmet_since: Option<u64>,
     /// The capacity that is not booked; absent if the algorithm does not divide the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<f64>,
@@ -263,6 +277,17 @@ impl ResourceView {
             SortBy::Wants => self.sum_wants / self.period(),
             SortBy::Has => self.sum_has / self.period(),
             SortBy::Clients => self.clients as f64,
+            SortBy::Unmet => self.unmet / self.period(),
+        }
+    }
+
+    /// The same view with the times of day.
+    #[must_use]
+    pub fn dated(self, unix_now: u64) -> Self {
+        let since = |seconds: Seconds| unix_now.saturating_sub(seconds.get() as u64);
+        Self {
+            unmet_since: self.unmet_for.map(since),
+            ..self
         }
     }
 
@@ -284,6 +309,7 @@ impl HolderView {
             SortBy::Wants => self.wants.get(),
             SortBy::Has => self.has.get(),
             SortBy::Clients => self.clients.unwrap_or(1) as f64,
+            SortBy::Unmet => (self.wants.get() - self.has.get()).max(0.0),
         }
     }
 }

@@ -96,9 +96,11 @@ fn empty_results_and_file_sources_are_explained() {
         (text(&output.stdout), text(&output.stderr))
     };
     let nothing = String::new;
-    assert_eq!(noted("show"), (nothing(), "no resources\n".to_owned()));
+    let (table, note) = noted("show");
+    assert!(table.starts_with("RESOURCE\tCAPACITY\t"), "{table}");
+    assert_eq!((table.lines().count(), &*note), (1, "no resources\n"));
     let (changes, note) = noted("history");
-    assert_eq!(changes, "");
+    assert_eq!(changes, "REVISION\tCHANGED\tBY\tCHANGE\n");
     assert!(
         note.starts_with("no history: the document comes from a file"),
         "{note}"
@@ -134,6 +136,29 @@ fn empty_results_and_file_sources_are_explained() {
         if let Ok(metadata) = fs::metadata(&path) {
             assert_eq!(mode(&metadata), 0o600, "{}", path.display());
         }
+    }
+}
+
+#[test]
+fn change_that_blocks_clients_warns_as_its_dry_run() {
+    let home = TempDir::new().expect("a temporary directory");
+    let store = home.path().join("doorman.db");
+    let server = ControlPlane::start_on(home, &store);
+    let file = server.home().join("blocked.yaml");
+    let document = "resources: [{identifier_glob: '*', capacity: 0, algorithm: {kind: STATIC}}]";
+    fs::write(&file, document).expect("the directory is writable");
+    let file = file.display().to_string();
+    let with_server = |args: &[&str]| run(&[args, &["--server", server.address()]].concat());
+    let blocks = "warning: live resources that become blocked: 1; leases of their clients: 1\n";
+    for command in [["set", "*", "capacity=0"].as_slice(), &["import", &file]] {
+        with_server(&["get", "api", "--wants", "5"]);
+        for flags in [["--dry-run"].as_slice(), &[]] {
+            let changed = with_server(&[command, flags].concat());
+            assert!(changed.status.success(), "{changed:?}");
+            assert_eq!(text(&changed.stderr), blocks, "{command:?} {flags:?}");
+        }
+        let back = with_server(&["set", "*", "capacity=1000"]);
+        assert_eq!(text(&back.stderr), "");
     }
 }
 
@@ -247,13 +272,16 @@ fn commands_warn_of_a_document_that_ends_limits() {
     let lost = "warning: live resources that become unlimited: 1; leases of their clients: 1";
     let dry_run = importing(&[&on_server[..], &["--dry-run"]].concat());
     assert_eq!(dry_run, [&*in_file, lost]);
-    assert_eq!(importing(&on_server), [&*in_file]);
-    for location in [on_server, in_store] {
+    assert_eq!(importing(&on_server), [&*in_file, lost]);
+    let of_document = format!("warning: {unlimited}");
+    for (location, revision, expected) in [
+        (on_server, "2", &[&*of_document, lost][..]),
+        (in_store, "1", &[&*of_document]),
+    ] {
         let import = [&["import", &some][..], &location].concat();
         assert_eq!(warned(&import), [""; 0]);
-        let revision = if location == on_server { "2" } else { "1" };
         let rollback = [&["rollback", revision][..], &location].concat();
-        assert_eq!(warned(&rollback), [format!("warning: {unlimited}")]);
+        assert_eq!(warned(&rollback), expected);
     }
 }
 

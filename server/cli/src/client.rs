@@ -10,7 +10,7 @@ use std::{
 
 use axum::http::{
     HeaderValue, Method, Response, StatusCode, Uri,
-    header::{ETAG, IF_MATCH},
+    header::{ETAG, IF_MATCH, IF_NONE_MATCH},
 };
 use bytes::Bytes;
 use doorman_openapi::{Problem, ServerUrl, headers};
@@ -298,6 +298,18 @@ impl Client {
         let mut call = Outgoing::new(method, path).with_body(media_type, json);
         call.headers
             .extend(etag.map(|etag| (IF_MATCH, etag.clone())));
+        self.parse(&self.send(&call).await?)
+    }
+
+    /// Puts JSON, if there is nothing yet.
+    pub(super) async fn create<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        json: String,
+    ) -> Result<T, Failure> {
+        let mut call = Outgoing::new(Method::PUT, path).with_body("application/json", json);
+        call.headers
+            .insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
         self.parse(&self.send(&call).await?)
     }
 

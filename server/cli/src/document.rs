@@ -4,7 +4,7 @@ use std::{
     fmt::Write,
     io,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use axum::http::Method;
@@ -216,10 +216,9 @@ pub(super) async fn history(arguments: HistoryArguments) -> Result<String, Failu
         return output::pretty_json(&json!({"changes": changes}));
     }
     let rows = changes.into_iter().map(|change| {
-        let time = UNIX_EPOCH + Duration::from_secs(change.changed_at);
         [
             change.revision.to_string(),
-            humantime::format_rfc3339_seconds(time).to_string(),
+            output::time(change.changed_at).to_string(),
             change.changed_by,
             change.change,
         ]
@@ -233,12 +232,20 @@ pub(super) async fn import(arguments: ImportArguments) -> Result<String, Failure
     location.replace(&new, arguments.dry_run, "import").await
 }
 
+/// The warnings in the response to a change.
+#[derive(Debug, serde::Deserialize)]
+pub(super) struct Changed {
+    #[serde(default)]
+    pub(super) warnings: Option<Vec<String>>,
+}
+
 async fn put(client: &Client, new: &Document) -> Result<String, Failure> {
     let (old, etag) = fetch(client).await?;
     // With the ETag, the server rejects the change if the document has changed since.
-    let _: Box<RawValue> = client
+    let changed: Changed = client
         .change(Method::PUT, paths::TEMPLATES, etag.as_ref(), new.to_json())
         .await?;
+    warn_of_rest(&changed.warnings.unwrap_or_default(), new);
     Ok(describe("changed", &old, new))
 }
 
@@ -248,13 +255,18 @@ async fn dry_run(client: &Client, new: &Document) -> Result<String, Failure> {
     let dry_run: DryRun = client
         .change(Method::PUT, &path, etag.as_ref(), new.to_json())
         .await?;
-    // The warnings of the document itself have been printed, with their position in the file.
+    warn_of_rest(&dry_run.warnings, new);
+    Ok(describe("would change", &old, new) + &effects(&dry_run)?)
+}
+
+/// Prints warnings of a server. Those of the document itself have been printed, with their position
+/// in the file.
+fn warn_of_rest(warnings: &[String], new: &Document) {
     let is_printed =
         |warning: &str| (new.warnings().iter()).any(|own| warning.ends_with(own.message()));
-    for warning in dry_run.warnings.iter().filter(|it| !is_printed(it)) {
+    for warning in warnings.iter().filter(|it| !is_printed(it)) {
         warn(&mut io::stderr(), warning);
     }
-    Ok(describe("would change", &old, new) + &effects(&dry_run)?)
 }
 
 /// The effects of a change on live resources, one line each.

@@ -35,7 +35,10 @@ pub(super) struct GetArguments {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  doorman release db\n  doorman release --client shop-1")]
+#[command(
+    after_help = "A client that still runs is not told: until its next refresh it uses its lease beside those that get\n\
+    the capacity.\n\nExamples:\n  doorman release db\n  doorman release --client shop-1"
+)]
 pub(super) struct ReleaseArguments {
     /// The resources; default: all of the client
     #[arg(value_name = "RESOURCE")]

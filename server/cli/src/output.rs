@@ -3,6 +3,7 @@
 use std::{
     fmt::Display,
     io::{self, IsTerminal, Write},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use serde::Serialize;
@@ -57,32 +58,40 @@ pub(super) fn pretty_json(value: &impl Serialize) -> Result<String, Failure> {
     Ok(format!("{:#}\n", serde_json::to_value(value)?))
 }
 
-/// Aligned columns with headings on a terminal; otherwise one line per row, separated by tabs.
-pub(super) fn table<const N: usize>(
-    headings: [&str; N],
-    rows: impl IntoIterator<Item = [String; N]>,
+/// Headings and rows: aligned columns on a terminal, otherwise lines with tabs between the cells.
+pub(super) fn table<R: AsRef<[String]>>(
+    headings: impl AsRef<[&'static str]>,
+    rows: impl IntoIterator<Item = R>,
 ) -> String {
+    let headings = headings.as_ref().iter().map(ToString::to_string).collect();
     // A server may send any text.
-    let printable = |cell: String| cell.replace(char::is_control, "?");
-    let rows = rows.into_iter().map(|row| row.map(printable));
-    let rows: Vec<_> = rows.collect();
+    let printable = |cell: &String| cell.replace(char::is_control, "?");
+    let rows = rows.into_iter();
+    let rows = rows.map(|row| row.as_ref().iter().map(printable).collect());
+    let lines: Vec<Vec<String>> = std::iter::once(headings).chain(rows).collect();
     if io::stdout().is_terminal() {
-        columns(headings, &rows)
+        columns(&lines)
     } else {
-        rows.iter().map(|row| row.join("\t") + "\n").collect()
+        lines.iter().map(|line| line.join("\t") + "\n").collect()
     }
 }
 
-fn columns<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
-    let mut widths = headings.map(str::len);
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
+/// A time in Unix seconds, such as `2026-02-13T18:30:00Z`.
+pub(super) fn time(unix_seconds: u64) -> impl Display {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(unix_seconds))
+}
+
+fn columns(lines: &[Vec<String>]) -> String {
+    let mut widths = Vec::new();
+    for line in lines {
+        widths.resize(line.len().max(widths.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(line) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut text = String::new();
-    for row in std::iter::once(&headings.map(str::to_owned)).chain(rows) {
-        let cells = row.iter().zip(widths);
+    for line in lines {
+        let cells = line.iter().zip(&widths);
         let line: String = cells
             .map(|(cell, width)| format!("{cell:width$}  "))
             .collect();
@@ -118,12 +127,10 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let rows = [
-            ["tenant/ü".to_owned(), "5".to_owned()],
-            ["db".to_owned(), "12.5".to_owned()],
-        ];
+        let lines = [["RESOURCE", "HAS"], ["tenant/ü", "5"], ["db", "12.5"]];
+        let lines = lines.map(|line| line.map(str::to_owned).to_vec());
         assert_eq!(
-            columns(["RESOURCE", "HAS"], &rows),
+            columns(&lines),
             "RESOURCE  HAS\ntenant/ü  5\ndb        12.5\n"
         );
     }

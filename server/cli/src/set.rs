@@ -5,11 +5,11 @@ use std::{io, str::FromStr};
 use axum::http::Method;
 use doorman_config::changed_fields;
 use doorman_openapi::{DryRun, paths};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     client::{Client, ServerArguments},
-    document::effects,
+    document::{Changed, effects},
     failure::Failure,
     output::warn,
     show::encoded,
@@ -17,11 +17,12 @@ use super::{
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A value is JSON, or else text. All other fields stay as they are. To add or delete a template\n\
-    or rule, change the whole document: doorman export > limits.yaml, then doorman import limits.yaml.\n\n\
+    after_help = "A value is JSON, or else text. All other fields stay as they are. To delete a template or rule,\n\
+    change the whole document: doorman export > limits.yaml, then doorman import limits.yaml.\n\n\
     Examples:\n  doorman set 'tenant/*' capacity=20 safe_capacity=2\n  \
     doorman set db algorithm.kind=STATIC description= --dry-run\n  \
-    doorman set --rule per-tenant cost=2"
+    doorman set --rule per-tenant cost=2\n  \
+    doorman set tenant/acme capacity=20 --create"
 )]
 pub(super) struct SetArguments {
     /// The glob of a template, or the name of a rule
@@ -33,6 +34,9 @@ pub(super) struct SetArguments {
     /// Change a rule
     #[arg(long, env = "DOORMAN_SET_RULE")]
     rule: bool,
+    /// Create the template or rule if it does not exist
+    #[arg(long, env = "DOORMAN_SET_CREATE")]
+    create: bool,
     /// Print the changes without applying them
     #[arg(long)]
     dry_run: bool,
@@ -92,16 +96,26 @@ fn merge_patch(assignments: &[Assignment]) -> Result<Value, Failure> {
     Ok(patch.into())
 }
 
-/// Says how to add an entry that does not exist.
-fn with_way_to_add(failure: Failure) -> Failure {
-    let hint = failure.is_not_found().then_some(
-        "to add it, `doorman export > limits.yaml`, edit the file, and `doorman import limits.yaml`",
-    );
-    failure.with_hint(hint)
+/// Says how to create an entry that does not exist.
+fn with_way_to_create(failure: Failure) -> Failure {
+    let hint = failure.is_not_found();
+    failure.with_hint(hint.then_some("check its name, or create it with --create"))
+}
+
+/// The fields of a merge patch that have a value: those of a new entry.
+fn without_nulls(patch: Value) -> Value {
+    match patch {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+            let fields = fields.map(|(name, value)| (name, without_nulls(value)));
+            Value::Object(fields.collect())
+        }
+        value => value,
+    }
 }
 
 pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
-    let patch = merge_patch(&arguments.fields)?.to_string();
+    let patch = merge_patch(&arguments.fields)?;
     let client = Client::new(&arguments.server)?;
     let name = encoded(&arguments.name);
     let (kind, path) = if arguments.rule {
@@ -112,46 +126,61 @@ pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
             paths::TEMPLATE.replace("{identifier_glob}", &name),
         )
     };
-    let mut stderr = io::stderr();
+    let name = &arguments.name;
+    let old: Result<(Value, _), _> = client.get_with_etag(&path).await;
+    let (old, etag) = match old {
+        Err(failure) if failure.is_not_found() && arguments.create => {
+            let new = without_nulls(patch).to_string();
+            if arguments.dry_run {
+                let path = format!("{path}?dry_run=true");
+                return described(&client.create(&path, new).await?);
+            }
+            warn_of(client.create(&path, new).await?);
+            return Ok(format!("created: {kind} {name:?}\n"));
+        }
+        old => old.map_err(with_way_to_create)?,
+    };
+    let patch = patch.to_string();
     if arguments.dry_run {
         let path = format!("{path}?dry_run=true");
-        let dry_run = client.change(Method::PATCH, &path, None, patch).await;
-        let dry_run: DryRun = dry_run.map_err(with_way_to_add)?;
-        for warning in &dry_run.warnings {
-            warn(&mut stderr, warning);
-        }
-        if dry_run.changes.is_empty() {
-            return Ok("nothing to change\n".to_owned());
-        }
-        let lines = dry_run.changes.iter();
-        let lines: String = lines.map(|it| format!("would change: {it}\n")).collect();
-        return Ok(lines + &effects(&dry_run)?);
+        return described(&client.change(Method::PATCH, &path, None, patch).await?);
     }
-    let old = client.get_with_etag(&path).await;
-    let (old, etag): (Value, _) = old.map_err(with_way_to_add)?;
     // With the ETag, the output has all changes of the entry.
     let mut new: Value = client
         .change(Method::PATCH, &path, etag.as_ref(), patch)
         .await?;
     let warnings = new.as_object_mut().and_then(|new| new.remove("warnings"));
-    for warning in warnings.iter().filter_map(Value::as_array).flatten() {
-        warn(&mut stderr, &warning.as_str().unwrap_or_default());
-    }
+    warn_of(serde_json::from_value(json!({"warnings": warnings}))?);
     let changes = changed_fields(&old, &new);
     if changes.is_empty() {
         return Ok("nothing to change\n".to_owned());
     }
-    let name = &arguments.name;
     Ok(format!(
         "changed: {kind} {name:?}: {}\n",
         changes.join(", ")
     ))
 }
 
+fn described(dry_run: &DryRun) -> Result<String, Failure> {
+    for warning in &dry_run.warnings {
+        warn(&mut io::stderr(), warning);
+    }
+    if dry_run.changes.is_empty() {
+        return Ok("nothing to change\n".to_owned());
+    }
+    let lines = dry_run.changes.iter();
+    let lines: String = lines.map(|it| format!("would change: {it}\n")).collect();
+    Ok(lines + &effects(dry_run)?)
+}
+
+fn warn_of(changed: Changed) {
+    for warning in changed.warnings.into_iter().flatten() {
+        warn(&mut io::stderr(), &warning);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn patch(assignments: &[&str]) -> Result<Value, String> {

@@ -11,7 +11,7 @@ use std::{
 use clap::builder::TypedValueParser;
 use doorman_core::rounded;
 use doorman_openapi::{
-    AlgorithmKind, ClientId, ClientLease, ClientLeasePage, Glob, HolderView, LeasePage,
+    AlgorithmKind, Capacity, ClientId, ClientLease, ClientLeasePage, Glob, HolderView, LeasePage,
     ParentLease, ResourceId, ResourcePage, ResourceView, SafeCapacity, SortBy, paths,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -33,16 +33,17 @@ const MAX_INTERVAL: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  doorman show\n  doorman show --prefix tenant/ --sort has --limit 20\n  doorman show tenant/acme --watch\n  doorman show tenant/acme --client orders-7\n  doorman show tenant/acme --tree\n  doorman show --client orders-7\n  doorman show --json | jq ."
+    after_help = "Examples:\n  doorman show\n  doorman show --prefix tenant/ --sort has --limit 20\n  doorman show --sort unmet\n  doorman show tenant/acme --watch\n  doorman show tenant/acme --client orders-7\n  doorman show tenant/acme --tree\n  doorman show --client orders-7\n  doorman show --client 'orders-*'\n  doorman show --json | jq ."
 )]
 pub(super) struct ShowArguments {
     /// One resource, with its holders and why each has no more; default: live resources
     resource: Option<ResourceId>,
-    /// Show only this holder: of the resource, or all of its leases
+    /// Show only this holder: of the resource, or all of its leases. With * at the end all holders
+    /// whose names start so
     #[arg(
         long,
         env = "DOORMAN_SHOW_CLIENT",
-        value_name = "CLIENT",
+        value_name = "CLIENT|PREFIX*",
         conflicts_with_all = ["prefix", "sort", "limit", "all"]
     )]
     client: Option<ClientId>,
@@ -108,6 +109,11 @@ fn sort() -> impl TypedValueParser<Value = SortBy> {
             SortBy::Clients.name(),
             "By number of clients",
             SortBy::Clients,
+        ),
+        (
+            SortBy::Unmet.name(),
+            "By demand that is not met",
+            SortBy::Unmet,
         ),
     ])
 }
@@ -221,41 +227,76 @@ async fn resource(
         details(&resource),
         // The details name the period.
         lease_table(
-            "HOLDER",
-            (holders.entries.iter()).map(|view| (view.client_id.as_str(), 1.0, view))
+            &["HOLDER"],
+            (holders.entries.iter()).map(|view| (vec![view.client_id.clone()], 1.0, view))
         )
     );
     let absent = arguments.client.as_ref();
     Ok(match absent.filter(|_| holders.entries.is_empty()) {
         Some(client) => {
-            let note = format!("{client} holds no lease of {id}, and does not wait for one");
+            let note = match selected(client) {
+                Selected::One(_) => {
+                    format!("{client} holds no lease of {id}, and does not wait for one")
+                }
+                Selected::Prefix(_) => {
+                    format!("no {client} holds a lease of {id} or waits for one")
+                }
+            };
             with_note(text, &note, arguments)
         }
         None => text,
     })
 }
 
-/// The leases of a client, over all resources.
+/// Whom `--client` selects.
+enum Selected<'a> {
+    One(&'a str),
+    Prefix(&'a str),
+}
+
+fn selected(client: &ClientId) -> Selected<'_> {
+    let name = client.as_str();
+    let prefix = name.strip_suffix('*');
+    prefix.map_or(Selected::One(name), Selected::Prefix)
+}
+
+/// The query for the holders that `--client` selects.
+fn selection(client: &ClientId) -> String {
+    match selected(client) {
+        Selected::One(name) => format!("client_id={}", encoded(name)),
+        Selected::Prefix(prefix) => format!("prefix={}", encoded(prefix)),
+    }
+}
+
+/// The leases of clients, over all resources.
 async fn client_leases(
     client: &Client,
     arguments: &ShowArguments,
     holder: &ClientId,
 ) -> Result<String, Failure> {
-    let path = format!("{}?client_id={}", paths::LEASES, encoded(holder.as_str()));
+    let path = format!("{}?{}", paths::LEASES, selection(holder));
     let into_parts = |page: ClientLeasePage| (page.leases, page.next_cursor);
     let mut leases = client.list(&path, usize::MAX, into_parts).await?;
-    leases.sort_by(|a, b| a.resource.resource_id.cmp(&b.resource.resource_id));
+    leases.sort_by(|a, b| {
+        let name = |it: &ClientLease| (it.lease.client_id.clone(), it.resource.resource_id.clone());
+        name(a).cmp(&name(b))
+    });
     if arguments.output.json {
         return output::pretty_json(&json!({"leases": leases}));
     }
     let table = lease_table(
-        "RESOURCE",
+        &["CLIENT", "RESOURCE"],
         leases.iter().map(|ClientLease { resource, lease }| {
-            (resource.resource_id.as_str(), resource.period(), lease)
+            let names = vec![lease.client_id.clone(), resource.resource_id.to_string()];
+            (names, resource.period(), lease)
         }),
     );
     Ok(if leases.is_empty() {
-        with_note(table, &format!("{holder} holds no lease"), arguments)
+        let note = match selected(holder) {
+            Selected::One(name) => format!("{name} holds no lease"),
+            Selected::Prefix(_) => format!("no {holder} holds a lease"),
+        };
+        with_note(table, &note, arguments)
     } else {
         table
     })
@@ -279,9 +320,15 @@ async fn holders(
 ) -> Result<Listed<HolderView>, Failure> {
     let path = resource_path(paths::RESOURCE_LEASES, id);
     if let Some(only) = &arguments.client {
-        let path = format!("{path}?client_id={}", encoded(only.as_str()));
-        let page: LeasePage = client.get(&path).await?;
-        return Ok(Listed::all(page.leases));
+        let path = format!("{path}?{}", selection(only));
+        if let Selected::One(_) = selected(only) {
+            let page: LeasePage = client.get(&path).await?;
+            return Ok(Listed::all(page.leases));
+        }
+        let into_parts = |page: LeasePage| (page.leases, page.next_cursor);
+        return Ok(Listed::all(
+            client.list(&path, usize::MAX, into_parts).await?,
+        ));
     }
     let into_parts = |page: LeasePage| (page.leases, page.total, page.next_cursor);
     let mut listed = list(client, &path, arguments, into_parts).await?;
@@ -379,6 +426,9 @@ fn resource_table(resources: &[ResourceView]) -> String {
             cell(view.capacity.map(|it| per_period(it.to_string(), period))),
             cell(has),
             per_period(rounded(view.sum_wants), period),
+            cell(load(view)),
+            per_period(rounded(view.unmet), period),
+            cell(view.unmet_since.map(output::time)),
             view.clients.to_string(),
             if view.in_learning_mode { "yes" } else { "no" }.to_owned(),
             cell(view.template.as_ref()),
@@ -394,6 +444,9 @@ fn resource_table(resources: &[ResourceView]) -> String {
             "CAPACITY",
             "HAS",
             "WANTS",
+            "LOAD",
+            "UNMET",
+            "UNMET SINCE",
             "CLIENTS",
             "LEARNING",
             "TEMPLATE",
@@ -401,6 +454,17 @@ fn resource_table(resources: &[ResourceView]) -> String {
         ],
         rows,
     )
+}
+
+/// The demand in percent of a capacity that all holders share.
+fn load(view: &ResourceView) -> Option<String> {
+    let is_shared = !matches!(
+        view.algorithm,
+        AlgorithmKind::NoAlgorithm | AlgorithmKind::Static
+    );
+    let capacity = view.capacity.map(Capacity::get);
+    let capacity = capacity.filter(|capacity| is_shared && *capacity > 0.0)?;
+    Some(format!("{:.0}%", view.sum_wants / capacity * 100.0))
 }
 
 /// Facts that apply to all holders, one line each.
@@ -420,8 +484,12 @@ fn details(view: &ResourceView) -> String {
         view.parent.as_ref().map(leased_from_parent),
         view.free.map(|free| format!("free: {}", rounded(free))),
         view.fill_level.map(|level| {
+            let capacity = match &view.parent {
+                Some(_) => "the capacity leased from the parent",
+                None => "the capacity",
+            };
             format!(
-                "demand exceeds capacity: each client gets at most {}",
+                "demand exceeds {capacity}: each client gets at most {}",
                 rounded(level)
             )
         }),
@@ -471,15 +539,14 @@ fn priorities(view: &HolderView) -> String {
     all.collect::<Vec<_>>().join(",")
 }
 
-/// A table of leases, each with its name and the period of its amounts.
+/// A table of leases, each with its names and the period of its amounts.
 fn lease_table<'v>(
-    heading: &str,
-    leases: impl Iterator<Item = (&'v str, f64, &'v HolderView)>,
+    names: &[&'static str],
+    leases: impl Iterator<Item = (Vec<String>, f64, &'v HolderView)>,
 ) -> String {
-    let rows = leases.map(|(name, period, view)| {
+    let rows = leases.map(|(mut row, period, view)| {
         let amount = |amount: f64| per_period(rounded(amount), period);
-        [
-            name.to_owned(),
+        row.extend([
             variant_name(&view.kind),
             priorities(view),
             amount(view.wants.get()),
@@ -492,26 +559,24 @@ fn lease_table<'v>(
             rounded(view.expires_in.get()),
             cell(view.held_back_by.as_ref().map(variant_name)),
             view.why.clone(),
-        ]
+        ]);
+        row
     });
-    output::table(
-        [
-            heading,
-            "KIND",
-            "PRIORITY",
-            "WANTS",
-            "SHARE",
-            "HAS",
-            "BOOKED",
-            "OUTSTANDING",
-            "USED",
-            "REFRESHED",
-            "SECONDS",
-            "HELD BACK BY",
-            "WHY",
-        ],
-        rows,
-    )
+    let headings = [
+        "KIND",
+        "PRIORITY",
+        "WANTS",
+        "SHARE",
+        "HAS",
+        "BOOKED",
+        "OUTSTANDING",
+        "USED",
+        "REFRESHED",
+        "SECONDS",
+        "HELD BACK BY",
+        "WHY",
+    ];
+    output::table([names, &headings].concat(), rows)
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use doorman_core::rounded;
 use doorman_sim::{
-    Amounts, Run, RunReport, Scenario, Summary, Violation, on_all_cores, run_scenario,
+    Amounts, Phase, Run, RunReport, Scenario, Summary, Violation, on_all_cores, run_scenario,
     trace_scenario,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,6 +20,9 @@ use super::{
     failure::Failure,
     output::{self, JsonFlag},
 };
+
+/// The most rows of the tables of all phases.
+const MAX_ROWS: usize = 200;
 
 /// The largest scenario.
 const MAX_FILE_BYTES: u64 = doorman_config::MAX_DOCUMENT_BYTES as u64;
@@ -70,34 +74,52 @@ pub(super) fn run(
     let count = seeds.end - seeds.start;
     let reports = run_all(&scenario, seeds).map_err(|violation| Failure::new(&*violation))?;
     let summary = Summary::new(reports).ok_or_else(|| Failure::new("no seed to run"))?;
-    if arguments.csv.is_some() || arguments.svg.is_some() || arguments.trace.is_some() {
-        let shown = summary.first_failed.as_ref().unwrap_or(&summary.worst);
-        let run = match &arguments.trace {
-            None => run_scenario(&scenario, shown.seed),
-            Some(_) => trace_scenario(&scenario, shown.seed),
-        };
-        let run = run.map_err(|it| Failure::new(&*it))?;
-        if let Some(path) = &arguments.trace {
-            write_file(path, &(run.trace.join("\n") + "\n"))?;
-        }
-        if let Some(path) = &arguments.csv {
-            write_file(path, &csv(&scenario, &run))?;
-        }
-        if let Some(path) = &arguments.svg {
-            let name = name(&arguments.file);
-            let title = scenario.title().unwrap_or(&name);
-            write_file(path, &doorman_sim::draw_chart(&scenario, &run, title)?)?;
-        }
-    }
+    let shown = shown(&summary);
+    let run = match &arguments.trace {
+        None => run_scenario(&scenario, shown.seed),
+        Some(_) => trace_scenario(&scenario, shown.seed),
+    };
+    let run = run.map_err(|it| Failure::new(&*it))?;
+    write_files(arguments, &scenario, &run)?;
+    let name = name(&arguments.file);
+    let phases = Phase::of_run(&scenario, &run);
     let text = if arguments.output.json {
-        output::pretty_json(&to_json(&name(&arguments.file), count, &summary))?
+        let phases = phases.iter().map(|it| phase_json(&scenario, it));
+        let phases: Vec<_> = phases.collect();
+        output::pretty_json(&to_json(&name, count, &summary, &phases))?
     } else {
-        table(&name(&arguments.file), count, &scenario, &summary)
+        let mut text = table(&name, count, &scenario, &summary);
+        text += &phase_tables(&scenario, &phases, shown.seed);
+        text
     };
     let Some(failed) = &summary.first_failed else {
         return Ok(text);
     };
     Err(exceeded(arguments, failed).with_output(text))
+}
+
+/// The run that is shown in detail.
+fn shown(summary: &Summary) -> &RunReport {
+    summary.first_failed.as_ref().unwrap_or(&summary.worst)
+}
+
+fn write_files(
+    arguments: &SimulateArguments,
+    scenario: &Scenario,
+    run: &Run,
+) -> Result<(), Failure> {
+    if let Some(path) = &arguments.trace {
+        write_file(path, &(run.trace.join("\n") + "\n"))?;
+    }
+    if let Some(path) = &arguments.csv {
+        write_file(path, &csv(scenario, run))?;
+    }
+    if let Some(path) = &arguments.svg {
+        let name = name(&arguments.file);
+        let title = scenario.title().unwrap_or(&name);
+        write_file(path, &doorman_sim::draw_chart(scenario, run, title)?)?;
+    }
+    Ok(())
 }
 
 fn load(arguments: &SimulateArguments, stderr: &mut impl Write) -> Result<Scenario, Failure> {
@@ -162,7 +184,12 @@ fn exceeded(arguments: &SimulateArguments, failed: &RunReport) -> Failure {
     ))
 }
 
-fn to_json(name: &str, seeds: u64, summary: &Summary) -> serde_json::Value {
+fn to_json(
+    name: &str,
+    seeds: u64,
+    summary: &Summary,
+    phases: &[serde_json::Value],
+) -> serde_json::Value {
     json!({
         "scenario": name,
         "seeds": seeds,
@@ -175,37 +202,134 @@ fn to_json(name: &str, seeds: u64, summary: &Summary) -> serde_json::Value {
         "overshoot_episodes": summary.overshoot_episodes,
         "peak_share": summary.peak_share,
         "failed_seed": summary.first_failed.as_ref().map(|it| it.seed),
+        "shown_seed": shown(summary).seed,
+        "phases": phases,
     })
 }
 
 fn table(name: &str, seeds: u64, scenario: &Scenario, summary: &Summary) -> String {
-    let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+    const OF_BOTH: &str = "of min(demand, capacity)";
+    let percent = |share: f64, of: &str| format!("{:.2} % {of}", 100.0 * share);
     let row = |measure: &str, value: String| [measure.to_owned(), value];
     let (worst, seconds) = (&summary.worst, scenario.seconds());
+    let peak = summary.admitted_peak_share;
     let rows = [
         row("scenario", name.to_owned()),
         row("seeds", seeds.to_string()),
         row("seconds", seconds.to_string()),
         row("clients", scenario.clients().to_string()),
         row("measured from second", scenario.measure_from().to_string()),
-        row("held, median", percent(summary.held_share_median)),
+        row("held, median", percent(summary.held_share_median, OF_BOTH)),
         row(
             "held, worst seed",
-            format!("{} (seed {})", percent(worst.held_share), worst.seed),
+            format!(
+                "{} (seed {})",
+                percent(worst.held_share, OF_BOTH),
+                worst.seed
+            ),
         ),
-        row("held, worst second of it", percent(worst.least_share)),
-        row("unmet, median", percent(summary.unmet_share_median)),
-        row("rejected, median", percent(summary.rejected_share_median)),
-        row("peak of the capacity", percent(summary.peak_share)),
+        row(
+            "held, worst second of it",
+            percent(worst.least_share, OF_BOTH),
+        ),
+        row(
+            "unmet, median",
+            percent(summary.unmet_share_median, OF_BOTH),
+        ),
+        row(
+            "rejected, median",
+            percent(summary.rejected_share_median, "of the demand"),
+        ),
+        row(
+            "peak of leases",
+            percent(summary.peak_share, "of the capacity"),
+        ),
         row(
             "peak of admitted requests",
-            summary.admitted_peak_share.map_or("-".to_owned(), percent),
+            output::cell(peak.map(|share| percent(share, "of the capacity"))),
         ),
         row("overshoots", summary.overshoot_episodes.to_string()),
         row("requests of the worst seed", worst.requests.to_string()),
         row("masters of the worst seed", worst.masterships.to_string()),
     ];
     output::table(["MEASURE", "VALUE"], rows)
+}
+
+/// A table for each phase of a run, with a row for each resource of each client.
+fn phase_tables(scenario: &Scenario, phases: &[Phase], seed: u64) -> String {
+    let ids = scenario.resources();
+    let mut left = MAX_ROWS;
+    let mut text = String::new();
+    for (number, phase) in phases.iter().enumerate() {
+        let rows = scenario.holders().zip(&phase.holders).map(|(holder, it)| {
+            let part = |amount: f64| {
+                let percent = 100.0 * amount / it.wants;
+                let of_demand =
+                    (it.wants > 0.0).then(|| format!(" ({percent:.0} % of its demand)"));
+                rounded(amount) + &of_demand.unwrap_or_default()
+            };
+            [
+                (ids.get(holder.resource)).map_or(String::new(), |it| it.id.to_string()),
+                holder.name,
+                rounded(it.wants),
+                part(it.held),
+                part(it.used),
+                part(it.rejected),
+            ]
+        });
+        let rows: Vec<_> = rows.take(left).collect();
+        if rows.is_empty() {
+            let rest = phases.len().saturating_sub(number);
+            text += &format!("\n{rest} more phases; --json has all, --csv every second\n");
+            break;
+        }
+        left -= rows.len();
+        let hidden = phase.holders.len() - rows.len();
+        // Writing to a string cannot fail.
+        let _infallible = writeln!(text, "\n{}", phase_title(phase, number, seed));
+        text += &output::table(
+            ["RESOURCE", "CLIENT", "WANTS", "HELD", "USED", "REJECTED"],
+            rows,
+        );
+        if hidden > 0 {
+            let _infallible = writeln!(text, "{hidden} more rows; --json has all");
+        }
+    }
+    text
+}
+
+fn phase_title(phase: &Phase, number: usize, seed: u64) -> String {
+    let Phase { from, to, .. } = phase;
+    let changes = match &phase.begins_with[..] {
+        [] => String::new(),
+        changes => format!(": {}", changes.join(", ")),
+    };
+    let means = match number {
+        0 => format!(" (means of seed {seed})"),
+        _ => String::new(),
+    };
+    format!("second {from} to {to}{changes}{means}")
+}
+
+fn phase_json(scenario: &Scenario, phase: &Phase) -> serde_json::Value {
+    let ids = scenario.resources();
+    let clients = scenario.holders().zip(&phase.holders);
+    let clients = clients.map(|(holder, it)| {
+        json!({
+            "resource": ids.get(holder.resource).map(|it| &it.id),
+            "client": holder.name,
+            "wants": it.wants,
+            "held": it.held,
+            "used": it.used,
+            "rejected": it.rejected,
+        })
+    });
+    json!({
+        "from": phase.from,
+        "to": phase.to,
+        "begins_with": phase.begins_with,
+        "clients": clients.collect::<Vec<_>>(),
+    })
 }
 
 /// A line for each resource and each client at each second.

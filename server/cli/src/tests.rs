@@ -40,6 +40,13 @@ async fn run(line: &str) -> Result<String, Failure> {
     }
 }
 
+/// The rows of a table, without its headings.
+fn rows(table: &str) -> &str {
+    let (headings, rows) = table.split_once('\n').unwrap();
+    assert!(headings.contains('\t'), "{table}");
+    rows
+}
+
 /// Calls `test` with the address of a new server.
 async fn with_server(test: impl AsyncFnOnce(String)) {
     let home = TempDir::new().unwrap();
@@ -78,9 +85,17 @@ async fn leases_are_shown_until_released() {
         let got = call(&address, "get tenant/acme --wants 50 --client c")
             .await
             .unwrap();
-        assert_eq!(got, "tenant/acme\t50\t1000\t60\t5\tgranted\n");
+        assert_eq!(
+            got,
+            "RESOURCE\tCAPACITY\tLIMIT\tSECONDS\tREFRESH\tREASON\n\
+             tenant/acme\t50\t1000\t60\t5\tgranted\n"
+        );
         let shown = call(&address, "show").await.unwrap();
-        assert_eq!(shown, "tenant/acme\t1000\t50\t50\t1\tno\t*\tFAIR_SHARE\n");
+        assert_eq!(
+            shown,
+            "RESOURCE\tCAPACITY\tHAS\tWANTS\tLOAD\tUNMET\tUNMET SINCE\tCLIENTS\tLEARNING\tTEMPLATE\t\
+             ALGORITHM\ntenant/acme\t1000\t50\t50\t5%\t0\t-\t1\tno\t*\tFAIR_SHARE\n"
+        );
         let shown = call(&address, "show tenant/acme").await.unwrap();
         for text in [
             "\nleases of 60 s, refreshed every 5 s; safe capacity without a lease: 1000\nfree: 950\n",
@@ -100,7 +115,11 @@ async fn leases_are_shown_until_released() {
         assert_eq!(released, "released 1 lease of c\n");
         assert_eq!(call(&address, release).await.unwrap(), "");
         let shown = call(&address, "show").await.unwrap();
-        assert!(shown.is_empty() || shown.contains("\t0\t0\t0\t"), "{shown}");
+        let shown = rows(&shown);
+        assert!(
+            shown.is_empty() || shown.contains("\t0\t0\t0%\t0\t-\t0\t"),
+            "{shown}"
+        );
     })
     .await;
 }
@@ -136,7 +155,7 @@ async fn all_pages_of_a_list_are_shown() {
             .await
             .unwrap();
         assert_eq!(leased.status(), 200);
-        let lines = async |line: &str| call(&address, line).await.unwrap().lines().count();
+        let lines = async |line: &str| rows(&call(&address, line).await.unwrap()).lines().count();
         assert_eq!(lines("show --all").await, 2_500);
         assert_eq!(lines("show --prefix r24").await, 50);
         assert_eq!(lines("show --prefix r24 --all").await, 111);
@@ -187,11 +206,11 @@ async fn responses_of_later_servers_are_read() {
         let import = format!("import {} --dry-run", limits(&home, 20));
         for (line, expected) in [
             ("get db --wants 5 --client c", "db\t5\t1000\t"),
-            ("show", "db\t1000\t5\t5\t1\tno\t*\tFAIR_SHARE\n"),
+            ("show", "db\t1000\t5\t5\t0%\t0\t-\t1\tno\t*\tFAIR_SHARE\n"),
             ("show --all", "db\t1000\t5\t5\t"),
             ("show db", "\nc\tclient\t0\t5\t"),
             ("show db --tree", "c\tclient\t1\t5\t"),
-            ("show --client c", "db\tclient\t0\t5\t"),
+            ("show --client c", "c\tdb\tclient\t0\t5\t"),
             ("show --json", "\"clients\": 1,"),
             ("master", "\tnode-"),
             ("history", "1\t"),
@@ -219,51 +238,113 @@ async fn rates_are_shown_with_their_period_and_sorted_per_second() {
         let import = format!("import {}", file.display());
         call(&address, &import).await.unwrap();
         let get = async |line: &str| call(&address, &format!("get {line}")).await.unwrap();
-        let row = get("minute/a --wants 16500 --client c").await;
-        assert!(
-            row.starts_with("minute/a\t16500/60s\t60000/60s\t60\t"),
-            "{row}"
-        );
-        let row = get("b --wants 1606 --client c").await;
-        assert!(row.starts_with("b\t1606\t2000\t60\t"), "{row}");
+        let got = get("minute/a --wants 16500 --client c").await;
+        let expected = "minute/a\t16500/60s\t60000/60s\t60\t";
+        assert!(rows(&got).starts_with(expected), "{got}");
+        let got = get("b --wants 1606 --client c").await;
+        assert!(rows(&got).starts_with("b\t1606\t2000\t60\t"), "{got}");
         for client in ["c", "d"] {
             get(&format!("drop --wants 1 --client {client}")).await;
         }
 
-        let rows = [
-            "b\t2000\t1606\t1606\t1\tno\t*\tFAIR_SHARE\n",
-            "minute/a\t60000/60s\t16500/60s\t16500/60s\t1\tno\tminute/*\tFAIR_SHARE\n",
-            "drop\t120\t-\t2\t2\tno\tdrop\tSUPPRESSION, admits 1\n",
+        let expected = [
+            "b\t2000\t1606\t1606\t80%\t0\t-\t1\tno\t*\tFAIR_SHARE\n",
+            "minute/a\t60000/60s\t16500/60s\t16500/60s\t28%\t0/60s\t-\t1\tno\tminute/*\tFAIR_SHARE\n",
+            "drop\t120\t-\t2\t2%\t0\t-\t2\tno\tdrop\tSUPPRESSION, admits 1\n",
         ];
         for sorting in ["--sort wants", "--sort wants --all"] {
             let shown = call(&address, &format!("show {sorting}")).await.unwrap();
-            assert_eq!(shown, rows.concat());
+            assert_eq!(rows(&shown), expected.concat());
         }
-        let first = "show --sort wants --limit 1";
-        assert_eq!(call(&address, first).await.unwrap(), rows[0]);
+        let first = call(&address, "show --sort wants --limit 1").await;
+        assert_eq!(rows(&first.unwrap()), expected[0]);
         let leases = call(&address, "show --client c").await.unwrap();
-        let start = |line: &str| line.split('\t').take(6).collect::<Vec<_>>().join(" ");
-        let leases: Vec<_> = leases.lines().map(start).collect();
+        let start = |line: &str| line.split('\t').take(7).collect::<Vec<_>>().join(" ");
+        let leases: Vec<_> = rows(&leases).lines().map(start).collect();
         assert_eq!(
             leases,
             [
-                "b client 0 1606 1606 1606",
-                "drop client 0 1 120 120",
-                "minute/a client 0 16500/60s 16500/60s 16500/60s"
+                "c b client 0 1606 1606 1606",
+                "c drop client 0 1 120 120",
+                "c minute/a client 0 16500/60s 16500/60s 16500/60s"
             ]
         );
+        call(&address, "get drop --wants 1 --client c2")
+            .await
+            .unwrap();
+        let of_prefix = call(&address, "show --client c*").await.unwrap();
+        let names: Vec<_> = rows(&of_prefix).lines().map(start).collect();
+        assert_eq!(names[..3], leases);
+        assert_eq!(names[3..], ["c2 drop client 0 1 120 120"]);
+        let of_drop = call(&address, "show drop --client c*").await.unwrap();
+        let holders = of_drop.lines().filter(|line| line.contains("\tclient\t"));
+        let holders: Vec<_> = holders.map(|line| line.split('\t').next()).collect();
+        assert_eq!(holders, [Some("c"), Some("c2")]);
+        let none = call(&address, "show --client x*").await.unwrap();
+        assert_eq!(rows(&none), "");
         let json = call(&address, "show --client d --json").await.unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["leases"].as_array().unwrap().len(), 1);
         assert_eq!(json["leases"][0]["resource"]["resource_id"], "drop");
-        assert_eq!(call(&address, "show --client e").await.unwrap(), "");
+        let none = call(&address, "show --client e").await.unwrap();
+        assert_eq!(rows(&none), "");
         let one = call(&address, "show minute/a").await.unwrap();
-        let expected = format!("{}\nall amounts are per 60 s\n", rows[1]);
-        assert!(one.starts_with(&expected), "{one}");
+        let expected = format!("{}\nall amounts are per 60 s\n", expected[1]);
+        assert!(rows(&one).starts_with(&expected), "{one}");
         let json = call(&address, "show minute/a --json").await.unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["resource"]["per"], 60.0);
         assert_eq!(json["resource"]["unit"], "rate");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unmet_demand_is_shown_and_sorted() {
+    with_server(async |address| {
+        let home = TempDir::new().unwrap();
+        let file = home.path().join("limits.yaml");
+        let text = "resources:\n- {identifier_glob: each, capacity: 10, algorithm: {kind: STATIC}}\n\
+            - {identifier_glob: hour, capacity: 3600, per: 3600}\n\
+            - {identifier_glob: '*', capacity: 100, algorithm: {kind: FAIR_SHARE}}\n";
+        std::fs::write(&file, text).unwrap();
+        let import = format!("import {}", file.display());
+        call(&address, &import).await.unwrap();
+        for (resource, client, wants) in [
+            ("large", "a", 100),
+            ("short", "a", 90),
+            ("short", "b", 60),
+            ("hour", "a", 7200),
+            ("each", "a", 8),
+            ("each", "b", 30),
+        ] {
+            let get = format!("get {resource} --client {client} --wants {wants}");
+            call(&address, &get).await.unwrap();
+        }
+        for all in ["", " --all"] {
+            let shown = call(&address, &format!("show --sort unmet{all}")).await;
+            let shown = shown.unwrap();
+            let mut sorted = Vec::new();
+            for row in rows(&shown).lines() {
+                let cells: Vec<_> = row.split('\t').collect();
+                let is_unmet = cells[6].starts_with("20") && cells[6].ends_with('Z');
+                assert_eq!(is_unmet, cells[0] != "large", "{row}");
+                sorted.push([cells[0], cells[4], cells[5]]);
+            }
+            let expected = [
+                ["short", "150%", "50"],
+                ["each", "-", "20"],
+                ["hour", "200%", "3600/3600s"],
+                ["large", "100%", "0"],
+            ];
+            assert_eq!(sorted, expected, "{all}");
+        }
+        let shown = call(&address, "show short --sort unmet").await.unwrap();
+        assert!(shown.contains("\ndemand exceeds the capacity: "), "{shown}");
+        let first = shown.lines().find(|line| line.contains("\tclient\t"));
+        assert!(first.unwrap().starts_with("b\t"), "{shown}");
+        let shown = call(&address, "show large").await.unwrap();
+        assert!(!shown.contains("exceeds"), "{shown}");
     })
     .await;
 }
@@ -432,17 +513,12 @@ async fn document_is_imported_exported_and_in_the_history() {
         assert!(output.starts_with("nothing to change"), "{output}");
 
         let history = call(&address, "history").await.unwrap();
-        let first: Vec<_> = history.lines().next().unwrap().split('\t').collect();
+        let mut changes = rows(&history).lines();
+        let first: Vec<_> = changes.next().unwrap().split('\t').collect();
         assert_eq!((first[0], first[2]), ("2", "anonymous"), "{history}");
-        assert_eq!(history.lines().count(), 2);
-        assert_eq!(
-            call(&address, "history --limit 1")
-                .await
-                .unwrap()
-                .lines()
-                .count(),
-            1
-        );
+        assert_eq!(changes.count(), 1);
+        let one = call(&address, "history --limit 1").await.unwrap();
+        assert_eq!(rows(&one).lines().count(), 1);
     })
     .await;
 }
@@ -473,15 +549,41 @@ async fn fields_are_set_and_others_stay() {
         assert!(unknown.starts_with(expected), "{unknown}");
         let absent = set("tenant/* capacity=5").await.unwrap_err().to_string();
         assert!(absent.contains("no template `tenant/*`"), "{absent}");
-        assert!(absent.contains("to add it, `doorman export"), "{absent}");
+        assert!(absent.contains("create it with --create"), "{absent}");
         let absent = set("--rule x cost=5 --dry-run").await.unwrap_err();
-        assert!(absent.to_string().contains("to add it, "), "{absent}");
+        let absent = absent.to_string();
+        assert!(absent.contains("create it with --create"), "{absent}");
 
         let home = TempDir::new().unwrap();
         let file = limits(&home, 20);
         call(&address, &format!("import {file}")).await.unwrap();
         let done = set("--rule all cost=2").await.unwrap();
         assert_eq!(done, "changed: rule \"all\": cost: 1 → 2\n");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn entries_are_created_only_on_request() {
+    with_server(async |address| {
+        call(&address, "get tenant/a --wants 50 --client c")
+            .await
+            .unwrap();
+        let set = async |line: &str| call(&address, &format!("set {line}")).await.unwrap();
+        let create = "tenant/* capacity=5 description= algorithm.kind=STATIC --create";
+        let would = set(&format!("{create} --dry-run")).await;
+        assert!(
+            would.starts_with("would change: template \"tenant/*\" added\n  tenant/a: "),
+            "{would}"
+        );
+        assert_eq!(set(create).await, "created: template \"tenant/*\"\n");
+        let exported = call(&address, "export").await.unwrap();
+        assert!(exported.contains("STATIC"), "{exported}");
+        assert_eq!(set(create).await, "nothing to change\n");
+        let change = "tenant/* capacity=6 --create";
+        assert!(set(change).await.contains(": capacity: 5 → 6"));
+        let create = "--rule all service=shop resource=db --create";
+        assert_eq!(set(create).await, "created: rule \"all\"\n");
     })
     .await;
 }
@@ -691,7 +793,7 @@ async fn store_is_accessible_unless_a_server_uses_it() {
     let history = run(&format!("doorman history --store {store}"))
         .await
         .unwrap();
-    assert_eq!(history.lines().count(), 2, "{history}");
+    assert_eq!(rows(&history).lines().count(), 2, "{history}");
     assert!(history.contains("doorman import by "), "{history}");
 
     let server = Server::bind(Settings {

@@ -44,6 +44,7 @@ mod limits;
 mod network;
 mod operations;
 mod parallel;
+mod phases;
 mod random;
 mod report;
 mod run;
@@ -58,6 +59,7 @@ pub use self::{
     fleet::{Fleet, FleetPlan},
     limits::Limit,
     parallel::on_all_cores,
+    phases::Phase,
     report::{Invariant, Plan, Stats, Violation},
     run::{
         Amounts, Overshoot, Run, RunReport, Sample, Summary, check_scenario, run_scenario,

@@ -301,7 +301,7 @@ impl Scenario {
     /// Each resource of each client, in the order of [`Sample::holders`](super::Sample::holders).
     pub fn holders(&self) -> impl Iterator<Item = ScenarioHolder> {
         let members = self.groups.iter().flat_map(|group| {
-            let name = group.name.as_deref().unwrap_or("client");
+            let name = group.name();
             (0..group.count).map(move |number| match group.count {
                 1 => (group, name.to_owned()),
                 _ => (group, format!("{name} {number}")),
@@ -316,6 +316,53 @@ impl Scenario {
                 sends_requests: group.requests.is_some(),
             })
         })
+    }
+
+    /// What changes, and when, in order. Random faults are not part of it.
+    pub(super) fn events(&self) -> Vec<(f64, String)> {
+        let starts = self.groups.iter().filter(|it| it.start.at > 0.0);
+        let starts = starts.map(|it| (it.start.at, format!("{} starts", it.name())));
+        let stops = self.groups.iter().filter_map(|it| {
+            let stop = it.stop?;
+            Some((stop.at, format!("{} stops", it.name())))
+        });
+        let mut before = &self.capacities;
+        let changes = self.changes.iter().flat_map(|change| {
+            let after = &change.capacities;
+            let pairs = self
+                .resources
+                .iter()
+                .zip(std::mem::replace(&mut before, after).iter().zip(after));
+            let changed = pairs.filter(|(_, (before, after))| before != after);
+            changed.map(|(resource, (before, after))| {
+                (
+                    change.at,
+                    format!("capacity of {}: {before} → {after}", resource.id),
+                )
+            })
+        });
+        let faults = self.faults.iter().flat_map(|fault| {
+            let name = fault.kind.name();
+            let at = match fault.nodes[..] {
+                [node] if self.nodes.len() > 1 && !fault.kind.is_of_clients() => {
+                    format!(" at {}", self.nodes[node].name)
+                }
+                _ => String::new(),
+            };
+            if fault.kind.lasts() {
+                let begin = (fault.at, format!("{name}{at} begins"));
+                vec![
+                    begin,
+                    (fault.at + fault.seconds, format!("{name}{at} ends")),
+                ]
+            } else {
+                vec![(fault.at, format!("{name}{at}"))]
+            }
+        });
+        let mut events: Vec<_> = starts.chain(stops).chain(changes).chain(faults).collect();
+        events.retain(|(at, _)| *at < self.seconds);
+        events.sort_by(|a, b| a.0.total_cmp(&b.0));
+        events
     }
 
     /// The number of clients.

@@ -1,4 +1,4 @@
-//! The description of a change for an operator, before it is made.
+//! The description of a change for an operator, before it is made, and the warnings of its effects.
 
 use std::{
     fmt::{self, Display},
@@ -34,13 +34,39 @@ pub(super) fn describe(
     restrictions: &Restrictions,
     pause: impl Fn() -> Duration,
 ) -> Result<DryRun, LedgerUnavailable> {
+    let new = &edited.document;
+    let comparison = compare(ledger, old, new, restrictions, pause)?;
+    let effects = comparison.warnings();
+    Ok(DryRun {
+        warnings: warnings::of_edit(&effects, &edited.notes, new, restrictions),
+        ..comparison.dry_run
+    })
+}
+
+/// The warnings of the effects that a change has on live resources.
+pub(super) fn effects(
+    ledger: &SharedLedger,
+    old: &Document,
+    new: &Document,
+    restrictions: &Restrictions,
+    pause: impl Fn() -> Duration,
+) -> Result<Vec<String>, LedgerUnavailable> {
+    Ok(compare(ledger, old, new, restrictions, pause)?.warnings())
+}
+
+fn compare<'d>(
+    ledger: &SharedLedger,
+    old: &'d Document,
+    new: &'d Document,
+    restrictions: &Restrictions,
+    pause: impl Fn() -> Duration,
+) -> Result<Comparison<'d>, LedgerUnavailable> {
     let unmatched = match ledger.with(|ledger, _| ledger.unmatched_policy()) {
         Ok(unmatched) => Some(unmatched),
         // Only the master knows the live resources.
         Err(LedgerUnavailable::NotMaster) => None,
         Err(LedgerUnavailable::Poisoned) => return Err(LedgerUnavailable::Poisoned),
     };
-    let new = &edited.document;
     let diff = DocumentDiff::between(old, new);
     let mut comparison = Comparison {
         old,
@@ -52,7 +78,7 @@ pub(super) fn describe(
             version: new.version().to_owned(),
             changes: diff.lines().take(MAX_LISTED).collect(),
             change_count: diff.templates.len().saturating_add(diff.rules.len()),
-            warnings: warnings::of_edit(&edited.notes, new, restrictions),
+            warnings: Vec::new(),
             resources: Vec::new(),
             resource_count: 0,
             looked_at_all: true,
@@ -63,7 +89,7 @@ pub(super) fn describe(
         comparison.dry_run.looked_at_all =
             unmatched.is_some() && comparison.compare_all(ledger, restrictions, pause)?;
     }
-    Ok(comparison.finish())
+    Ok(comparison)
 }
 
 /// Live resources under the old and the new document.
@@ -227,17 +253,14 @@ impl Comparison<'_> {
         }
     }
 
-    fn finish(self) -> DryRun {
-        let mut dry_run = self.dry_run;
-        let is_complete = dry_run.looked_at_all;
+    /// What an operator may not expect.
+    fn warnings(&self) -> Vec<String> {
+        let is_complete = self.dry_run.looked_at_all;
         let effects = [
             self.unlimited.warning("unlimited", is_complete),
             self.blocked.warning("blocked", is_complete),
         ];
-        let effects = effects.into_iter().flatten();
-        dry_run.warnings.splice(0..0, effects);
-        dry_run.warnings.truncate(warnings::MAX_WARNINGS);
-        dry_run
+        effects.into_iter().flatten().collect()
     }
 }
 

@@ -86,6 +86,8 @@ pub(crate) struct Edit {
     pub(crate) before: Arc<Document>,
     pub(crate) after: Arc<Document>,
     pub(crate) notes: EditNotes,
+    /// The warnings of its effects on live resources, if they were looked for.
+    pub(crate) effects: Vec<String>,
 }
 
 /// Why a change was not made. Except for [`Ledger`](Self::Ledger), nothing has changed.
@@ -233,6 +235,7 @@ impl DocumentEditor {
             before,
             after,
             notes,
+            effects: Vec::new(),
         };
         Ok((edit, diff))
     }
@@ -274,6 +277,26 @@ impl DocumentEditor {
                 .map_err(EditFailed::Ledger)
         })
         .await
+    }
+
+    /// Adds the warnings of the effects of a change on live resources, as the dry run has them. The
+    /// change is made, so there are none if they cannot be found.
+    pub(crate) async fn with_effects(
+        self: &Arc<Self>,
+        edit: Edit,
+        restrictions: Restrictions,
+        pause: impl Fn() -> Duration + Send + 'static,
+    ) -> Edit {
+        let (before, after) = (Arc::clone(&edit.before), Arc::clone(&edit.after));
+        let found = self.run(&self.dry_runs, move |editor| {
+            let ledger = &editor.active.ledger;
+            dry_run::effects(ledger, &before, &after, &restrictions, pause)
+                .map_err(EditFailed::<Infallible>::Ledger)
+        });
+        Edit {
+            effects: found.await.unwrap_or_default(),
+            ..edit
+        }
     }
 
     /// Past changes before a revision, newest first; none without a store.

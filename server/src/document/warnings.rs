@@ -3,7 +3,7 @@
 use doorman_config::{Diagnostic, Document, EditNotes, Restrictions};
 
 /// The most warnings in a response.
-pub(super) const MAX_WARNINGS: usize = 100;
+const MAX_WARNINGS: usize = 100;
 
 /// The warnings of a document. A restricted caller gets none of single entries: they may quote what
 /// it must not see.
@@ -14,8 +14,10 @@ pub(crate) fn of_document(document: &Document, restrictions: &Restrictions) -> V
     warnings.map(ToString::to_string).collect()
 }
 
-/// The notes on an edit, and the warnings of the resulting document.
+/// The warnings of the effects of an edit on live resources, the notes on it, and the warnings of
+/// the resulting document.
 pub(crate) fn of_edit(
+    effects: &[String],
     notes: &EditNotes,
     document: &Document,
     restrictions: &Restrictions,
@@ -33,6 +35,7 @@ pub(crate) fn of_edit(
         )
     });
     let notes = placed.into_iter().chain(dropped);
-    let warnings = notes.chain(of_document(document, restrictions));
+    let warnings = effects.iter().cloned().chain(notes);
+    let warnings = warnings.chain(of_document(document, restrictions));
     warnings.take(MAX_WARNINGS).collect()
 }

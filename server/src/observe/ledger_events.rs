@@ -11,17 +11,28 @@ use doorman_core::{ledger::LedgerEvent, ledger::LedgerEvents};
 const LINES_PER_SECOND: u32 = 10;
 
 #[derive(Debug)]
-pub(crate) struct LedgerEventLog(LogThrottle);
+pub(crate) struct LedgerEventLog {
+    /// Demand may change often, and leaves the lines of the others alone.
+    demand: LogThrottle,
+    others: LogThrottle,
+}
 
 impl LedgerEventLog {
-    pub(crate) const fn new() -> Self {
-        Self(LogThrottle::new(LINES_PER_SECOND, Duration::from_secs(1)))
+    pub(crate) fn new() -> Self {
+        let per_second = |lines| LogThrottle::new(lines, Duration::from_secs(1));
+        Self {
+            demand: per_second(1),
+            others: per_second(LINES_PER_SECOND),
+        }
     }
 
     /// Must be called regularly, even without events, to report those that were left out.
     pub(crate) fn log(&self, events: LedgerEvents, now: Moment) {
-        if let Some(left_out) = self.0.take_suppressed(now) {
+        if let Some(left_out) = self.others.take_suppressed(now) {
             tracing::warn!(left_out, "ledger events were left out of the log");
+        }
+        if let Some(left_out) = self.demand.take_suppressed(now) {
+            tracing::info!(left_out, "changes of unmet demand were left out of the log");
         }
         if events.learning_ended {
             tracing::info!("learning mode has ended");
@@ -40,10 +51,15 @@ impl LedgerEventLog {
         mut write: impl FnMut(&LedgerEvent, u64),
     ) {
         if dropped > 0 {
-            self.0.suppress(dropped);
+            self.others.suppress(dropped);
         }
         for event in &events {
-            if let Some(suppressed) = self.0.admit(now) {
+            let throttle = if event.is_of_demand() {
+                &self.demand
+            } else {
+                &self.others
+            };
+            if let Some(suppressed) = throttle.admit(now) {
                 write(event, suppressed);
             }
         }
@@ -81,6 +97,13 @@ fn write(event: &LedgerEvent, left_out: Option<u64>) {
         }
         LedgerEvent::Overused(resource) => {
             tracing::warn!(%resource, left_out, "operations outlive their lease");
+        }
+        LedgerEvent::Unmet(resource) => {
+            tracing::info!(%resource, left_out, "demand has been unmet for a minute");
+        }
+        LedgerEvent::MetAgain(resource, lasted) => {
+            let seconds = lasted.as_secs_f64();
+            tracing::info!(%resource, seconds, left_out, "demand is met again");
         }
         LedgerEvent::ClaimsAboveCapacity(resource) => {
             tracing::warn!(

@@ -74,7 +74,7 @@ async fn stopped_store_is_rolled_back_by_its_author() {
     let history = run(&format!("doorman history --store {store}"))
         .await
         .unwrap();
-    assert_eq!(history.lines().count(), 3, "{history}");
+    assert_eq!(rows(&history).lines().count(), 3, "{history}");
     assert!(history.contains("doorman rollback 1 by "), "{history}");
     let missing = run(&format!("doorman rollback 7 --store {store}")).await;
     let missing = missing.unwrap_err().to_string();

@@ -9,7 +9,7 @@ async fn scenario_is_summarized() {
     let line = format!("doorman simulate {EXAMPLES}/scenario-two.yaml --seeds 3");
     let table = run(&line).await.unwrap();
     assert!(
-        table.starts_with("scenario\tscenario-two\nseeds\t3\n"),
+        rows(&table).starts_with("scenario\tscenario-two\nseeds\t3\n"),
         "{table}"
     );
     assert!(table.contains("\novershoots\t0\n"), "{table}");
@@ -24,6 +24,55 @@ async fn scenario_is_summarized() {
         let share = json[field].as_f64().unwrap();
         assert!((0.98..=1.0 + 1e-9).contains(&share), "{json}");
     }
+}
+
+#[tokio::test]
+async fn clients_have_a_row_in_each_phase() {
+    let home = TempDir::new().unwrap();
+    let scenario = home.path().join("phases.yaml");
+    std::fs::write(
+        &scenario,
+        "
+seconds: 300
+document: {resources: [{identifier_glob: db, capacity: 100, algorithm: {kind: FAIR_SHARE,
+  lease_length: 10, refresh_interval: 2}}]}
+clients:
+- {name: web, count: 2, resource: db, demand: {constant: {wants: 40}}}
+- {name: batch, count: 1, resource: db, demand: {constant: {wants: 90}}, start: {at: 100}}
+changes: [{at: 200, template: db, capacity: 60}]
+faults: [{kind: pause_clients, at: 260, for: 20, group: batch}]",
+    )
+    .unwrap();
+    let line = format!("doorman simulate {} --seed 3", scenario.display());
+    let text = run(&line).await.unwrap();
+    for expected in [
+        "\nheld, median\t99.",
+        " % of min(demand, capacity)\n",
+        "\nrejected, median\t",
+        " % of the demand\n",
+        "\npeak of leases\t100.00 % of the capacity\n",
+        "\n\nsecond 0 to 100 (means of seed 3)\nRESOURCE\tCLIENT\tWANTS\tHELD\tUSED\tREJECTED\ndb\tweb 0\t40\t",
+        "\n\nsecond 100 to 200: batch starts\nRESOURCE\t",
+        "\n\nsecond 200 to 260: capacity of db: 100 → 60\nRESOURCE\t",
+        "\n\nsecond 260 to 280: pause_clients begins\nRESOURCE\t",
+        "\n\nsecond 280 to 300: pause_clients ends\nRESOURCE\t",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let rows = text.lines().filter(|line| line.starts_with("db\t"));
+    assert_eq!(rows.count(), 3 * 5, "{text}");
+    let json = run(&format!("{line} --json")).await.unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["shown_seed"], 3);
+    let batch = |phase: usize| {
+        let client = &json["phases"][phase]["clients"][2];
+        assert_eq!(client["client"], "batch");
+        ["wants", "held", "rejected"].map(|it| client[it].as_f64().unwrap().round())
+    };
+    assert_eq!(batch(0), [0.0; 3]);
+    let [wants, held, rejected] = batch(2);
+    assert_eq!((wants, held + rejected), (90.0, 90.0), "{json}");
+    assert!((20.0..24.0).contains(&held), "{json}");
 }
 
 #[tokio::test]

@@ -178,7 +178,10 @@ fn documented_flags_and_variables_exist() {
 async fn master_is_printed() {
     with_server(async |address| {
         let output = call(&address, "master").await.unwrap();
-        assert!(output.starts_with(&format!("{address}\tnode-")), "{output}");
+        assert!(
+            rows(&output).starts_with(&format!("{address}\tnode-")),
+            "{output}"
+        );
         let output = call(&address, "master --json").await.unwrap();
         let output: serde_json::Value = serde_json::from_str(&output).unwrap();
         assert_eq!(output["mastership"]["master_address"], *address);

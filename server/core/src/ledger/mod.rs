@@ -78,7 +78,7 @@ pub use self::{
     terms::granting::{GrantingTerms, KnownTerms, Units},
     terms::merged::merge_generations,
     terms::tuning::Tuning,
-    view::client_leases::{ClientCursor, ClientListing},
+    view::client_leases::{ClientCursor, ClientListing, ClientNames},
     view::explain::HolderStatus,
     view::listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
     view::ranking::{HolderRanking, ResourceRanking},

@@ -15,6 +15,7 @@ use super::{
     resource::decision::{Anomalies, Decision, Grant},
     resource::feedback::{Feedback, LostPredecessor},
     resource::order::RequestStamp,
+    resource::unmet::UnmetDemand,
     resource::{Ask, Resource},
     settings::{Predecessor, Settings, UnmatchedPolicy},
     stats::{LedgerEvent, LedgerEvents, LedgerStats},
@@ -75,6 +76,7 @@ pub(super) struct LiveResource {
     pub(super) generation: u64,
     /// The events that were reported for it.
     reported: [bool; 5],
+    pub(super) unmet: UnmetDemand,
 }
 
 impl LiveResource {
@@ -87,12 +89,11 @@ impl LiveResource {
         holder: impl FnOnce() -> Option<&'a HolderId>,
     ) {
         type OfResource = fn(ResourceId) -> LedgerEvent;
-        let clients = self.resource.clients();
+        let [small_shares_reported, ..] = self.reported;
+        let has_small_shares =
+            !small_shares_reported && self.resource.shares_are_below_one(&self.resource.terms);
         let happened: [(bool, OfResource); 4] = [
-            (
-                self.resource.terms.shares_are_below_one(clients),
-                LedgerEvent::SharesBelowOne,
-            ),
+            (has_small_shares, LedgerEvent::SharesBelowOne),
             (grant.is_unmatched(), LedgerEvent::Unmatched),
             (anomalies.overused, LedgerEvent::Overused),
             (anomalies.claims_exceed, LedgerEvent::ClaimsAboveCapacity),
@@ -179,6 +180,7 @@ impl Ledger {
             self.expire_leases(key, now);
             self.plan_hints(key, now);
             self.note_parent_update(key, now);
+            self.note_unmet(key, now);
             self.schedule_expiry(key);
             self.drop_if_empty(key, now);
         }
@@ -351,7 +353,17 @@ impl Ledger {
             self.plan_hints(key, now);
         }
         self.note_parent_update(key, now);
+        self.note_unmet(key, now);
         grant
+    }
+
+    /// Notes whether the demand for a resource is met.
+    pub(super) fn note_unmet(&mut self, key: ResourceKey, now: Moment) {
+        if let Some(live) = self.live.get_mut(key.index()) {
+            let is_unmet = live.resource.unmet(&live.resource.terms) > 0.0;
+            let change = live.unmet.observe(is_unmet, now);
+            self.events.push_unmet(&live.id, change);
+        }
     }
 
     /// Counts the lease of a holder that has no entry yet. Returns whether it may have one.
@@ -383,6 +395,7 @@ impl Ledger {
         let had_lease = self.change_lease(holder, key, now, release);
         self.plan_hints(key, now);
         self.note_parent_update(key, now);
+        self.note_unmet(key, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
         had_lease
@@ -460,6 +473,7 @@ impl Ledger {
             resource,
             generation: self.generation,
             reported: [false; 5],
+            unmet: UnmetDemand::NONE,
         }));
         self.by_id.insert(id.clone(), key);
         self.keys.insert(id, key);
@@ -471,8 +485,9 @@ impl Ledger {
         let has_room = self.by_id.len() <= self.settings.max_leases;
         if self.live.get(key.index()).is_some_and(|live| {
             live.resource.is_droppable(now) || live.resource.entries.is_empty() && !has_room
-        }) && let Some(live) = self.live.remove(key.index())
+        }) && let Some(mut live) = self.live.remove(key.index())
         {
+            self.events.push_unmet(&live.id, live.unmet.end(now));
             self.learning_count.remove(live.resource.learning_until);
             self.hinting.plans.set(key.index(), Moment::NEVER);
             self.expiries.set(key.index(), Moment::NEVER);

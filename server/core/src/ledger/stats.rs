@@ -1,8 +1,13 @@
 //! Counters of the ledger, and its events for the log.
 
+use std::time::Duration;
+
 use doorman_openapi::{AlgorithmKind, Capacity, ClientId, NodeId, ResourceId, Unit};
 
-use crate::ledger::resource::decision::{Anomalies, Grant};
+use crate::ledger::{
+    resource::decision::{Anomalies, Grant},
+    resource::unmet::UnmetChange,
+};
 
 /// Events that wait to be taken. Further ones are only counted.
 const MAX_EVENTS: usize = 256;
@@ -58,7 +63,7 @@ impl LedgerStats {
     }
 }
 
-/// Something that an operator should read. Reported once per resource.
+/// Something that an operator should read. Reported once per resource, unmet demand each time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerEvent {
     /// No template matches the resource.
@@ -78,6 +83,18 @@ pub enum LedgerEvent {
     OtherUnit(ResourceId, ClientId, Unit),
     /// A holder uses more of the resource than is leased to it.
     Overused(ResourceId),
+    /// The demand for the resource has been unmet for a minute.
+    Unmet(ResourceId),
+    /// The demand for the resource, which was reported as unmet, is met again, after so long.
+    MetAgain(ResourceId, Duration),
+}
+
+impl LedgerEvent {
+    /// Whether it is about demand, which may change often and for any number of resources.
+    #[must_use]
+    pub fn is_of_demand(&self) -> bool {
+        matches!(self, Self::Unmet(_) | Self::MetAgain(..))
+    }
 }
 
 /// Events since they were last taken, in order.
@@ -94,6 +111,20 @@ pub struct LedgerEvents {
 impl LedgerEvents {
     pub(in crate::ledger) fn push(&mut self, event: LedgerEvent) {
         if self.events.len() < MAX_EVENTS {
+            self.events.push(event);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// Leaves room for events of other kinds.
+    pub(in crate::ledger) fn push_unmet(&mut self, id: &ResourceId, change: Option<UnmetChange>) {
+        let event = match change {
+            None => return,
+            Some(UnmetChange::Lasts) => LedgerEvent::Unmet(id.clone()),
+            Some(UnmetChange::Ended(lasted)) => LedgerEvent::MetAgain(id.clone(), lasted),
+        };
+        if self.events.len() < MAX_EVENTS / 2 {
             self.events.push(event);
         } else {
             self.dropped += 1;

@@ -73,7 +73,7 @@ pub(crate) struct Load {
 /// Clients of the same kind. Each has its own random numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientGroup {
-    /// For charts.
+    /// For charts and tables.
     pub(super) name: Option<String>,
     pub(crate) count: usize,
     /// The nodes over which the clients are spread evenly.
@@ -85,6 +85,12 @@ pub(crate) struct ClientGroup {
     pub(crate) requests: Option<Requests>,
     pub(crate) start: Window,
     pub(crate) stop: Option<Window>,
+}
+
+impl ClientGroup {
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or("client")
+    }
 }
 
 /// A demand of a client.

@@ -143,8 +143,20 @@ impl FaultKind {
         )
     }
 
+    /// Its name in a scenario.
+    pub(super) fn name(self) -> String {
+        let mut name = String::new();
+        for char in format!("{self:?}").chars() {
+            if char.is_ascii_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.push(char.to_ascii_lowercase());
+        }
+        name
+    }
+
     /// Whether it takes time, and then ends.
-    fn lasts(self) -> bool {
+    pub(super) fn lasts(self) -> bool {
         !matches!(
             self,
             Self::ElectMaster | Self::ReleaseClients | Self::ChangeDemand

@@ -1,5 +1,7 @@
 //! Parts that all document changes share: extractors, the change itself, and responses.
 
+use std::time::Duration;
+
 use axum::{
     body::Body,
     extract::{FromRequest, FromRequestParts, Request},
@@ -97,7 +99,16 @@ impl EditRequest {
         self,
         plan: impl Fn(&Document) -> Result<Edited, ApiError> + Send + 'static,
     ) -> Result<Edit, ApiError> {
-        Ok(self.app.editor.edit(self.caller.name(), plan).await?)
+        let edit = self.app.editor.edit(self.caller.name(), plan).await?;
+        let (restrictions, pause) = (self.restrictions().clone(), self.read_pause());
+        let editor = &self.app.editor;
+        Ok(editor.with_effects(edit, restrictions, pause).await)
+    }
+
+    /// How long to wait before each read of the ledger.
+    fn read_pause(&self) -> impl Fn() -> Duration + Send + use<> {
+        let app = self.app.clone();
+        move || app.quotas.read_delay(ReadKind::All, clock::now())
     }
 
     /// Describes the change that `plan` returns for the document.
@@ -105,11 +116,9 @@ impl EditRequest {
         self,
         plan: impl Fn(&Document) -> Result<Edited, ApiError> + Send + 'static,
     ) -> Result<Response<Body>, ApiError> {
-        let Self { app, caller, .. } = self;
-        let reader = app.clone();
-        let pause = move || reader.quotas.read_delay(ReadKind::All, clock::now());
-        let restrictions = caller.restrictions().clone();
-        let result = app.editor.dry_run(restrictions, pause, plan).await?;
+        let (restrictions, pause) = (self.restrictions().clone(), self.read_pause());
+        let editor = &self.app.editor;
+        let result = editor.dry_run(restrictions, pause, plan).await?;
         Ok(Json(result).into_response())
     }
 }
@@ -131,7 +140,7 @@ pub(super) fn saved(
         warnings: Vec<String>,
     }
 
-    let warnings = warnings::of_edit(&edit.notes, &edit.after, restrictions);
+    let warnings = warnings_of(edit, restrictions);
     let mut response = Json(WithWarnings { entity, warnings }).into_response();
     if response.status().is_success() {
         if is_new {
@@ -142,9 +151,13 @@ pub(super) fn saved(
     response
 }
 
+fn warnings_of(edit: &Edit, restrictions: &Restrictions) -> Vec<String> {
+    warnings::of_edit(&edit.effects, &edit.notes, &edit.after, restrictions)
+}
+
 /// The response to a `DELETE`: the warnings, or 204 if there is none.
 pub(super) fn deleted(edit: &Edit, restrictions: &Restrictions) -> Response<Body> {
-    let warnings = warnings::of_edit(&edit.notes, &edit.after, restrictions);
+    let warnings = warnings_of(edit, restrictions);
     if !warnings.is_empty() {
         return Json(Deleted { warnings }).into_response();
     }

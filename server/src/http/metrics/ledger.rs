@@ -99,6 +99,11 @@ impl LedgerMetrics {
                 "Resources whose holders may use more than the capacity, after an operator's cut",
                 self.survey.over_capacity,
             ),
+            (
+                "resources_unmet",
+                "Resources whose demand has been unmet for at least a minute",
+                self.survey.unmet,
+            ),
         ];
         for (name, help, number) in totals {
             registry.register(name, help, ConstGauge::new(number as f64));
@@ -165,7 +170,7 @@ impl LedgerMetrics {
     fn register_resources(&self, registry: &mut Registry) {
         type Read = fn(&ResourceView) -> Option<f64>;
 
-        let gauges: [(&str, &str, Read); 8] = [
+        let gauges: [(&str, &str, Read); 9] = [
             (
                 "resource_capacity",
                 "Capacity; at a node below the root the part that its parent leases to it",
@@ -184,6 +189,11 @@ impl LedgerMetrics {
             ("resource_wants", "Demand of all holders together", |view| {
                 Some(view.sum_wants)
             }),
+            (
+                "resource_unmet",
+                "Demand beyond what may be leased",
+                |view| Some(view.unmet),
+            ),
             (
                 "resource_holders",
                 "Clients that hold the resource or wait for it, including those behind nodes",

@@ -355,7 +355,7 @@ async fn change_that_ends_limits_says_so() {
 
     let gone = delete(router, "/v1/templates/*").await;
     assert_eq!(gone.status, 200);
-    assert_eq!(gone.json(), json!({"warnings": [unlimited]}));
+    assert_eq!(gone.json(), json!({"warnings": [lost, unlimited]}));
     let status = get(router, "/v1/status").await.json();
     assert_eq!(status["config_warnings"], json!([unlimited]));
     let text = r#"{"capacity": 6}"#;
@@ -369,11 +369,11 @@ async fn change_that_ends_limits_says_so() {
         json!(["template: none → *", "capacity: unlimited → 9"])
     );
     let whole = put(router, "/v1/templates", r#"{"resources": []}"#).await;
-    assert_eq!(whole.json()["warnings"], json!([unlimited]));
+    assert_eq!(whole.json()["warnings"], json!([lost, unlimited]));
 }
 
 #[tokio::test]
-async fn dry_run_compares_effective_limits() {
+async fn changes_and_dry_runs_compare_effective_limits() {
     let document =
         "resources: [{identifier_glob: free, capacity: 5, algorithm: {kind: NO_ALGORITHM}},
         {identifier_glob: db, capacity: 5, algorithm: {kind: STATIC}}]";
@@ -413,7 +413,11 @@ async fn dry_run_compares_effective_limits() {
         let dry_run = put(router, uri, change).await.json();
         let expected =
             format!("live resources that become {outcome}: 1; leases of their clients: 1");
-        assert_eq!(counted(&dry_run["warnings"]), [expected]);
+        assert_eq!(counted(&dry_run["warnings"]), [expected.as_str()]);
+        let made = put(router, "/v1/templates/db", change).await.json();
+        assert_eq!(counted(&made["warnings"]), [expected.as_str()]);
+        let again = put(router, "/v1/templates/db", change).await.json();
+        assert_eq!(counted(&again["warnings"]), [""; 0]);
     }
 }
 

@@ -240,6 +240,40 @@ async fn invalid_client_id_is_malformed() {
 }
 
 #[tokio::test]
+async fn leases_of_clients_are_listed_by_prefix() {
+    let router = server("FAIR_SHARE", 100.0);
+    let resources: Vec<_> = (0..40)
+        .map(|number| json!({"resource_id": format!("r{number}"), "wants": number}))
+        .collect();
+    for client in ["c", "other"] {
+        let body = json!({"client_id": client, "resources": resources});
+        post(&router, "/v1/capacity", body.to_string()).await;
+    }
+    for (prefix, expected) in [("o", 40), ("c", 40), ("", 80), ("d", 0)] {
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let uri = format!("/v1/leases?prefix={prefix}&limit=33&cursor={cursor}");
+            let page = get(&router, &uri).await.json();
+            for lease in page["leases"].as_array().unwrap() {
+                let client = lease["lease"]["client_id"].as_str().unwrap();
+                assert!(client.starts_with(prefix), "{page}");
+                let kind = &lease["lease"]["kind"];
+                let resource = &lease["resource"]["resource_id"];
+                found.push(format!("{client} {kind} {resource}"));
+            }
+            let Some(next) = page.get("next_cursor") else {
+                break;
+            };
+            cursor = next.as_str().unwrap().to_owned();
+        }
+        let count = found.len();
+        found.sort();
+        found.dedup();
+        assert_eq!((count, found.len()), (expected, expected), "{prefix}");
+    }
+}
+
+#[tokio::test]
 async fn leases_of_a_client_are_listed_over_all_resources() {
     let router = server("FAIR_SHARE", 100.0);
     let resources: Vec<_> = (0..40)
@@ -294,6 +328,7 @@ async fn leases_of_a_client_are_listed_over_all_resources() {
     assert_eq!(unknown, json!({"leases": []}));
     for query in [
         "",
+        "?client_id=c&prefix=c",
         "?client_id=",
         "?client_id=c&limit=0",
         "?client_id=c&cursor=x",

@@ -422,6 +422,20 @@ async fn leases_of_a_client_are_listed_as_far_as_the_token_allows() {
     assert_eq!(seen(&tenant_a(), "a-1").await, ["a/db", "shared"]);
     let of_shared = token(&json!({"resources": "shared"}));
     assert_eq!(seen(&of_shared, "b-1").await, ["shared"]);
+    let with_prefix = async |token: &str, prefix: &str| {
+        let uri = format!("/v1/leases?prefix={prefix}");
+        let page = tenants.get(token, &uri).await.json();
+        let leases = page["leases"].as_array().unwrap().iter();
+        let mut clients: Vec<_> = leases
+            .map(|it| it["lease"]["client_id"].as_str().unwrap().to_owned())
+            .collect();
+        clients.sort();
+        clients.dedup();
+        clients
+    };
+    assert_eq!(with_prefix(&operator(), "b-").await, ["b-1"]);
+    assert_eq!(with_prefix(&tenant_a(), "").await, ["a-1"]);
+    assert_eq!(with_prefix(&tenant_a(), "b-").await, [""; 0]);
     // The same whether it exists or not.
     for client in ["b-1", "b-2"] {
         let uri = format!("/v1/leases?client_id={client}");

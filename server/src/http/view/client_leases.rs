@@ -1,7 +1,7 @@
-//! `GET /v1/leases`: the leases of one client, over all resources.
+//! `GET /v1/leases`: the leases of clients, over all resources.
 
 use axum::{extract::State, http::Uri};
-use doorman_core::ledger::{ClientListing, PageQuery};
+use doorman_core::ledger::{ClientListing, ClientNames, PageQuery};
 use doorman_openapi::{ClientId, ClientLease, ClientLeasePage, paths};
 
 use super::{CHUNK, MAX_CHUNKS, PagedRead};
@@ -20,8 +20,9 @@ use crate::{
 /// List the leases of a client
 ///
 /// Every resource that the client holds or waits for, with its lease; also those of a node of this
-/// name. The list is empty for an unknown client. A restricted token sees only the resources that
-/// it may access.
+/// name. With `prefix` instead of `client_id`, those of all clients and nodes whose names start
+/// with it. The list is empty for an unknown client. A restricted token sees only the resources
+/// that it may access, and with `prefix` only the clients that it may name.
 ///
 /// A page with a `next_cursor` may have fewer than `limit` leases, or none. The list ends where
 /// there is no `next_cursor`. A lease that stays from the first page to the last is in exactly one
@@ -29,7 +30,11 @@ use crate::{
 #[utoipa::path(
     get,
     path = paths::LEASES,
-    params(("client_id" = ClientId, Query, description = "The client", example = "shop-1"), Page),
+    params(
+        ("client_id" = inline(Option<ClientId>), Query, description = "The client; required unless there is a `prefix`", example = "shop-1"),
+        ("prefix" = inline(Option<String>), Query, description = "All clients whose names start with this; cannot be combined with `client_id`"),
+        Page
+    ),
     responses((status = OK, description = "A page of leases", body = ClientLeasePage))
 )]
 pub(in crate::http) async fn list_client_leases(
@@ -37,16 +42,32 @@ pub(in crate::http) async fn list_client_leases(
     caller: Caller,
     uri: Uri,
 ) -> Result<Json<ClientLeasePage>, ApiError> {
-    let [client_id, limit, cursor] = query::parse(&uri, ["client_id", "limit", "cursor"])?;
-    let client_id =
-        client_id.ok_or_else(|| ApiError::malformed("missing query parameter `client_id`"))?;
-    let client_id = ClientId::new(client_id)
+    let [client_id, prefix, limit, cursor] =
+        query::parse(&uri, ["client_id", "prefix", "limit", "cursor"])?;
+    let client_id = client_id.map(ClientId::new).transpose();
+    let client_id = client_id
         .map_err(|error| ApiError::malformed(format!("query parameter `client_id` {error}")))?;
-    authorize::client(client_id.as_str(), caller.restrictions())?;
+    let names = match (&client_id, &prefix) {
+        (Some(name), None) => {
+            authorize::client(name.as_str(), caller.restrictions())?;
+            ClientNames::One(name)
+        }
+        (None, Some(prefix)) => ClientNames::Prefix(prefix, caller.restrictions().clients.as_ref()),
+        (Some(_), Some(_)) => {
+            return Err(ApiError::malformed(
+                "query parameters `client_id` and `prefix` cannot be combined",
+            ));
+        }
+        (None, None) => {
+            return Err(ApiError::malformed(
+                "missing query parameter `client_id` or `prefix`",
+            ));
+        }
+    };
     let Page { limit, cursor } = Page::parse(limit.as_deref(), cursor)?;
     let mut next = app
         .cursor_key
-        .decode_client_lease(cursor.as_deref(), &client_id)?;
+        .decode_client_lease(cursor.as_deref(), names)?;
     let mut leases = Vec::new();
     let read = PagedRead::begin(&app).await?;
     for _ in 0..MAX_CHUNKS {
@@ -58,10 +79,7 @@ pub(in crate::http) async fn list_client_leases(
         };
         let from = next.unwrap_or_default();
         let (part, bound) = turn.with_bound(|ledger, bound, now| {
-            (
-                ledger.leases_of_client(&client_id, &query, from, now),
-                bound,
-            )
+            (ledger.leases_of_clients(names, &query, from, now), bound)
         })?;
         let ClientListing {
             leases: part,
@@ -71,7 +89,7 @@ pub(in crate::http) async fn list_client_leases(
         let unix_now = clock::unix_seconds();
         leases.extend(part.into_iter().map(|(resource, holder)| ClientLease {
             lease: holder.capped_at(bound).into_view(&resource, unix_now),
-            resource,
+            resource: resource.dated(unix_now),
         }));
         next = after;
         if next.is_none() || leases.len() >= limit {
@@ -80,6 +98,6 @@ pub(in crate::http) async fn list_client_leases(
     }
     Ok(Json(ClientLeasePage {
         leases,
-        next_cursor: next.map(|position| app.cursor_key.at_client_lease(&client_id, position)),
+        next_cursor: next.map(|position| app.cursor_key.at_client_lease(names, position)),
     }))
 }

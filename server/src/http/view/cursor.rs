@@ -8,16 +8,17 @@ use aws_lc_rs::{
     rand,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use doorman_openapi::{ClientId, ResourceId};
+use doorman_openapi::ResourceId;
 
 use crate::http::error::ApiError;
-use doorman_core::{ledger::ClientCursor, ledger::HolderCursor};
+use doorman_core::ledger::{ClientCursor, ClientNames, HolderCursor};
 
 /// Prefixes that keep a cursor of one kind from being taken for another.
 const RESOURCE: u8 = b'r';
 const HIDDEN_RESOURCE: u8 = b'h';
 const LEASE: u8 = b'l';
 const CLIENT_LEASE: u8 = b'c';
+const CLIENTS_LEASE: u8 = b'p';
 
 /// Hidden identifiers are padded to a multiple of this, to hide their length.
 const PADDING: usize = 64;
@@ -93,28 +94,29 @@ impl CursorKey {
         })
     }
 
-    /// The cursor of the page of a client's leases that begins at this position.
-    pub(super) fn at_client_lease(&self, client: &ClientId, position: ClientCursor) -> String {
-        let ClientCursor { at_node, slot } = position;
-        let bytes = [&[u8::from(at_node)][..], &slot.to_be_bytes()].concat();
-        self.seal(CLIENT_LEASE, client.as_str(), bytes)
+    /// The cursor of the page of clients' leases that begins at this position.
+    pub(super) fn at_client_lease(&self, names: ClientNames<'_>, position: ClientCursor) -> String {
+        let ClientCursor { holder, slot } = position;
+        let bytes = [holder.to_be_bytes(), slot.to_be_bytes()].concat();
+        let (kind, list) = client_list(names);
+        self.seal(kind, list, bytes)
     }
 
-    /// Decodes a cursor of this client's leases; `None` or an empty one is the first page.
+    /// Decodes a cursor of these clients' leases; `None` or an empty one is the first page.
     ///
     /// # Errors
     /// 400 for any other cursor, also for one of an earlier process.
     pub(super) fn decode_client_lease(
         &self,
         cursor: Option<&str>,
-        client: &ClientId,
+        names: ClientNames<'_>,
     ) -> Result<Option<ClientCursor>, ApiError> {
+        let (list_kind, list) = client_list(names);
         decode(cursor, |kind, bytes| {
-            let opened =
-                (kind == CLIENT_LEASE).then(|| self.open(kind, client.as_str(), bytes))??;
-            let (at_node, slot) = opened.split_first()?;
+            let opened = (kind == list_kind).then(|| self.open(kind, list, bytes))??;
+            let (holder, slot) = opened.split_first_chunk()?;
             Some(ClientCursor {
-                at_node: *at_node != 0,
+                holder: u32::from_be_bytes(*holder),
                 slot: u32::from_be_bytes(slot.try_into().ok()?),
             })
         })
@@ -134,6 +136,14 @@ impl CursorKey {
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let opened = self.0.open_in_place(nonce, aad(kind, list), &mut sealed);
         Some(opened.ok()?.to_vec())
+    }
+}
+
+/// The kind of a list of clients' leases, and what tells it from others of its kind.
+fn client_list(names: ClientNames<'_>) -> (u8, &str) {
+    match names {
+        ClientNames::One(name) => (CLIENT_LEASE, name.as_str()),
+        ClientNames::Prefix(prefix, _) => (CLIENTS_LEASE, prefix),
     }
 }
 
@@ -164,7 +174,7 @@ fn decode<T>(
         return Ok(Some(parsed));
     }
     let encrypted = match *kind {
-        HIDDEN_RESOURCE | LEASE | CLIENT_LEASE => " since the last restart",
+        HIDDEN_RESOURCE | LEASE | CLIENT_LEASE | CLIENTS_LEASE => " since the last restart",
         _ => "",
     };
     Err(ApiError::malformed(format!(
@@ -175,6 +185,8 @@ fn decode<T>(
 
 #[cfg(test)]
 mod tests {
+    use doorman_openapi::ClientId;
+
     use super::*;
 
     const POSITION: HolderCursor = HolderCursor {
@@ -206,15 +218,14 @@ mod tests {
         assert_eq!(decoded, Ok(Some(POSITION)));
 
         let client = ClientId::new("c").unwrap();
-        let position = ClientCursor {
-            at_node: true,
-            slot: 7,
-        };
-        let cursor = key.at_client_lease(&client, position);
+        let position = ClientCursor { holder: 3, slot: 7 };
+        let cursor = key.at_client_lease(ClientNames::One(&client), position);
         let decode = |client: &str| {
             let client = ClientId::new(client).unwrap();
-            key.decode_client_lease(Some(&cursor), &client)
+            key.decode_client_lease(Some(&cursor), ClientNames::One(&client))
         };
+        let of_prefix = ClientNames::Prefix("c", None);
+        assert!(key.decode_client_lease(Some(&cursor), of_prefix).is_err());
         assert_eq!(decode("c"), Ok(Some(position)));
         assert!(decode("d").is_err());
 

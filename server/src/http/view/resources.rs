@@ -18,6 +18,7 @@ use crate::{
         state::AppState,
     },
     leasing::SharedLedger,
+    util::clock,
 };
 
 /// List the live resources
@@ -37,7 +38,7 @@ use crate::{
     params(
         ("prefix" = inline(Option<String>), Query, description = "Only resources whose identifier starts with this", example = "d"),
         Page,
-        ("sort" = inline(Option<SortBy>), Query, description = "Only the largest, by `sum_wants`, `sum_has` (rates per second) or `clients`; cannot be combined with `cursor`")
+        ("sort" = inline(Option<SortBy>), Query, description = "Only the largest, by `sum_wants`, `sum_has`, `unmet` (rates per second) or `clients`; cannot be combined with `cursor`")
     ),
     responses((status = OK, description = "A page of live resources", body = ResourcePage))
 )]
@@ -94,11 +95,20 @@ pub(in crate::http) async fn list_resources(
             }
         })
     };
-    Ok(Json(ResourcePage {
-        resources,
-        total: None,
+    Ok(page(resources, None, next_cursor))
+}
+
+fn page(
+    resources: Vec<ResourceView>,
+    total: Option<u64>,
+    next_cursor: Option<String>,
+) -> Json<ResourcePage> {
+    let unix_now = clock::unix_seconds();
+    Json(ResourcePage {
+        resources: (resources.into_iter().map(|it| it.dated(unix_now))).collect(),
+        total,
         next_cursor,
-    }))
+    })
 }
 
 /// The page of the largest resources.
@@ -123,11 +133,7 @@ async fn largest(
     }
     // Some have changed since.
     resources.sort_by(|a: &ResourceView, b| b.amount(sort).total_cmp(&a.amount(sort)));
-    Ok(Json(ResourcePage {
-        resources,
-        total: Some(total),
-        next_cursor: None,
-    }))
+    Ok(page(resources, Some(total), None))
 }
 
 /// Read a live resource
@@ -148,7 +154,7 @@ pub(in crate::http) async fn get_resource(
     authorize::resource(&id, caller.restrictions())?;
     app.ledger
         .with(|ledger, now| ledger.resource(&id, now))?
-        .map(Json)
+        .map(|view| Json(view.dated(clock::unix_seconds())))
         .ok_or_else(|| not_live(&id))
 }
 

@@ -259,6 +259,29 @@ impl ShareRule {
         }
     }
 
+    /// The demand that no shares can meet.
+    pub(super) fn unmet(&self, demands: &DemandTree) -> f64 {
+        let unmet = match self.kind {
+            AlgorithmKind::NoAlgorithm => return 0.0,
+            // Each client may have the whole capacity.
+            AlgorithmKind::Static => {
+                let (_, above) = demands.all().split_at(self.capacity);
+                above.wants - self.capacity * above.weight
+            }
+            AlgorithmKind::ProportionalShare
+            | AlgorithmKind::FairShare
+            | AlgorithmKind::PriorityShare
+            | AlgorithmKind::Suppression
+            | AlgorithmKind::SharedBucket => demands.total().wants - self.capacity,
+        };
+        // Hides what rounding leaves.
+        if unmet > self.capacity * TOLERANCE {
+            unmet
+        } else {
+            0.0
+        }
+    }
+
     fn fits(&self, demands: &DemandTree) -> bool {
         demands.total().wants <= self.capacity
     }

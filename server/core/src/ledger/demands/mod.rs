@@ -188,6 +188,18 @@ impl DemandTree {
         self.total.weight - self.further_bands as f64
     }
 
+    /// The number of clients that want something.
+    pub(super) fn clients_with_demand(&self) -> f64 {
+        let mut clients = 0.0;
+        let mut band = self.highest_band(None);
+        while let Some(this) = band {
+            clients += self.band(this).split_at(0.0).1.weight;
+            band = self.highest_band(Some(this));
+        }
+        // A client may want something at several priorities.
+        clients.min(self.clients())
+    }
+
     /// Counts further demands of one client.
     pub(super) fn add_further_bands(&mut self, bands: usize) {
         self.further_bands = self.further_bands.saturating_add(bands);

@@ -104,6 +104,11 @@ impl Holders {
         self.holders.get(key.index()).map(|holder| &holder.id)
     }
 
+    /// Beyond the last slot of a holder.
+    pub(in crate::ledger) fn end(&self) -> usize {
+        self.holders.end()
+    }
+
     /// Registers the sender of a request. Its key is valid until [`Self::end_request`].
     pub(in crate::ledger) fn begin_request(
         &mut self,

@@ -93,6 +93,7 @@ impl Ledger {
         }
         self.schedule_expiry(key);
         self.note_parent_update(key, now);
+        self.note_unmet(key, now);
         true
     }
 
@@ -242,6 +243,7 @@ impl Ledger {
         }
         self.plan_hints(key, now);
         self.note_parent_update(key, now);
+        self.note_unmet(key, now);
         self.schedule_expiry(key);
         self.drop_if_empty(key, now);
     }

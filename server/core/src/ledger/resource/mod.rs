@@ -12,6 +12,7 @@ pub(in crate::ledger) mod parent;
 pub(in crate::ledger) mod spent;
 pub(in crate::ledger) mod under_parent;
 pub(in crate::ledger) mod unit_change;
+pub(in crate::ledger) mod unmet;
 
 use doorman_openapi::{
     Balance, Band, Bucket, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment,

@@ -284,7 +284,8 @@ impl ResourceTerms {
         fixed.unwrap_or_else(|| SafeCapacity::AtMost(equal_part()))
     }
 
-    /// Whether an equal share of a rate is less than one request per refresh interval.
+    /// Whether an equal share of so many clients is less than one request per refresh interval, if
+    /// it is a rate.
     pub(in crate::ledger) fn shares_are_below_one(&self, clients: f64) -> bool {
         let unit = self.template.as_ref().map(|template| template.unit());
         let is_divided =

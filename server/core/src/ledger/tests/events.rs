@@ -1,6 +1,11 @@
 //! Events for the log.
 
+use std::time::Duration;
+
+use doorman_openapi::Seconds;
+
 use super::*;
+use crate::ledger::Survey;
 
 fn refresh_resource(world: &mut World, resource: &str) {
     let mut request = request("a", None, 1.0, None);
@@ -72,7 +77,6 @@ fn shares_below_one_request_raise_a_warning() {
             "five clients get one request per interval each"
         );
     }
-    world.refresh("7", 1.0, None);
     assert_eq!(
         world.ledger.take_events().events,
         vec![LedgerEvent::SharesBelowOne(db())]
@@ -80,4 +84,103 @@ fn shares_below_one_request_raise_a_warning() {
     world.ledger.reconfigure(document("SHARED_BUCKET", 1.0));
     world.refresh("8", 1.0, None);
     assert_eq!(world.view().unwrap().warning, None);
+}
+
+#[test]
+fn small_shares_without_requests_raise_no_warning() {
+    for kind in ["FAIR_SHARE", "PRIORITY_SHARE"] {
+        let mut world = World::new(document(kind, 1.0));
+        for client in 0..20 {
+            world.refresh(&format!("idle {client}"), 0.0, None);
+        }
+        for client in 0..5 {
+            world.refresh(&format!("active {client}"), 1.0, None);
+        }
+        assert_eq!(
+            world.view().unwrap().warning,
+            None,
+            "{kind}: five make requests"
+        );
+        // All make requests, but few of them.
+        for client in 0..5 {
+            world.refresh(&format!("active {client}"), 0.0, None);
+        }
+        for client in 0..20 {
+            world.refresh(&format!("idle {client}"), 0.02, None);
+        }
+        assert_eq!(
+            world.view().unwrap().warning,
+            None,
+            "{kind}: 0.4 of 1 a second"
+        );
+        assert_eq!(world.ledger.take_events().events, vec![], "{kind}");
+        for client in 0..20 {
+            world.refresh(&format!("idle {client}"), 0.03, None);
+        }
+        assert!(world.view().unwrap().warning.is_some(), "{kind}");
+        let expected = [LedgerEvent::SharesBelowOne(db())];
+        assert_eq!(world.ledger.take_events().events, expected, "{kind}");
+    }
+}
+
+#[test]
+fn lasting_unmet_demand_is_reported_with_its_end() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    let mut step = |wants: f64| {
+        world.wait(10.0);
+        world.refresh("a", wants, None);
+        let mut survey = Survey::new(0);
+        while world.ledger.survey(&mut survey, 8, world.now) {}
+        let events = world.ledger.take_events().events;
+        let seconds = world.view().unwrap().unmet_for;
+        (events, seconds.map(Seconds::get), survey.unmet)
+    };
+    for second in 0..6 {
+        assert_eq!(step(150.0), (vec![], Some(f64::from(second) * 10.0), 0));
+    }
+    let unmet = vec![LedgerEvent::Unmet(db())];
+    assert_eq!(step(150.0), (unmet, Some(60.0), 1));
+    // A short pause does not end it.
+    assert_eq!(step(100.0), (vec![], None, 1));
+    assert_eq!(step(150.0), (vec![], Some(80.0), 1));
+    for _ in 0..3 {
+        assert_eq!(step(100.0), (vec![], None, 1));
+    }
+    let met = vec![LedgerEvent::MetAgain(db(), Duration::from_secs(90))];
+    assert_eq!(step(100.0), (met, None, 0));
+    // Short overloads are not reported.
+    assert_eq!(step(150.0), (vec![], Some(0.0), 0));
+    for _ in 0..9 {
+        assert_eq!(step(100.0).0, vec![]);
+    }
+}
+
+#[test]
+fn unmet_demand_ends_with_its_resource() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    for _ in 0..8 {
+        world.refresh("a", 150.0, None);
+        world.wait(10.0);
+    }
+    assert_eq!(
+        world.ledger.take_events().events,
+        vec![LedgerEvent::Unmet(db())]
+    );
+    world.release("a", None);
+    assert_eq!(
+        world.ledger.take_events().events,
+        vec![LedgerEvent::MetAgain(db(), Duration::from_secs(80))]
+    );
+}
+
+/// `docs/OPERATIONS.md` warns of it: `doorman release` does not tell the client.
+#[test]
+fn released_client_that_lives_claims_too_much_at_its_refresh() {
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    world.refresh("a", 60.0, None);
+    world.release("a", None);
+    assert_eq!(world.refresh("b", 100.0, None).capacity.get(), 100.0);
+    let granted = world.refresh("a", 60.0, Some(60.0));
+    assert_eq!(granted.capacity.get(), 0.0);
+    assert_eq!(world.ledger.stats().excess_claims, 1);
 }

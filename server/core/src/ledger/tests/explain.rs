@@ -450,6 +450,10 @@ fn feedback_limits_a_met_demand() {
     }
     let why = "demand exceeds 100: every holder admits requests with a probability of 0.25";
     check(&world, "a", Some(HeldBackBy::Suppressed), why);
+    world.refresh("a", 100.0, None);
+    let why = "demand exceeded 100 within the last 24 s: every holder admits requests with a \
+               probability of 0.25";
+    check(&world, "a", Some(HeldBackBy::Suppressed), why);
 }
 
 #[test]

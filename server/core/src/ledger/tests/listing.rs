@@ -7,7 +7,9 @@ use doorman_openapi::{GlobSet, SortBy};
 use proptest::prelude::*;
 
 use super::*;
-use crate::ledger::{ClientCursor, HolderCursor, HolderRanking, HolderStatus, ListError, Survey};
+use crate::ledger::{
+    ClientCursor, ClientNames, HolderCursor, HolderRanking, HolderStatus, ListError, Survey,
+};
 
 impl World {
     fn page(
@@ -266,11 +268,12 @@ fn leases_of_a_client_are_read_in_bounded_parts() {
     };
     world.ledger.release(&release.clone().into(), world.now);
 
+    let names = ClientNames::One(&body.client_id);
     let (mut from, mut found) = (ClientCursor::default(), Vec::new());
     loop {
         let query = PageQuery::unfiltered(1000);
         let ledger = &world.ledger;
-        let part = ledger.leases_of_client(&body.client_id, &query, from, world.now);
+        let part = ledger.leases_of_clients(names, &query, from, world.now);
         // A third of a part with few templates.
         assert!(part.leases.len() <= 20, "{}", part.leases.len());
         found.extend(part.leases.into_iter().map(|(it, _)| it.resource_id));
@@ -282,6 +285,38 @@ fn leases_of_a_client_are_read_in_bounded_parts() {
         found,
         (RELEASED..RELEASED + 100).map(id).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn leases_of_clients_with_a_prefix_are_read_in_bounded_parts() {
+    const OTHERS: usize = 5_000;
+    let mut world = World::new(document("FAIR_SHARE", 100.0));
+    world.refresh("shop 0", 1.0, None);
+    for other in 0..OTHERS {
+        world.refresh(&format!("other {other}"), 1.0, None);
+    }
+    for number in 1..100 {
+        world.refresh(&format!("shop {number}"), 1.0, None);
+    }
+    let globs = GlobSet::new(["shop 1*", "shop 2*", "x*"]).unwrap();
+    for (allowed, limit, expected) in [(None, 7, 100), (Some(&globs), 1000, 22)] {
+        let names = ClientNames::Prefix("shop ", allowed);
+        let (mut from, mut found, mut parts) = (ClientCursor::default(), Vec::new(), 0);
+        loop {
+            let query = PageQuery::unfiltered(limit);
+            let part = (world.ledger).leases_of_clients(names, &query, from, world.now);
+            assert!(part.leases.len() <= limit);
+            found.extend(part.leases.into_iter().map(|(_, it)| it.view.client_id));
+            parts += 1;
+            let Some(next) = part.next else { break };
+            assert!(next.holder - from.holder < 1_100, "{next:?}");
+            from = next;
+        }
+        assert!(parts < 30, "{parts}");
+        let names: BTreeSet<_> = found.iter().collect();
+        assert_eq!((found.len(), names.len()), (expected, expected));
+        assert!(found.iter().all(|it| it.starts_with("shop ")));
+    }
 }
 
 #[test]

@@ -1,22 +1,34 @@
-//! The leases of one client, over all resources.
+//! The leases of one client, or of those whose names begin alike, over all resources.
 
-use doorman_openapi::{ClientId, Moment, NodeId, ResourceView};
+use doorman_openapi::{ClientId, GlobSet, Moment, NodeId, ResourceView};
 
 use crate::ledger::{
-    holders::HolderId, keys::ResourceKey, state::Ledger, view::explain::HolderStatus,
+    holders::HolderId,
+    keys::{HolderKey, ResourceKey},
+    state::Ledger,
+    view::explain::HolderStatus,
     view::listing::PageQuery,
 };
 
-/// A position in the leases of a client, and of the node of the same name after them.
+/// Whose leases are listed: of clients, and of nodes of the same names.
+#[derive(Debug, Clone, Copy)]
+pub enum ClientNames<'a> {
+    /// Of one name.
+    One(&'a ClientId),
+    /// Of all whose names begin so, and match one of the globs if there are any.
+    Prefix(&'a str, Option<&'a GlobSet>),
+}
+
+/// A position in the leases of clients. Holders keep theirs while they have leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientCursor {
-    /// Whether the leases of the client are done.
-    pub at_node: bool,
-    /// The slot of the next resource.
+    /// The slot of the holder.
+    pub holder: u32,
+    /// The slot of its next resource.
     pub slot: u32,
 }
 
-/// Leases of a client, each with its resource.
+/// Leases of clients, each with its resource.
 #[derive(Debug)]
 pub struct ClientListing {
     /// The leases.
@@ -25,58 +37,143 @@ pub struct ClientListing {
     pub next: Option<ClientCursor>,
 }
 
+/// Bounds the work for one part of a list.
+struct Budget {
+    leases: usize,
+    scanned: usize,
+}
+
+impl Budget {
+    fn is_spent(&self, found: usize) -> bool {
+        found >= self.leases || self.scanned == 0
+    }
+}
+
 impl Ledger {
-    /// The leases of the client and the node with this name, from a position on: at most
-    /// `query.limit`, of resources that it does not hide. The work is bounded: a part may be short
-    /// or empty although more follow.
+    /// The leases of clients and nodes, from a position on: at most `query.limit`, of resources
+    /// that it does not hide. The work is bounded: a part may be short or empty although more
+    /// follow.
     #[must_use]
-    pub fn leases_of_client(
+    pub fn leases_of_clients(
         &self,
-        name: &ClientId,
+        names: ClientNames<'_>,
         query: &PageQuery<'_>,
         from: ClientCursor,
         now: Moment,
     ) -> ClientListing {
-        let client = HolderId::Client(name.clone());
-        let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
-        let holders = [(false, Some(client)), (true, node)];
-        // Each view may look through many templates.
-        let limit = query.limit.min(self.max_part());
+        let mut budget = Budget {
+            // Each view may look through many templates.
+            leases: query.limit.min(self.max_part()),
+            // At least a holder and one of its leases.
+            scanned: query.max_scanned().div_ceil(names.globs()).max(2),
+        };
         let mut leases = Vec::new();
-        let mut scanned: usize = 0;
-        for (at_node, holder) in holders.into_iter().skip(usize::from(from.at_node)) {
-            let Some((holder, holder_key)) =
-                holder.and_then(|it| self.holders.find(&it).map(|key| (it, key)))
-            else {
-                continue;
-            };
-            let slot = if at_node == from.at_node {
-                from.slot
-            } else {
-                0
-            };
-            let first = ResourceKey::new(slot as usize);
-            for key in self.holders.resources(holder_key, first) {
-                if leases.len() >= limit || scanned >= query.max_scanned() {
-                    let slot = u32::try_from(key.index()).unwrap_or(u32::MAX);
-                    let next = Some(ClientCursor { at_node, slot });
-                    return ClientListing { leases, next };
-                }
-                scanned = scanned.saturating_add(1);
-                let live = self.live.get(key.index());
-                let Some(live) = live.filter(|live| query.shows(live.id.as_str())) else {
-                    continue;
-                };
-                let entry = live.resource.entries.get(holder_key);
-                let Some(entry) = entry.filter(|entry| !entry.is_cleared()) else {
-                    continue;
-                };
-                leases.push(self.with_current_terms(live, now, |current| {
-                    let status = self.holder_status(live, entry, &holder, current);
-                    (live.view(current), status)
-                }));
+        let mut at = from;
+        while let Some(key) = self.holder_from(names, at.holder, &mut budget) {
+            let holder = u32::try_from(key.index()).unwrap_or(u32::MAX);
+            if holder != at.holder {
+                at = ClientCursor { holder, slot: 0 };
             }
+            let next = if budget.is_spent(leases.len()) {
+                Some(at)
+            } else {
+                budget.scanned = budget.scanned.saturating_sub(1);
+                self.add_leases_of(key, query, at, now, &mut budget, &mut leases)
+            };
+            if next.is_some() {
+                return ClientListing { leases, next };
+            }
+            at = ClientCursor {
+                holder: holder.saturating_add(1),
+                slot: 0,
+            };
         }
         ClientListing { leases, next: None }
+    }
+
+    /// The first of these holders in this slot or a later one. If the budget is spent before, the
+    /// slot to go on from.
+    fn holder_from(
+        &self,
+        names: ClientNames<'_>,
+        slot: u32,
+        budget: &mut Budget,
+    ) -> Option<HolderKey> {
+        let slot = slot as usize;
+        match names {
+            ClientNames::One(name) => {
+                let client = Some(HolderId::Client(name.clone()));
+                let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
+                let named = [client, node].into_iter().flatten();
+                let keys = named.filter_map(|id| self.holders.find(&id));
+                let later = keys.filter(|key| key.index() >= slot);
+                later.min_by_key(|key| key.index())
+            }
+            ClientNames::Prefix(..) => {
+                for slot in slot..self.holders.end() {
+                    let key = HolderKey::new(slot);
+                    let is_of_names = self.holders.id(key).is_some_and(|id| names.include(id));
+                    if is_of_names || budget.scanned == 0 {
+                        return Some(key);
+                    }
+                    budget.scanned = budget.scanned.saturating_sub(1);
+                }
+                None
+            }
+        }
+    }
+
+    /// Adds the leases of a holder from a position on. Returns where to go on if the budget is
+    /// spent.
+    fn add_leases_of(
+        &self,
+        key: HolderKey,
+        query: &PageQuery<'_>,
+        at: ClientCursor,
+        now: Moment,
+        budget: &mut Budget,
+        leases: &mut Vec<(ResourceView, HolderStatus)>,
+    ) -> Option<ClientCursor> {
+        let holder = self.holders.id(key)?;
+        for resource in (self.holders).resources(key, ResourceKey::new(at.slot as usize)) {
+            if budget.is_spent(leases.len()) {
+                let slot = u32::try_from(resource.index()).unwrap_or(u32::MAX);
+                return Some(ClientCursor { slot, ..at });
+            }
+            budget.scanned = budget.scanned.saturating_sub(1);
+            let live = self.live.get(resource.index());
+            let Some(live) = live.filter(|live| query.shows(live.id.as_str())) else {
+                continue;
+            };
+            let entry = live.resource.entries.get(key);
+            let Some(entry) = entry.filter(|entry| !entry.is_cleared()) else {
+                continue;
+            };
+            leases.push(self.with_current_terms(live, now, |current| {
+                let status = self.holder_status(live, entry, holder, current);
+                (live.view(current), status)
+            }));
+        }
+        None
+    }
+}
+
+impl ClientNames<'_> {
+    /// How many globs each name is compared with, at least 1.
+    fn globs(&self) -> usize {
+        match self {
+            Self::Prefix(_, Some(globs)) => globs.len().max(1),
+            Self::One(_) | Self::Prefix(_, None) => 1,
+        }
+    }
+
+    fn include(&self, id: &HolderId) -> bool {
+        match self {
+            Self::One(name) => name.as_str() == id.as_str(),
+            Self::Prefix(prefix, allowed) => {
+                let is_allowed = || allowed.is_none_or(|globs| globs.matches(id.as_str()));
+                id.as_str().starts_with(prefix) && is_allowed()
+            }
+        }
     }
 }

@@ -20,6 +20,10 @@ use crate::rounded::rounded;
 /// Shorter times, in seconds, would be shown as 0.
 const SHORTEST_SHOWN: f64 = 0.001;
 
+/// Small shares matter from this part of the capacity on. Below it each client gets at least twice
+/// what it wants.
+const SMALL_SHARES_FROM: f64 = 0.5;
+
 /// The terms of a resource under the current document, which it may not have adopted yet.
 #[derive(Debug)]
 pub(in crate::ledger) struct CurrentTerms<'a> {
@@ -231,9 +235,25 @@ impl Resource {
         }
     }
 
+    /// Whether an equal share of the clients that make requests is less than one request per
+    /// refresh interval, and the rest of the capacity is too small to make up for it.
+    pub(in crate::ledger) fn shares_are_below_one(&self, terms: &ResourceTerms) -> bool {
+        // The quick checks first: each decision comes here.
+        terms.shares_are_below_one(self.clients())
+            && self.sum_wants() >= SMALL_SHARES_FROM * terms.capacity()
+            && terms.shares_are_below_one(self.demands.clients_with_demand())
+    }
+
+    /// The demand beyond what may be leased.
+    pub(in crate::ledger) fn unmet(&self, terms: &ResourceTerms) -> f64 {
+        self.rule_of(terms).unmet(&self.demands)
+    }
+
     /// The most that FAIR_SHARE gives one client in overload.
     pub(in crate::ledger) fn fill_level(&self, terms: &ResourceTerms) -> Option<f64> {
-        self.rule_of(terms).fill_level(&self.demands)
+        let rule = self.rule_of(terms);
+        let is_overload = rule.unmet(&self.demands) > 0.0;
+        is_overload.then(|| rule.fill_level(&self.demands))?
     }
 
     /// The free part of a capacity that is divided.
@@ -276,8 +296,8 @@ fn explain(resource: &ResourceView, holder: &HolderStatus) -> String {
             rounded(resource.balance.map_or(0.0, Balance::get)),
         ),
         Some(HeldBackBy::Suppressed) => format!(
-            "demand exceeds {}: every holder admits requests with a probability of {}",
-            capacity(resource),
+            "{}: every holder admits requests with a probability of {}",
+            demand_above_capacity(resource),
             rounded(resource.admission_probability.map_or(1.0, Probability::get)),
         ),
         Some(HeldBackBy::Bound) => "the end of the lease is not yet on the server's disk: until \
@@ -294,6 +314,18 @@ fn explain(resource: &ResourceView, holder: &HolderStatus) -> String {
         );
     }
     text
+}
+
+/// SUPPRESSION goes by the demand of the last 24 seconds, in a tree by that of all nodes.
+fn demand_above_capacity(resource: &ResourceView) -> String {
+    let capacity = capacity(resource);
+    if resource.unmet > 0.0 {
+        format!("demand exceeds {capacity}")
+    } else if resource.parent.is_some() {
+        format!("the demand of the tree exceeds {capacity}")
+    } else {
+        format!("demand exceeded {capacity} within the last 24 s")
+    }
 }
 
 fn explain_met(holder: &HolderStatus) -> String {

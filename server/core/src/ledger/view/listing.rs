@@ -322,7 +322,8 @@ impl LiveResource {
         let terms = current.terms;
         let template = terms.template();
         let learning = current.is_learning();
-        let warns = terms.shares_are_below_one(clients);
+        let warns = resource.shares_are_below_one(terms);
+        let unmet = resource.unmet(terms);
         let parent = resource.parent.as_ref();
         let parent = parent.map(|it| it.view(template.map(|it| it.capacity()), current.now));
         ResourceView {
@@ -337,6 +338,9 @@ impl LiveResource {
             per: template.map(|template| template.per()),
             sum_has: resource.sum_has(),
             sum_wants: resource.sum_wants(),
+            unmet,
+            unmet_for: (unmet > 0.0).then(|| self.unmet.lasts(current.now)),
+            unmet_since: None,
             free: resource.free(terms),
             fill_level: resource.fill_level(terms),
             // A sum of whole numbers, exact up to 2^53.

@@ -119,13 +119,16 @@ fn amount_of_resource(LiveResource { resource, .. }: &LiveResource, sort: SortBy
         SortBy::Wants => resource.sum_wants() / resource.terms.period(),
         SortBy::Has => resource.sum_has() / resource.terms.period(),
         SortBy::Clients => resource.clients(),
+        SortBy::Unmet => resource.unmet(&resource.terms) / resource.terms.period(),
     }
 }
 
 fn amount_of_holder(entry: &Entry, sort: SortBy, now: Moment) -> f64 {
+    let has = || entry.booking.lease(now).map_or(0.0, |lease| lease.amount);
     match sort {
         SortBy::Wants => entry.wants(),
-        SortBy::Has => entry.booking.lease(now).map_or(0.0, |lease| lease.amount),
+        SortBy::Has => has(),
+        SortBy::Unmet => (entry.wants() - has()).max(0.0),
         SortBy::Clients => entry.clients(),
     }
 }
