@@ -59,7 +59,7 @@ pub use document::Document;
 pub use edit::{EditError, EditNotes, Edited, EntryKind};
 pub use grants::{Grant, Grants};
 pub use parse::suggestion;
-pub use restrictions::Restrictions;
+pub use restrictions::{MaxCapacity, Restrictions};
 pub use rule::Rule;
 pub use source::{FileSource, InvalidSource, LastGoodFile, LoadError, RawDocument, Source};
 pub use store::{

@@ -1,8 +1,13 @@
 //! Restrictions of a token: the clients, resources, services and priorities that it may use.
 
-use doorman_openapi::{Glob, GlobSet};
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
-use crate::Rule;
+use doorman_openapi::{AlgorithmKind, Capacity, FieldError, Glob, GlobSet, SafeCapacity, Unit};
+
+use crate::{Rule, Template};
 
 /// The restrictions of a token. A field that is `None` does not restrict; the default restricts
 /// nothing.
@@ -16,6 +21,22 @@ pub struct Restrictions {
     pub services: Option<GlobSet>,
     /// The highest priority of its requests and rules.
     pub max_priority: Option<i32>,
+    /// The highest capacity of its templates.
+    pub max_capacity: Option<MaxCapacity>,
+}
+
+/// The highest capacity that a token may set: of a rate per second, of a gauge at once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MaxCapacity(pub Capacity);
+
+/// A capacity is a number, never NaN.
+impl Eq for MaxCapacity {}
+
+impl Hash for MaxCapacity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // 0.0 and -0.0 are equal.
+        (self.0.get() + 0.0).to_bits().hash(state);
+    }
 }
 
 impl Restrictions {
@@ -27,8 +48,10 @@ impl Restrictions {
             resources,
             services,
             max_priority,
+            max_capacity,
         } = self;
-        clients.is_none() && resources.is_none() && services.is_none() && max_priority.is_none()
+        let has_globs = clients.is_some() || resources.is_some() || services.is_some();
+        !has_globs && max_priority.is_none() && max_capacity.is_none()
     }
 
     /// Whether the client or node is allowed.
@@ -53,6 +76,67 @@ impl Restrictions {
     #[must_use]
     pub fn allows_priority(&self, priority: i32) -> bool {
         self.max_priority.is_none_or(|max| priority <= max)
+    }
+
+    /// The fields of a template that give a resource more than the token may set, and the bound.
+    #[must_use]
+    pub fn above_max_capacity(&self, template: &Template) -> Vec<FieldError> {
+        let Some(MaxCapacity(max)) = self.max_capacity else {
+            return Vec::new();
+        };
+        let (period, unit) = match template.unit() {
+            Unit::Rate => (template.per().get(), " per second"),
+            Unit::Gauge => (1.0, ""),
+        };
+        let limit = format!("{max}{unit}, the `max_capacity` of the token");
+        let exceeds = |amount: Capacity| amount.get() / period > max.get();
+        let is_safe_above = match template.safe_capacity() {
+            Some(SafeCapacity::Unlimited) => true,
+            Some(SafeCapacity::AtMost(amount)) => exceeds(amount),
+            None => false,
+        };
+        let kind = template.algorithm().kind;
+        let is_unshared = matches!(kind, AlgorithmKind::NoAlgorithm | AlgorithmKind::Static);
+        [
+            exceeds(template.capacity())
+                .then(|| FieldError::new("/capacity", format!("must be at most {limit}"))),
+            is_safe_above
+                .then(|| FieldError::new("/safe_capacity", format!("must be at most {limit}"))),
+            is_unshared.then(|| {
+                let detail = format!(
+                    "must be an algorithm that shares the capacity, so that all holders have at \
+                     most {limit}"
+                );
+                FieldError::new("/algorithm/kind", detail)
+            }),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Whether resources of a template that was deleted may now get more than the token may set.
+    #[must_use]
+    pub fn frees_by_deletion(&self, deleted: &Glob, left: &[Arc<Template>]) -> bool {
+        if self.max_capacity.is_none() {
+            return false;
+        }
+        for template in left {
+            let glob = &template.identifier_glob;
+            let covers = glob.is_superset_of(deleted);
+            let may_apply = covers
+                || !deleted.is_literal()
+                    && glob.may_match_prefix(&deleted.prefix())
+                    && deleted.may_match_prefix(&glob.prefix());
+            if may_apply && !self.above_max_capacity(template).is_empty() {
+                return true;
+            }
+            if covers {
+                return false;
+            }
+        }
+        // No template, no limit.
+        true
     }
 
     /// Whether the token may see and change the template of this glob: all of its resources are
@@ -188,7 +272,7 @@ mod tests {
             prop_assume!(a != b);
             let of = |name: &str| {
                 let all = globs(&[&format!("{name}/*")]);
-                Restrictions { clients: all.clone(), resources: all.clone(), services: all, max_priority: Some(priority) }
+                Restrictions { clients: all.clone(), resources: all.clone(), services: all, max_priority: Some(priority), max_capacity: None }
             };
             let (of_a, of_b) = (of(&a), of(&b));
             let id = format!("{b}/{id}");

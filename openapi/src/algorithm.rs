@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, IgnoredAny, Visitor},
+};
 
 use crate::Seconds;
 
@@ -60,9 +63,33 @@ pub(crate) fn deserialize_unit<'de, D: Deserializer<'de>>(
     deserializer.deserialize_str(UnitName).map(Some)
 }
 
+/// Deserializes a unit that only informs: one of a later release is none.
+pub(crate) fn deserialize_known_unit<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Unit>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Ok(UnitName.visit_str::<D::Error>(&name).ok())
+}
+
+/// Deserializes a value that only informs: one of a later release is none.
+pub(crate) fn deserialize_known<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Known<T> {
+        Value(T),
+        Other(IgnoredAny),
+    }
+    Ok(match Known::deserialize(deserializer)? {
+        Known::Value(value) => Some(value),
+        Known::Other(IgnoredAny) => None,
+    })
+}
+
 struct UnitName;
 
-impl de::Visitor<'_> for UnitName {
+impl Visitor<'_> for UnitName {
     type Value = Unit;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::{
     Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId,
     SafeCapacity, Seconds, Seq, Unit,
-    algorithm::deserialize_unit,
+    algorithm::{deserialize_known_unit, deserialize_unit},
     deserialize_priority,
     number::{deserialize_burst, deserialize_period},
 };
@@ -87,7 +87,7 @@ pub struct ResourceRequest {
     /// response: the client can use nothing of it. The server logs that.
     #[serde(
         default,
-        deserialize_with = "deserialize_unit",
+        deserialize_with = "deserialize_known_unit",
         skip_serializing_if = "Option::is_none"
     )]
     pub limited_as: Option<Unit>,
@@ -139,6 +139,10 @@ pub struct CapacityResponse {
     pub node: NodeId,
     /// The epoch of its master. Discard a response with a lower epoch from the same node.
     pub epoch: Epoch,
+    /// What is wrong at the server, for people: `parent unreachable for 12 s`. Absent if nothing
+    /// is, and if the holder has all that it wants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// One entry per resource, in the order of the request.
     pub resources: Vec<ResourceResponse>,
 }
@@ -189,8 +193,6 @@ pub struct ResourceResponse {
 pub enum Reason {
     /// As wanted.
     Granted,
-    /// Less than wanted: the holder's share.
-    Share,
     /// More will follow: the server is in learning mode, or other holders still have the capacity.
     /// Nothing yet is a lease of 0, or in learning mode no lease (`lease_length` 0).
     Pending,
@@ -198,6 +200,9 @@ pub enum Reason {
     Blocked,
     /// The server has reached its maximum number of leases.
     Full,
+    /// Less than wanted: the holder's share. Read an unknown reason as this one.
+    #[serde(other)]
+    Share,
 }
 
 /// Releases leases of a client.
@@ -240,4 +245,47 @@ fn deserialize_some_priority<'de, D: Deserializer<'de>>(
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unknown_reason_is_a_share_and_voids_no_lease() {
+        let gets = json!({"capacity": 5, "lease_length": 60, "refresh_interval": 5,
+            "expiry_time": 1});
+        let response = json!({"node": "a", "epoch": 1, "resources": [{"resource_id": "db",
+            "gets": gets, "reason": "weather", "template": null, "limit": null, "unit": null,
+            "per": null, "safe_capacity": -1}]});
+        let response: CapacityResponse = serde_json::from_value(response).unwrap();
+        let resource = &response.resources[0];
+        assert_eq!(
+            (resource.reason, resource.gets.capacity.get()),
+            (Reason::Share, 5.0)
+        );
+        for (reason, name) in [(Reason::Share, "share"), (Reason::Granted, "granted")] {
+            assert_eq!(serde_json::to_value(reason).unwrap(), name);
+            assert_eq!(
+                serde_json::from_value::<Reason>(json!(name)).unwrap(),
+                reason
+            );
+        }
+    }
+
+    #[test]
+    fn unit_of_a_later_release_voids_no_request() {
+        let request = |limited_as| {
+            json!({"client_id": "c", "resources": [
+                {"resource_id": "db", "wants": 5, "limited_as": limited_as}]})
+        };
+        let read = serde_json::from_value::<CapacityRequest>;
+        let known = read(request(json!("gauge"))).unwrap().resources[0].limited_as;
+        assert_eq!(known, Some(Unit::Gauge));
+        let unknown = read(request(json!("burst"))).unwrap().resources[0].limited_as;
+        assert_eq!(unknown, None);
+        read(request(json!(7))).unwrap_err();
+    }
 }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AlgorithmKind, Capacity, Rule, SafeCapacity, Seconds, Unit};
+use crate::{AlgorithmKind, Capacity, Rule, SafeCapacity, Seconds, Unit, capacity::is_default};
 
 /// The configuration document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -108,15 +108,17 @@ pub struct HistoryPage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PastChange {
-    /// The number of the change, from 1.
+    /// The number of the change, from 1; absent for a restricted token.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub revision: u64,
     /// The time of the change, in Unix seconds.
     pub changed_at: u64,
-    /// The author.
+    /// The author; for a restricted token `another caller` if it is not its own subject.
     pub changed_by: String,
     /// The change in words.
     pub change: String,
-    /// The resulting version of the document.
+    /// The resulting version of the document; absent for a restricted token.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub version: String,
 }
 

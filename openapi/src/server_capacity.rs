@@ -103,6 +103,9 @@ pub struct ServerCapacityResponse {
     /// The level of the server in the tree: 0 for the root.
     #[serde(default)]
     pub level: u32,
+    /// As for a client.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// One entry per resource, in the order of the request.
     pub resources: Vec<ServerResourceResponse>,
 }

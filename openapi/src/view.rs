@@ -1,10 +1,10 @@
 //! Views for operators: live resources, their holders, and the status of the server.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     AlgorithmKind, Balance, Band, Capacity, Epoch, NodeId, Probability, ResourceId, SafeCapacity,
-    Seconds, ServerId, Unit,
+    Seconds, ServerId, Unit, algorithm::deserialize_known,
 };
 
 /// The order of a sorted list, largest first.
@@ -72,6 +72,7 @@ pub struct ResourceView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<ParentLease>,
     /// The unit of all amounts; null without a template.
+    #[serde(default, deserialize_with = "deserialize_known")]
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub unit: Option<Unit>,
     /// The period of a rate, in seconds: amounts are per so many; null without a template.
@@ -109,8 +110,10 @@ pub struct ResourceView {
     /// The matching template; null if there is none.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub template: Option<String>,
-    /// The algorithm.
-    pub algorithm: AlgorithmKind,
+    /// The algorithm; `None` is one of a later release.
+    #[serde(deserialize_with = "deserialize_known")]
+    #[cfg_attr(feature = "schema", schema(required = true, value_type = AlgorithmKind))]
+    pub algorithm: Option<AlgorithmKind>,
     /// The length of a lease, in seconds.
     pub lease_length: Seconds,
     /// The refresh interval, in seconds; at most 1 for a holder that waits for more.
@@ -130,7 +133,7 @@ pub struct ResourceView {
 }
 
 /// The lease that a node has from its parent on a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ParentLease {
     /// The capacity of the whole tree, by the root's template; null without a template.
@@ -145,6 +148,9 @@ pub struct ParentLease {
     /// absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older: Option<Capacity>,
+    /// Why the lease is not renewed: `parent unreachable for 12 s`; absent while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// A page of the holders of a resource, in a stable order unless it is sorted.
@@ -219,6 +225,8 @@ pub enum HeldBackBy {
     Suppressed,
     /// The server waits for its data directory before it grants a longer lease.
     Bound,
+    /// The node has no lease from its parent.
+    Parent,
 }
 
 /// A holder of a resource.
@@ -228,6 +236,7 @@ pub struct HolderView {
     /// The client, or the node.
     pub client_id: String,
     /// The kind of the holder.
+    #[serde(deserialize_with = "deserialize_kind")]
     pub kind: HolderKind,
     /// The number of clients of a node, with those of the nodes below it; absent for a client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,7 +255,11 @@ pub struct HolderView {
     /// The capacity of its unexpired lease.
     pub has: Capacity,
     /// Why it has less than it wants; absent if it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "deserialize_known",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub held_back_by: Option<HeldBackBy>,
     /// The explanation in a sentence, with numbers.
     pub why: String,
@@ -267,6 +280,11 @@ pub struct HolderView {
     /// The demand by priority, the highest first; absent for a client with one priority.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<Band>,
+}
+
+/// A kind of a later release is shown as a client.
+fn deserialize_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HolderKind, D::Error> {
+    Ok(deserialize_known(deserializer)?.unwrap_or(HolderKind::Client))
 }
 
 impl ResourceView {
@@ -387,8 +405,35 @@ pub struct ParentStatus {
     /// at a server that is not master.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leases_end_in: Option<Seconds>,
+    /// Why leases are not renewed: `parent unreachable for 12 s`, or what the parent reports of
+    /// its own parent; absent while they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// Why the last request for leases or rules failed; absent after a success, and for a
     /// restricted token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_of_a_later_release_void_no_view() {
+        let resource = json!({"resource_id": "db", "capacity": 10, "unit": "burst", "per": 1,
+            "sum_has": 4, "sum_wants": 4, "clients": 1, "in_learning_mode": false,
+            "template": "db", "algorithm": "LOTTERY", "lease_length": 60, "refresh_interval": 5,
+            "safe_capacity": 1});
+        let resource: ResourceView = serde_json::from_value(resource).unwrap();
+        assert_eq!((resource.algorithm, resource.unit), (None, None));
+        let lease = json!({"client_id": "c", "kind": "shard", "priority": 0, "wants": 4,
+            "share": 4, "has": 4, "held_back_by": "weather", "why": "it rains", "booked": 4,
+            "outstanding": 0, "used": null, "expires_in": 60, "expiry_time": 1});
+        let lease: HolderView = serde_json::from_value(lease).unwrap();
+        assert_eq!((lease.kind, lease.held_back_by), (HolderKind::Client, None));
+        assert_eq!(lease.why, "it rains");
+    }
 }

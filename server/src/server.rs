@@ -589,7 +589,7 @@ fn check(settings: &Settings, is_loopback: bool) -> Result<(), StartError> {
 }
 
 fn add_tasks(tasks: &mut Tasks, app: &AppState, follower: Option<DocumentFollower>) {
-    let log = LedgerEventLog::new();
+    let log = LedgerEventLog::new(app.server.max_leases);
     let report = move |events, now| log.log(events, now);
     tasks.add("sweeper", sweeper::run(Arc::clone(&app.ledger), report));
     if let Some(auth) = &app.auth {

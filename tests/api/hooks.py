@@ -37,6 +37,10 @@ BEYOND_SCHEMAS = [
     r"must be a number from 0 to 1 for (surplus|floor)",
     r"must be a number above 0 and at most 1 for decay_factor",
     r"must be 0 or a number from 0.000001 for granularity",
+    # Amounts that depend on the unit and the period.
+    r"must be at most (1e9 per second|1e12 units); count in larger units",
+    r"must be 0, or at least one whole unit",
+    r"must be left out: a gauge has no period",
     r"is missing; must be a resource",
     # Grammars of globs, paths, resources with placeholders, and misspelled methods.
     r"must be a glob (whose|without|with ascending)",
@@ -44,6 +48,7 @@ BEYOND_SCHEMAS = [
     r"must be a resource, such as .*; (unbalanced brace|missing separator|too long|\{header)",
     r"must have (a valid header name|no other placeholders)",
     r"must be a method in upper case, .*; did you mean",
+    r"must be .*, the canonical spelling",
 ]
 
 # Schemas count characters, the server counts bytes of UTF-8.

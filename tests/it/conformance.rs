@@ -117,7 +117,7 @@ impl Server {
 fn schemathesis(address: &str, reports: &Path, more: &[&str]) -> Output {
     let variable =
         |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
-    let output = Command::new(tool("schemathesis").join("bin/schemathesis"))
+    let output = Command::new(tool("python").join("bin/schemathesis"))
         .current_dir(repository().join("tests/api"))
         .args(["run", &format!("{address}/openapi.json"), "--checks", "all"])
         .args(["--phases", "examples,coverage,fuzzing,stateful"])

@@ -60,7 +60,7 @@ async fn layer_leases_from_a_later_server() {
     let later = json!({"of": ["any", 1, null]});
     let gets = json!({"capacity": 5.0, "lease_length": 60.0, "refresh_interval": 5.0,
         "expiry_time": 1_795_392_631, "later": later});
-    let resource = json!({"resource_id": "db", "gets": gets, "reason": "granted", "template": "db",
+    let resource = json!({"resource_id": "db", "gets": gets, "reason": "later", "template": "db",
         "limit": 30.0, "unit": "rate", "per": 1.0, "safe_capacity": -1.0, "later": later});
     let response = json!({"node": "node-a", "epoch": 1_795_392_570, "resources": [resource],
         "later": later});

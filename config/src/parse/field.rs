@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use doorman_openapi::{Glob, Seconds, Unit};
+use doorman_openapi::{Capacity, Glob, Seconds, Unit};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -300,6 +300,11 @@ pub(super) const BURST: FieldType<Seconds> = FieldType {
 pub(super) const UNIT: FieldType<Unit> = FieldType {
     expected: "rate or gauge",
     parse: word,
+};
+
+pub(super) const CAPACITY: FieldType<Capacity> = FieldType {
+    expected: "a number from 0 to 1e15",
+    parse: |value| number(value, Capacity::new),
 };
 
 pub(super) const PRIORITY: FieldType<i32> = FieldType {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use doorman_openapi::{GlobSet, Scope, Scopes};
 
-use super::field::{FieldType, GLOB, Item, PRIORITY, all, misspelt, text};
-use crate::{Grant, Grants, Restrictions, diagnostic::Reported, tree::Value};
+use super::field::{CAPACITY, FieldType, GLOB, Item, PRIORITY, all, misspelt, text};
+use crate::{Grant, Grants, MaxCapacity, Restrictions, diagnostic::Reported, tree::Value};
 
 const FIELDS: &[&str] = &[
     "iss",
@@ -15,6 +15,7 @@ const FIELDS: &[&str] = &[
     "resources",
     "services",
     "max_priority",
+    "max_capacity",
 ];
 
 const SCOPE: FieldType<Scope> = FieldType {
@@ -49,6 +50,7 @@ fn grant(item: &Item<'_>) -> Result<Grant, Reported> {
     let resources = globs(item, "resources");
     let services = globs(item, "services");
     let max_priority = item.optional("max_priority", &PRIORITY);
+    let max_capacity = item.optional("max_capacity", &CAPACITY);
     Ok(Grant {
         iss: iss?,
         sub: sub?,
@@ -58,6 +60,7 @@ fn grant(item: &Item<'_>) -> Result<Grant, Reported> {
             resources: resources?,
             services: services?,
             max_priority: max_priority?,
+            max_capacity: max_capacity?.map(MaxCapacity),
         }),
     })
 }

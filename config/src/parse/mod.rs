@@ -3,6 +3,7 @@
 mod field;
 mod grants;
 pub(crate) mod rule;
+mod spelling;
 pub(crate) mod template;
 pub(crate) mod unused;
 
@@ -96,6 +97,7 @@ fn root_map(root: &Item<'_>) -> Result<Parsed, Reported> {
     warnings.extend(list.and_then(|list| template::catch_all_warning(&list, &templates)));
     warnings.extend(template::warnings(&templates));
     warnings.extend(unused::templates(&templates));
+    warnings.extend(spelling::warnings(&templates, &rules));
     warnings.extend(rule::warnings(&rules, &templates));
     warnings.extend(unused::rules(&rules));
     Ok(Parsed {

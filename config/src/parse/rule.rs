@@ -6,9 +6,12 @@ use doorman_openapi::{
 };
 use http::{HeaderName, Method};
 
-use super::field::{
-    BURST, DURATION, Entry, FieldType, Item, Mismatch, PRIORITY, SERVICE_GLOB, UNIT, all,
-    check_unique, misspelt, number, text, word,
+use super::{
+    field::{
+        BURST, DURATION, Entry, FieldType, Item, Mismatch, PRIORITY, SERVICE_GLOB, UNIT, all,
+        check_unique, misspelt, number, text, word,
+    },
+    spelling,
 };
 use crate::{
     Rule, Template,
@@ -116,11 +119,10 @@ fn burst_warning(
 /// Whether a template may match a resource id that the key template `resource` makes.
 fn may_match(template: &Template, resource: &str) -> bool {
     let glob = &template.identifier_glob;
-    let prefix = resource.split('{').next().unwrap_or_default();
-    glob.may_match_prefix(prefix)
-        && (prefix.len() < resource.len()
-            || glob.as_str() == resource
-            || ResourceId::new(resource).is_ok_and(|id| glob.matches(id.as_str())))
+    if resource.contains('{') {
+        return spelling::may_match(glob, resource);
+    }
+    glob.as_str() == resource || ResourceId::new(resource).is_ok_and(|id| glob.matches(id.as_str()))
 }
 
 fn rule(item: &Item<'_>) -> Result<Rule, Reported> {
@@ -244,8 +246,12 @@ const PATH: FieldType<String> = FieldType {
             return Err(Mismatch::Message(format!(
                 "must have at most {MAX_PATH_BYTES} bytes"
             )));
-        } else if text.contains(['?', '#']) {
-            "must have no query or fragment: only the path is matched"
+        } else if let Some((path, _)) = text.split_once(['?', '#']) {
+            return Err(Mismatch::Message(format!(
+                "must be {}, without a query or fragment: only the path is matched, not {}",
+                Quoted(&canonical_path(path)),
+                Quoted(&text)
+            )));
         } else if let canonical = canonical_path(&text)
             && canonical != text
         {
@@ -344,6 +350,10 @@ const RESOURCE: FieldType<String> = FieldType {
 fn check_placeholder(name: &str) -> Result<(), String> {
     match name.split_once(':') {
         None if ["client_ip", "method", "route", "host", "api_key"].contains(&name) => Ok(()),
+        Some(("header", header)) if header.starts_with(':') => Err(format!(
+            "must have {{host}}, {{method}} or {{route}}, not {}: pseudo-headers are no headers",
+            Quoted(&format!("{{{name}}}"))
+        )),
         Some(("header", header)) if HeaderName::from_bytes(header.as_bytes()).is_ok() => Ok(()),
         Some(("header", header)) => Err(format!(
             "must have a valid header name, not {}",

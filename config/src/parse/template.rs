@@ -5,8 +5,8 @@ use doorman_openapi::{
 };
 
 use super::field::{
-    DURATION, DURATION_OR_ZERO, Entry, FieldType, GLOB, Item, Mismatch, UNIT, all, check_unique,
-    misspelt, number, text, word,
+    CAPACITY, DURATION, DURATION_OR_ZERO, Entry, FieldType, GLOB, Item, Mismatch, UNIT, all,
+    check_unique, misspelt, number, text, word,
 };
 use crate::{
     diagnostic::{Diagnostic, Reported},
@@ -50,11 +50,6 @@ const LONG_LEASE_SECONDS: f64 = 3600.0;
 const DESCRIPTION: FieldType<String> = FieldType {
     expected: "text",
     parse: text,
-};
-
-const CAPACITY: FieldType<Capacity> = FieldType {
-    expected: "a number from 0 to 1e15",
-    parse: |value| number(value, Capacity::new),
 };
 
 const SAFE_CAPACITY: FieldType<SafeCapacity> = FieldType {

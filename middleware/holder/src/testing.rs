@@ -41,6 +41,7 @@ pub(crate) fn grant(resource: &str, capacity: f64) -> ResourceResponse {
 
 pub(crate) fn response(resources: Vec<ResourceResponse>) -> CapacityResponse {
     CapacityResponse {
+        warnings: Vec::new(),
         node: NodeId::new("root").unwrap(),
         epoch: Epoch::new(7).unwrap(),
         resources,

@@ -1,8 +1,8 @@
 //! HTTP client for the key set of an issuer.
 
-use std::{error::Error, iter::successors, time::Duration};
+use std::{error::Error, iter::successors, net::IpAddr, time::Duration};
 
-use reqwest::{Certificate, Client, Response, Url, header::HeaderMap, redirect};
+use reqwest::{Certificate, Client, Proxy, Response, Url, header::HeaderMap, redirect};
 
 use crate::MAX_SET;
 
@@ -26,6 +26,9 @@ pub enum InvalidClient {
          written to logs"
     )]
     Url,
+    /// The URL of the proxy is invalid. The message omits it, because it may hold a password.
+    #[error("must be the URL of a proxy, like http://proxy.example:3128")]
+    Proxy,
     /// The certificate authority is invalid.
     #[error("certificate authority must have a certificate in PEM{0}")]
     Authority(String),
@@ -36,13 +39,16 @@ pub enum InvalidClient {
 
 impl JwksClient {
     /// A client that trusts this certificate authority, in PEM, in addition to those of the system.
+    /// Requests go through the `proxy`. Without one an https URL of another machine follows the
+    /// variables `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, as most programs do.
     ///
     /// # Errors
-    /// The URL or the authority is invalid.
+    /// The URL, the authority or the proxy is invalid.
     pub fn new(
         url: &str,
         authority: Option<&[u8]>,
         user_agent: &str,
+        proxy: Option<&str>,
     ) -> Result<Self, InvalidClient> {
         let is_http = |url: &Url| {
             let has_user = !url.username().is_empty() || url.password().is_some();
@@ -52,11 +58,18 @@ impl JwksClient {
         let url = url.ok_or(InvalidClient::Url)?;
         let mut builder = Client::builder()
             .timeout(TIMEOUT)
-            .no_proxy()
             // Only the program decides which host is asked.
             .redirect(redirect::Policy::none())
             .referer(false)
             .user_agent(user_agent);
+        if let Some(proxy) = proxy {
+            let is_proxy = |url: &Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+            let proxy = Url::parse(proxy).ok().filter(is_proxy);
+            let proxy = proxy.and_then(|proxy| Proxy::all(proxy).ok());
+            builder = builder.proxy(proxy.ok_or(InvalidClient::Proxy)?);
+        } else if url.scheme() == "http" || is_loopback(&url) {
+            builder = builder.no_proxy();
+        }
         if let Some(pem) = authority {
             let certificates = Certificate::from_pem_bundle(pem)
                 .map_err(|it| InvalidClient::Authority(format!(": {}", with_causes(&it))))?;
@@ -97,6 +110,12 @@ impl JwksClient {
         }
         Ok(body)
     }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    address.map_or(host == "localhost", |it| it.is_loopback())
 }
 
 fn with_causes(error: &(dyn Error + 'static)) -> String {

@@ -16,7 +16,7 @@ use serde_json::{json, value::RawValue};
 use super::{
     client::{Client, ServerArguments, host_name},
     failure::Failure,
-    output::{self, JsonFlag, warn},
+    output::{self, JsonFlag, cell, warn},
 };
 
 #[derive(Debug, clap::Args)]
@@ -217,7 +217,8 @@ pub(super) async fn history(arguments: HistoryArguments) -> Result<String, Failu
     }
     let rows = changes.into_iter().map(|change| {
         [
-            change.revision.to_string(),
+            // A restricted token learns no revisions.
+            cell((change.revision > 0).then_some(change.revision)),
             output::time(change.changed_at).to_string(),
             change.changed_by,
             change.change,

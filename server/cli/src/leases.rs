@@ -52,7 +52,7 @@ pub(super) struct ReleaseArguments {
     server: ServerArguments,
 }
 
-fn capacity(text: &str) -> Result<Capacity, String> {
+pub(super) fn capacity(text: &str) -> Result<Capacity, String> {
     let number: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
     Capacity::new(number).map_err(|error| error.to_string())
 }
@@ -89,6 +89,9 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
         return output::pretty_json(&response);
     }
     let response: CapacityResponse = client.decode(&response)?;
+    for warning in &response.warnings {
+        output::note(&mut io::stderr(), warning);
+    }
     let rows = response.resources.iter().map(|resource| {
         let lease = &resource.gets;
         let period = match (resource.unit, resource.per) {

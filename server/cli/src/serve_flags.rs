@@ -266,6 +266,16 @@ pub(super) struct AuthFlags {
     /// Bearer token for the URL of --auth-jwks; the file is read before each request
     #[arg(long, value_name = "FILE", requires = "auth_jwks")]
     auth_jwks_token_file: Option<PathBuf>,
+    /// Proxy for the URL of --auth-jwks; default: HTTPS_PROXY and NO_PROXY of the environment
+    ///
+    /// Pass one with a password by the variable: everybody on the machine can read command lines.
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "auth_jwks",
+        hide_env_values = true
+    )]
+    auth_jwks_proxy: Option<String>,
     /// Issuer (`iss`) of tokens signed with a key
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     auth_issuer: Option<String>,
@@ -599,6 +609,7 @@ impl AuthFlags {
             jwks: self.auth_jwks,
             jwks_ca: self.auth_jwks_ca,
             jwks_token_file: self.auth_jwks_token_file,
+            jwks_proxy: self.auth_jwks_proxy,
             issuer: self.auth_issuer,
             audience: self.auth_audience,
             algorithms: self.auth_algorithms,

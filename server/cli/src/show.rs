@@ -196,6 +196,11 @@ async fn resources(client: &Client, arguments: &ShowArguments) -> Result<String,
     if listed.entries.is_empty() {
         return Ok(with_note(table, "no resources", arguments));
     }
+    let mut parents = listed.entries.iter().filter_map(|it| it.parent.as_ref());
+    let table = match parents.find_map(|it| it.problem.as_ref()) {
+        Some(problem) => with_note(table, problem, arguments),
+        None => table,
+    };
     Ok(match listed.summary("resources", arguments) {
         // Programs that read the lines expect no other text.
         Some(summary) if !io::stdout().is_terminal() && arguments.watch.is_none() => {
@@ -417,10 +422,10 @@ fn resource_table(resources: &[ResourceView]) -> String {
         // Every lease is the whole capacity, so their sum says nothing.
         let is_shared = matches!(
             view.algorithm,
-            AlgorithmKind::Suppression | AlgorithmKind::SharedBucket
+            Some(AlgorithmKind::Suppression | AlgorithmKind::SharedBucket)
         );
         let has = (!is_shared).then(|| per_period(rounded(view.sum_has), period));
-        let algorithm = variant_name(&view.algorithm);
+        let algorithm = cell(view.algorithm.as_ref().map(variant_name));
         [
             view.resource_id.to_string(),
             cell(view.capacity.map(|it| per_period(it.to_string(), period))),
@@ -469,7 +474,11 @@ fn load(view: &ResourceView) -> Option<String> {
 
 /// Facts that apply to all holders, one line each.
 fn details(view: &ResourceView) -> String {
+    // Without an answer of the parent it is unlimited, as are those of all new holders.
+    let is_unanswered = view.template.is_none()
+        && (view.parent.as_ref()).is_some_and(|lease| lease.expires_in.get() == 0.0);
     let safe_capacity = match view.safe_capacity {
+        _ if is_unanswered => "unknown before the parent answers".to_owned(),
         SafeCapacity::Unlimited => "unlimited".to_owned(),
         SafeCapacity::AtMost(most) => rounded(most.get()),
     };
@@ -523,8 +532,10 @@ fn leased_from_parent(lease: &ParentLease) -> String {
     let older = lease.older.map_or(String::new(), |older| {
         format!("; an older lease covers {}", rounded(older.get()))
     });
+    let problem = lease.problem.as_ref();
+    let problem = problem.map_or(String::new(), |problem| format!("; {problem}"));
     format!(
-        "leased from the parent: {}{limit}, for {} s{older}",
+        "leased from the parent: {}{limit}, for {} s{older}{problem}",
         rounded(lease.has.get()),
         rounded(lease.expires_in.get()),
     )

@@ -9,13 +9,14 @@ use std::{
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use doorman_openapi::{Scope, Scopes};
+use doorman_openapi::{Capacity, Scope, Scopes};
 use doorman_server::{AuthSettings, DecodedToken, FailedCheck, Token, Verdict, check_token};
 use serde_json::{Map, Value, json};
 
 use super::{
     banner::LAST_SECOND,
     failure::Failure,
+    leases::capacity,
     output::{self, JsonFlag},
     serve_flags::AuthFlags,
 };
@@ -93,6 +94,14 @@ pub(super) struct TokenArguments {
         allow_negative_numbers = true
     )]
     max_priority: Option<i32>,
+    /// Maximum capacity of templates that it writes, of rates per second; default: unlimited
+    #[arg(
+        long,
+        env = "DOORMAN_TOKEN_MAX_CAPACITY",
+        value_name = "N",
+        value_parser = capacity
+    )]
+    max_capacity: Option<Capacity>,
     /// Lifetime: seconds, or a duration such as 15m, 12h or 30d
     #[arg(long, env = "DOORMAN_TOKEN_TTL", value_name = "TIME", default_value = "24h", value_parser = ttl)]
     ttl: Duration,
@@ -173,6 +182,7 @@ fn create(arguments: TokenArguments) -> Result<String, Failure> {
         resources: arguments.resources,
         services: arguments.services,
         max_priority: arguments.max_priority,
+        max_capacity: arguments.max_capacity,
         lifetime: arguments.ttl,
     };
     let signed = token.sign(&secret_file)?;

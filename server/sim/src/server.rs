@@ -73,6 +73,7 @@ impl Caller {
         match self {
             Self::Client(from, call) => {
                 let outcome = decided.map(|granted| CapacityResponse {
+                    warnings: Vec::new(),
                     node: granted.node,
                     epoch: granted.epoch,
                     resources: (granted.grants.into_iter())
@@ -83,6 +84,7 @@ impl Caller {
             }
             Self::Node(from, call) => {
                 let outcome = decided.map(|granted| ServerCapacityResponse {
+                    warnings: Vec::new(),
                     node: granted.node,
                     epoch: granted.epoch,
                     level: granted.level,

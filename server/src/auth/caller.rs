@@ -65,6 +65,7 @@ impl Caller {
             resources: None,
             services: None,
             max_priority: None,
+            max_capacity: None,
         };
         self.identity()
             .map_or(&UNBOUNDED, |it| it.restrictions.as_ref())

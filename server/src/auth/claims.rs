@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_config::{Grants, Restrictions};
+use doorman_config::{Grants, MaxCapacity, Restrictions};
 use doorman_openapi::{GlobSet, Scopes};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -31,6 +31,8 @@ pub(super) struct Claims {
     services: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     max_priority: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    max_capacity: Option<Value>,
 }
 
 /// A present claim, even if it is `null`: a restriction of `null` must not lift the restriction.
@@ -96,6 +98,7 @@ impl Claims {
             resources: globs(self.resources.as_ref())?,
             services: globs(self.services.as_ref())?,
             max_priority: read(self.max_priority.as_ref())?,
+            max_capacity: read(self.max_capacity.as_ref())?.map(MaxCapacity),
         })
     }
 }
@@ -172,6 +175,9 @@ mod tests {
             json!({"max_priority": "5"}),
             json!({"max_priority": 1.5}),
             json!({"max_priority": 1u64 << 40}),
+            json!({"max_capacity": null}),
+            json!({"max_capacity": -1}),
+            json!({"max_capacity": "5"}),
             json!({"sub": ""}),
             json!({"sub": "a\nb"}),
             json!({"sub": "x".repeat(513)}),

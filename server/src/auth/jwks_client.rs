@@ -40,10 +40,12 @@ impl JwksClient {
         };
         let authority = settings.jwks_ca.as_ref().map(read).transpose()?;
         let agent = concat!("doorman/", env!("CARGO_PKG_VERSION"));
-        let http = doorman_jwt::JwksClient::new(&url, authority.as_deref(), agent);
+        let proxy = settings.jwks_proxy.as_deref();
+        let http = doorman_jwt::JwksClient::new(&url, authority.as_deref(), agent, proxy);
         let http = http.map_err(|invalid| {
             let flag = match invalid {
                 InvalidClient::Authority(_) => "--auth-jwks-ca",
+                InvalidClient::Proxy => "--auth-jwks-proxy",
                 _ => "--auth-jwks",
             };
             AuthError::new(flag, None, invalid.to_string())

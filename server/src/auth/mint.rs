@@ -7,7 +7,7 @@ use std::{
 };
 
 use doorman_jwt::{checked_secret, install_provider};
-use doorman_openapi::{GlobSet, Scopes};
+use doorman_openapi::{Capacity, GlobSet, Scopes};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, get_current_timestamp};
 use serde_json::json;
 
@@ -32,6 +32,8 @@ pub struct Token {
     pub services: Vec<String>,
     /// The highest priority that the bearer may use; absent: any.
     pub max_priority: Option<i32>,
+    /// The highest capacity of templates that the bearer may set; absent: any.
+    pub max_capacity: Option<Capacity>,
     /// The time until the token expires.
     pub lifetime: Duration,
 }
@@ -88,6 +90,9 @@ impl Token {
         }
         if let Some(priority) = self.max_priority {
             claims.insert("max_priority", json!(priority));
+        }
+        if let Some(capacity) = self.max_capacity {
+            claims.insert("max_capacity", json!(capacity));
         }
         let bytes = small_file::read(secret_file).map_err(|source| SignError::Unreadable {
             path: secret_file.to_owned(),

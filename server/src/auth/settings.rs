@@ -24,6 +24,9 @@ pub struct AuthSettings {
     pub jwks_ca: Option<PathBuf>,
     /// A file with the bearer token for the key set's URL, read before each request.
     pub jwks_token_file: Option<PathBuf>,
+    /// The proxy for the key set's URL. `None`: that of the usual environment variables, if any.
+    /// It may hold a user and a password.
+    pub jwks_proxy: Option<String>,
     /// The issuer of tokens signed with a key; required if there are keys.
     pub issuer: Option<String>,
     /// The audience that tokens must name.
@@ -57,11 +60,13 @@ impl AuthSettings {
         if self.leeway > MAX_LEEWAY {
             return invalid("--auth-leeway", "must be at most 300 seconds");
         }
-        if let (Some(JwksSource::File(_)), Some(_)) = (&self.jwks, &self.jwks_token_file) {
-            return invalid(
-                "--auth-jwks-token-file",
-                "requires an --auth-jwks that is an address",
-            );
+        for (flag, is_given) in [
+            ("--auth-jwks-token-file", self.jwks_token_file.is_some()),
+            ("--auth-jwks-proxy", self.jwks_proxy.is_some()),
+        ] {
+            if is_given && !matches!(self.jwks, Some(JwksSource::Url(_))) {
+                return invalid(flag, "requires an --auth-jwks that is an address");
+            }
         }
         match &self.issuer {
             Some(issuer) if issuer.is_empty() => invalid("--auth-issuer", "must not be empty"),
@@ -91,6 +96,7 @@ impl Default for AuthSettings {
             jwks: None,
             jwks_ca: None,
             jwks_token_file: None,
+            jwks_proxy: None,
             issuer: None,
             audience: Self::NAME.to_owned(),
             algorithms: Key::PUBLIC.map(KeyAlgorithm).to_vec(),

@@ -5,7 +5,7 @@ mod jwks_client;
 
 use axum::http::{HeaderMap, header};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use doorman_openapi::Scope;
+use doorman_openapi::{Capacity, Scope};
 use serde_json::{Value, json};
 
 use super::{testing::*, *};
@@ -396,6 +396,7 @@ fn debug_output_hides_secrets() {
         resources: Vec::new(),
         services: Vec::new(),
         max_priority: None,
+        max_capacity: None,
         lifetime: Duration::from_secs(60),
     };
     let secret = home.write("short", "too short a secret");
@@ -419,6 +420,7 @@ async fn signed_token_has_the_given_claims() {
         resources: vec!["db".to_owned(), "tenant/*".to_owned()],
         services: Vec::new(),
         max_priority: Some(2),
+        max_capacity: Some(Capacity::saturating(7.5)),
         lifetime: Duration::from_secs(60),
     };
     let file = home.folder.path().join("secret");
@@ -428,6 +430,8 @@ async fn signed_token_has_the_given_claims() {
     assert!(restrictions.allows_client("orders-1") && !restrictions.allows_client("bank"));
     assert!(restrictions.allows_resource("tenant/a") && !restrictions.allows_resource("cache"));
     assert!(restrictions.allows_service("any") && !restrictions.allows_priority(3));
+    let max = restrictions.max_capacity.map(|it| it.0.get());
+    assert_eq!(max, Some(7.5));
     made.resources.push("[".to_owned());
     assert!(
         made.sign(&file)

@@ -35,6 +35,9 @@ const MAX_QUEUED: usize = 16;
 /// How long an operation waits to run.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The most changes of which the documents are compared for one list.
+const MAX_COMPARED: usize = 100;
+
 /// Evaluations of an edit while other servers change the document, too.
 const MAX_EVALUATIONS: u32 = 10;
 
@@ -305,7 +308,56 @@ impl DocumentEditor {
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<PastChange>, EditFailed<Infallible>> {
-        self.run(&self.reads, move |editor| match &editor.store {
+        self.run(&self.reads, move |editor| {
+            editor.read_history(before, limit)
+        })
+        .await
+    }
+
+    /// The newest changes for which `describe` has words, of the documents before and after; at
+    /// most 100 changes are compared. It ends where a document is not retained.
+    pub(crate) async fn described_history(
+        self: &Arc<Self>,
+        limit: usize,
+        describe: impl Fn(&Document, &Document) -> Option<String> + Send + 'static,
+    ) -> Result<Vec<PastChange>, EditFailed<RevisionError>> {
+        self.run(&self.reads, move |editor| {
+            let changes = editor.read_history(None, MAX_COMPARED)?;
+            let mut found = Vec::new();
+            let mut after = None;
+            for change in changes {
+                let before = editor.read_revision(change.revision.saturating_sub(1));
+                let new = match after.take() {
+                    Some(document) => Ok(document),
+                    None => editor.read_revision(change.revision),
+                };
+                let (before, new) = match (before, new) {
+                    (Ok(before), Ok(new)) => (before, new),
+                    (Err(EditFailed::Rejected(_)), _) | (_, Err(EditFailed::Rejected(_))) => break,
+                    (Err(failed), _) | (_, Err(failed)) => return Err(failed),
+                };
+                if let Some(words) = describe(&before, &new) {
+                    found.push(PastChange {
+                        change: words,
+                        ..change
+                    });
+                }
+                if found.len() >= limit {
+                    break;
+                }
+                after = Some(before);
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    fn read_history<E>(
+        &self,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<PastChange>, EditFailed<E>> {
+        match &self.store {
             DocumentStore::ReadOnly | DocumentStore::Parent(_) => Ok(Vec::new()),
             DocumentStore::Sqlite(store) => {
                 let store = store.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,8 +366,7 @@ impl DocumentEditor {
             DocumentStore::Etcd(store) => {
                 Ok(Handle::current().block_on(store.history(before, limit))?)
             }
-        })
-        .await
+        }
     }
 
     /// The document of a past revision.
@@ -323,27 +374,27 @@ impl DocumentEditor {
         self: &Arc<Self>,
         revision: u64,
     ) -> Result<Document, EditFailed<RevisionError>> {
-        self.run(&self.reads, move |editor| {
-            let document = match &editor.store {
-                DocumentStore::ReadOnly | DocumentStore::Parent(_) => Err(RevisionError::Absent {
-                    revision,
-                    retained: None,
-                }),
-                DocumentStore::Sqlite(store) => {
-                    // Parsed without the lock: changes wait for it.
-                    let found = store
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .revision(revision);
-                    found.and_then(|found| found.parse())
-                }
-                DocumentStore::Etcd(store) => {
-                    Handle::current().block_on(store.revision(revision))?
-                }
-            };
-            document.map_err(EditFailed::Rejected)
-        })
-        .await
+        self.run(&self.reads, move |editor| editor.read_revision(revision))
+            .await
+    }
+
+    fn read_revision(&self, revision: u64) -> Result<Document, EditFailed<RevisionError>> {
+        let document = match &self.store {
+            DocumentStore::ReadOnly | DocumentStore::Parent(_) => Err(RevisionError::Absent {
+                revision,
+                retained: None,
+            }),
+            DocumentStore::Sqlite(store) => {
+                // Parsed without the lock: changes wait for it.
+                let found = store
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .revision(revision);
+                found.and_then(|found| found.parse())
+            }
+            DocumentStore::Etcd(store) => Handle::current().block_on(store.revision(revision))?,
+        };
+        document.map_err(EditFailed::Rejected)
     }
 
     /// Runs an operation on a blocking thread when its lane has room, to its end even if dropped.

@@ -89,6 +89,7 @@ impl ParentRules {
     async fn fetch(&mut self, active: &ActiveDocument) -> bool {
         let servers = self.parent.servers().len();
         let mut error = String::new();
+        let mut failed = None;
         for _ in 0..servers {
             let asked = self.server;
             let etag = self.etag.clone();
@@ -106,15 +107,20 @@ impl ParentRules {
                     }
                     Err(invalid) => error = format!("invalid rules: {invalid}"),
                 },
-                Err(RequestError { reason, .. }) => error = reason,
+                Err(RequestError { failure, reason }) => {
+                    error = reason;
+                    failed = Some(failure);
+                }
             }
             error = format!("{}: {error}", self.client.address(asked));
             self.server = (asked + 1) % servers;
         }
-        self.parent.on_rules(Err(&error));
+        let now = clock::now();
+        self.parent.on_rules_failure(failed.as_ref(), &error, now);
         active.report(&format!("cannot fetch the rules of the parent: {error}"));
-        if self.failures.admit(clock::now()).is_some() {
+        if self.failures.admit(now).is_some() {
             tracing::warn!(
+                problem = self.parent.problem(now),
                 "cannot fetch the rules of the parent; keeping the last known rules, if any: {error}"
             );
         }
@@ -122,7 +128,7 @@ impl ParentRules {
     }
 
     async fn on_answer(&mut self, active: &ActiveDocument) -> bool {
-        self.parent.on_rules(Ok(self.server));
+        self.parent.on_rules(self.server);
         active.clear_error();
         // Its place in the tree. A server that is not master asks for no leases.
         match self.client.discover(self.server, TIMEOUT).await.result {

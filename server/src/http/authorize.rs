@@ -1,7 +1,10 @@
 //! Authorization by the restrictions of a caller: which resources, clients, services, templates and
 //! rules its token may name. No decision depends on whether the thing exists.
 
-use doorman_config::{Document, DocumentDiff, MAX_DOCUMENT_BYTES, Restrictions, Rule, Template};
+use doorman_config::{
+    Document, DocumentDiff, EntryChange, EntryDiff, MAX_DOCUMENT_BYTES, MaxCapacity, Restrictions,
+    Rule, Template,
+};
 use doorman_openapi::{FieldError, Glob, ResourceId, Scope, Seconds};
 
 use super::error::ApiError;
@@ -92,7 +95,7 @@ pub(super) fn all_resources(restrictions: &Restrictions) -> Result<(), ApiError>
     ))
 }
 
-/// Checks that a caller may read and replace the whole document, or read its history.
+/// Checks that a caller may read and replace the whole document, or read a past one.
 ///
 /// # Errors
 /// 403 if it is restricted in any way: it can access only individual templates and rules.
@@ -120,8 +123,12 @@ pub(super) fn edit(
     let DocumentDiff { templates, rules } = DocumentDiff::between(old, new);
     for change in templates {
         template(&change.name, restrictions)?;
-        if let Some(template) = new.template(&change.name) {
-            lease_length(template, old.longest_lease())?;
+        match new.template(&change.name) {
+            Some(template) => {
+                lease_length(template, old.longest_lease())?;
+                max_capacity(template, restrictions)?;
+            }
+            None => deletion(&change.name, new, restrictions)?,
         }
     }
     for change in rules {
@@ -138,6 +145,26 @@ pub(super) fn edit(
         }
     }
     owned_size(old, new, restrictions)
+}
+
+/// The changes of templates and rules that a caller may read. Their order among others is left out.
+pub(super) fn own_changes(
+    old: &Document,
+    new: &Document,
+    restrictions: &Restrictions,
+) -> DocumentDiff {
+    let DocumentDiff {
+        mut templates,
+        mut rules,
+    } = DocumentDiff::between(old, new);
+    let is_own = |it: &EntryDiff| it.change != EntryChange::Moved;
+    templates.retain(|it| is_own(it) && owns_template(&it.name, restrictions));
+    rules.retain(|it| {
+        let versions = [old, new].map(|document| document.rule(&it.name));
+        let mut versions = versions.into_iter().flatten();
+        is_own(it) && versions.all(|rule| restrictions.covers_services_of(rule))
+    });
+    DocumentDiff { templates, rules }
 }
 
 /// A restricted token may fill only a part of the document. Larger parts may only shrink.
@@ -180,6 +207,31 @@ fn lease_length(template: &Template, longest: Seconds) -> Result<(), ApiError> {
     );
     let detail = format!("{} {}", error.pointer, error.detail);
     Err(ApiError::restricted(detail).with_errors(vec![error]))
+}
+
+fn max_capacity(template: &Template, restrictions: &Restrictions) -> Result<(), ApiError> {
+    let fields = restrictions.above_max_capacity(template);
+    match fields.first() {
+        None => Ok(()),
+        Some(first) => {
+            let detail = format!("{} {}", first.pointer, first.detail);
+            Err(ApiError::restricted(detail).with_errors(fields))
+        }
+    }
+}
+
+/// Names no other template: the token may not see them.
+fn deletion(glob: &str, left: &Document, restrictions: &Restrictions) -> Result<(), ApiError> {
+    let (Some(MaxCapacity(max)), Ok(deleted)) = (restrictions.max_capacity, Glob::new(glob)) else {
+        return Ok(());
+    };
+    if !restrictions.frees_by_deletion(&deleted, left.templates()) {
+        return Ok(());
+    }
+    Err(ApiError::restricted(format!(
+        "without the template its resources could get more than {max}, the `max_capacity` of the \
+         token: set its capacity instead"
+    )))
 }
 
 fn forbidden_fields(rule: &Rule, restrictions: &Restrictions) -> Vec<FieldError> {

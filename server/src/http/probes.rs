@@ -36,8 +36,8 @@ pub(super) async fn check_livez(State(app): State<AppState>) -> Result<Healthy, 
 ///
 /// Send no requests if this fails: the server is shutting down or has failed.
 ///
-/// Further lines of the text are for people: learning mode, and a problem with the source of
-/// the document.
+/// Further lines of the text are for people: an unreachable parent, learning mode, and a problem
+/// with the source of the document.
 #[utoipa::path(
     get,
     path = paths::READYZ,
@@ -61,7 +61,18 @@ pub(super) async fn check_readyz(State(app): State<AppState>) -> Result<Healthy,
                 None => "standby: no server of the node is known to be master\n",
             });
         }
-        let learning = ledger.learning_until().since(clock::now());
+        let now = clock::now();
+        let parent = app.server.parent.as_ref().map(|parent| parent.status(now));
+        let problem = parent.as_ref().and_then(|it| it.problem.as_ref());
+        if let (Some(problem), Some(parent)) = (problem, &parent) {
+            let leases = match parent.leases_end_in {
+                _ if !ledger.is_master() => String::new(),
+                Some(left) => format!("; its last lease ends in {} s", left.get().ceil()),
+                None => "; this node has no leases, and fallbacks apply".to_owned(),
+            };
+            text.to_mut().push_str(&format!("{problem}{leases}\n"));
+        }
+        let learning = ledger.learning_until().since(now);
         if !learning.is_zero() {
             let remark = format!(
                 "learning mode for another {} s: holders keep their leases, and new ones may wait\n",
@@ -69,7 +80,8 @@ pub(super) async fn check_readyz(State(app): State<AppState>) -> Result<Healthy,
             );
             text.to_mut().push_str(&remark);
         }
-        if app.document.error().is_some() {
+        // Without the parent there are no new rules either.
+        if app.document.error().is_some() && problem.is_none() {
             text.to_mut().push_str(
                 "the source of the document has a problem: see config_error in /v1/status\n",
             );

@@ -64,6 +64,11 @@ impl ServerInfo {
         self.parent.as_ref().map_or(0, |parent| parent.level())
     }
 
+    /// Why the parent does not renew leases; `None` at the root, and while it does.
+    pub(crate) fn parent_problem(&self, now: Moment) -> Option<String> {
+        self.parent.as_ref()?.problem(now)
+    }
+
     /// The base URL of a server of the root, as far as it is known.
     pub(crate) fn root(&self) -> Option<String> {
         match &self.parent {

@@ -1,7 +1,10 @@
 //! Log lines of ledger events: a few per second, because clients can invent any number of
 //! resources.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use doorman_openapi::{Moment, Unit};
 
@@ -10,24 +13,36 @@ use doorman_core::{ledger::LedgerEvent, ledger::LedgerEvents};
 
 const LINES_PER_SECOND: u32 = 10;
 
+/// How often a full ledger is logged, and how long nobody is rejected before it counts as no longer
+/// full.
+const FULL_INTERVAL: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(crate) struct LedgerEventLog {
     /// Demand may change often, and leaves the lines of the others alone.
     demand: LogThrottle,
     others: LogThrottle,
+    max_leases: usize,
+    ledger: FullLog,
+    tenants: FullLog,
 }
 
 impl LedgerEventLog {
-    pub(crate) fn new() -> Self {
+    /// `max_leases` is the setting that bounds the ledger.
+    pub(crate) fn new(max_leases: usize) -> Self {
         let per_second = |lines| LogThrottle::new(lines, Duration::from_secs(1));
         Self {
             demand: per_second(1),
             others: per_second(LINES_PER_SECOND),
+            max_leases,
+            ledger: FullLog::new(),
+            tenants: FullLog::new(),
         }
     }
 
     /// Must be called regularly, even without events, to report those that were left out.
     pub(crate) fn log(&self, events: LedgerEvents, now: Moment) {
+        self.log_full(&events, now);
         if let Some(left_out) = self.others.take_suppressed(now) {
             tracing::warn!(left_out, "ledger events were left out of the log");
         }
@@ -40,6 +55,30 @@ impl LedgerEventLog {
         self.throttle(events, now, |event, suppressed| {
             write(event, (suppressed > 0).then_some(suppressed));
         });
+    }
+
+    fn log_full(&self, events: &LedgerEvents, now: Moment) {
+        let max_leases = self.max_leases;
+        match self.ledger.next_line(events.full, now) {
+            Some(FullLine::Full { rejected }) => tracing::warn!(
+                max_leases,
+                rejected,
+                "ledger full: new holders get nothing, renewals continue; raise --max-leases, or \
+                 reduce keys (max_keys)"
+            ),
+            Some(FullLine::HasRoom) => tracing::info!(max_leases, "ledger no longer full"),
+            None => {}
+        }
+        match self.tenants.next_line(events.tenant_full, now) {
+            Some(FullLine::Full { rejected }) => tracing::warn!(
+                max_leases,
+                rejected,
+                "a tenant has a quarter of --max-leases: its new holders get nothing, its renewals \
+                 continue"
+            ),
+            Some(FullLine::HasRoom) => tracing::info!(max_leases, "no tenant is full any longer"),
+            None => {}
+        }
     }
 
     fn throttle(
@@ -61,6 +100,65 @@ impl LedgerEventLog {
             };
             if let Some(suppressed) = throttle.admit(now) {
                 write(event, suppressed);
+            }
+        }
+    }
+}
+
+/// When to log that there is no room for new holders, and that there is room again.
+#[derive(Debug)]
+struct FullLog(Mutex<Option<Full>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Full {
+    logged: Moment,
+    last_rejected: Moment,
+    /// Since the last line.
+    rejected: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FullLine {
+    /// So many holders were rejected since the last line.
+    Full {
+        rejected: u64,
+    },
+    HasRoom,
+}
+
+impl FullLog {
+    const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// The line to write, if so many holders have been `rejected` since the last call.
+    fn next_line(&self, rejected: u64, now: Moment) -> Option<FullLine> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *state {
+            None if rejected == 0 => None,
+            None => {
+                *state = Some(Full {
+                    logged: now,
+                    last_rejected: now,
+                    rejected: 0,
+                });
+                Some(FullLine::Full { rejected })
+            }
+            Some(full) => {
+                if rejected > 0 {
+                    full.last_rejected = now;
+                    full.rejected = full.rejected.saturating_add(rejected);
+                } else if full.last_rejected.after(FULL_INTERVAL) <= now {
+                    *state = None;
+                    return Some(FullLine::HasRoom);
+                }
+                let is_due = full.rejected > 0 && full.logged.after(FULL_INTERVAL) <= now;
+                is_due.then(|| {
+                    full.logged = now;
+                    FullLine::Full {
+                        rejected: std::mem::take(&mut full.rejected),
+                    }
+                })
             }
         }
     }
@@ -136,14 +234,14 @@ mod tests {
 
     #[test]
     fn ten_events_per_second_are_logged_and_the_rest_counted() {
-        let log = LedgerEventLog::new();
+        let log = LedgerEventLog::new(1);
         let start = Moment::ORIGIN.after(Duration::from_secs(3600));
         let written = |count, dropped, now| {
             let unmatched = |n| LedgerEvent::Unmatched(ResourceId::new(format!("r/{n}")).unwrap());
             let events = LedgerEvents {
                 events: (0..count).map(unmatched).collect(),
                 dropped,
-                learning_ended: false,
+                ..LedgerEvents::default()
             };
             let mut suppressed = Vec::new();
             log.throttle(events, now, |_, count| suppressed.push(count));
@@ -153,5 +251,27 @@ mod tests {
         assert_eq!(written(256, 100, start).iter().sum::<u64>(), 100);
         assert!(written(1, 0, start).is_empty());
         assert_eq!(written(1, 0, start.after(Duration::from_secs(1))), [251]);
+    }
+
+    #[test]
+    fn full_ledger_is_logged_once_a_minute_and_when_it_is_over() {
+        let log = FullLog::new();
+        let start = Moment::ORIGIN.after(Duration::from_secs(3600));
+        let full = |rejected| Some(FullLine::Full { rejected });
+        for (seconds, rejected, expected) in [
+            (0, 0, None),
+            (0, 3, full(3)),
+            (1, 2, None),
+            (59, 0, None),
+            (60, 4, full(6)),
+            (61, 1, None),
+            (120, 0, full(1)),
+            (121, 0, Some(FullLine::HasRoom)),
+            (122, 0, None),
+            (123, 1, full(1)),
+        ] {
+            let now = start.after(Duration::from_secs(seconds));
+            assert_eq!(log.next_line(rejected, now), expected, "at {seconds} s");
+        }
     }
 }

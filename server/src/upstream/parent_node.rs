@@ -56,6 +56,12 @@ struct ParentState {
     leases_end: Moment,
     lease_error: Option<String>,
     document_error: Option<String>,
+    /// When the first of the last failed requests for leases got no usable answer.
+    leases_fail_since: Option<Moment>,
+    /// The same of requests for rules.
+    rules_fail_since: Option<Moment>,
+    /// What the parent reports of its own parent.
+    warning: Option<String>,
     /// Whether this server has rules of the parent.
     has_rules: bool,
     /// The server that answers for the rules.
@@ -102,11 +108,16 @@ impl ParentNode {
         state.count("answered");
         state.leases_end = ends.fold(state.leases_end, Moment::max);
         state.lease_error = None;
+        state.leases_fail_since = None;
+        state.warning = response.warnings.first().map(|it| truncated(it));
         state.set_node(&response.node, response.epoch, now);
     }
 
-    pub(crate) fn on_failure(&self, failure: &Failure, reason: &str) {
+    pub(crate) fn on_failure(&self, failure: &Failure, reason: &str, now: Moment) {
         let mut state = self.state();
+        if is_silent(failure) {
+            state.leases_fail_since.get_or_insert(now);
+        }
         state.count(match failure {
             Failure::Redirected { .. } => "redirected",
             Failure::Rejected { .. } => "refused",
@@ -125,6 +136,8 @@ impl ParentNode {
         let mut state = self.state();
         state.leases_end = Moment::ORIGIN;
         state.lease_error = None;
+        state.leases_fail_since = None;
+        state.warning = None;
     }
 
     pub(crate) fn on_discovery(&self, discovery: &Discovery, now: Moment) {
@@ -149,11 +162,34 @@ impl ParentNode {
         self.state().rules_source
     }
 
-    /// Records which server has answered for the rules, or why none did.
-    pub(crate) fn on_rules(&self, answer: Result<usize, &str>) {
+    /// Records which server has answered for the rules.
+    pub(crate) fn on_rules(&self, server: usize) {
         let mut state = self.state();
-        state.rules_source = answer.ok();
-        state.document_error = answer.err().map(truncated);
+        state.rules_source = Some(server);
+        state.document_error = None;
+        state.rules_fail_since = None;
+    }
+
+    /// Records why no server has answered for the rules; `failure` is that of the last server.
+    pub(crate) fn on_rules_failure(&self, failure: Option<&Failure>, error: &str, now: Moment) {
+        let mut state = self.state();
+        state.rules_source = None;
+        state.document_error = Some(truncated(error));
+        if failure.is_some_and(is_silent) {
+            state.rules_fail_since.get_or_insert(now);
+        }
+    }
+
+    /// Why leases are not renewed, in the words of all views and logs; `None` while they are.
+    pub(crate) fn problem(&self, now: Moment) -> Option<String> {
+        let state = self.state();
+        let unreachable = state
+            .unreachable_since()
+            .map(|since| format!("parent unreachable for {} s", now.since(since).as_secs()));
+        unreachable.or_else(|| {
+            let warning = state.warning.as_ref()?;
+            Some(format!("reported by the parent: {warning}"))
+        })
     }
 
     /// The rules have changed, says a server of the parent.
@@ -172,6 +208,7 @@ impl ParentNode {
     }
 
     pub(crate) fn status(&self, now: Moment) -> ParentStatus {
+        let problem = self.problem(now);
         let state = self.state();
         let (node, epoch) = state.node.clone().unzip();
         ParentStatus {
@@ -179,6 +216,7 @@ impl ParentNode {
             epoch,
             answered_ago: state.answered.map(|at| now.since(at).into()),
             leases_end_in: (now < state.leases_end).then(|| state.leases_end.since(now).into()),
+            problem,
             error: self.cycle().or_else(|| {
                 let error = state.lease_error.as_ref();
                 error.or(state.document_error.as_ref()).cloned()
@@ -200,6 +238,13 @@ impl ParentNode {
             "Time since the last successful response of the parent node, or since the start",
             Unit::Seconds,
             ConstGauge::new(now.seconds_since(answered)),
+        );
+        let unreachable = state.unreachable_since();
+        registry.register_with_unit(
+            "parent_unreachable",
+            "Time since the first of the last failed requests to the parent node; 0 while it answers",
+            Unit::Seconds,
+            ConstGauge::new(unreachable.map_or(0.0, |since| now.seconds_since(since))),
         );
     }
 
@@ -228,6 +273,14 @@ impl ParentState {
         *self.requests.entry(outcome).or_default() += 1;
     }
 
+    fn unreachable_since(&self) -> Option<Moment> {
+        // Where requests for leases succeed, only the rules cannot be had.
+        let rules = self.rules_fail_since;
+        let rules = rules.filter(|since| self.answered.is_none_or(|at| at <= *since));
+        let since = [self.leases_fail_since, rules].into_iter().flatten();
+        since.min()
+    }
+
     /// A server may not know of a newer epoch yet.
     fn set_node(&mut self, node: &NodeId, epoch: Epoch, now: Moment) {
         self.answered = Some(now);
@@ -235,6 +288,14 @@ impl ParentState {
         let epoch = known.map_or(epoch, |(_, known)| epoch.max(*known));
         self.node = Some((node.clone(), epoch));
     }
+}
+
+/// Whether the parent gave no usable answer: none, 401 or 5xx, or one that names no master.
+fn is_silent(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        Failure::Unavailable { .. } | Failure::Redirected { to: None }
+    )
 }
 
 fn truncated(reason: &str) -> String {
@@ -297,14 +358,14 @@ mod tests {
         let now = Moment::ORIGIN;
         let parent = ParentNode::new(&["http://a".parse().unwrap()], now);
         let error = || parent.status(now).error;
-        parent.on_failure(&Failure::Redirected { to: Some(0) }, "moved");
+        parent.on_failure(&Failure::Redirected { to: Some(0) }, "moved", now);
         assert_eq!(error(), None);
-        parent.on_failure(&Failure::Redirected { to: None }, &"x".repeat(1000));
+        parent.on_failure(&Failure::Redirected { to: None }, &"x".repeat(1000), now);
         assert_eq!(error().unwrap().len(), MAX_ERROR);
-        parent.on_rules(Err("no rules"));
+        parent.on_rules_failure(None, "no rules", now);
         parent.on_leases(&leases(1, &[]), now, now);
         assert_eq!(error().unwrap(), "no rules");
-        parent.on_rules(Ok(0));
+        parent.on_rules(0);
         assert_eq!(error(), None);
     }
 }

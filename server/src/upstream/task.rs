@@ -208,7 +208,7 @@ impl UpstreamTask {
                 let server = self.client.address(endpoint);
                 tracing::debug!(server, reason, "request to the parent failed");
                 self.parent
-                    .on_failure(&failure, &format!("{server}: {reason}"));
+                    .on_failure(&failure, &format!("{server}: {reason}"), clock::now());
                 Event::Failed { seq, failure }
             }
         };
@@ -236,11 +236,18 @@ impl UpstreamTask {
         });
     }
 
+    fn warn_unreachable(&self) {
+        let status = self.parent.status(clock::now());
+        tracing::warn!(
+            error = status.error,
+            "{}; leases of this node will expire, then fallbacks apply",
+            status.problem.as_deref().unwrap_or("parent unreachable"),
+        );
+    }
+
     fn warn(&self, warning: Warning) {
         match warning {
-            Warning::Unreachable => tracing::warn!(
-                "parent unreachable; leases of this node will expire, then fallbacks apply"
-            ),
+            Warning::Unreachable => self.warn_unreachable(),
             Warning::Recovered => tracing::info!("parent reachable again"),
             Warning::Rejected { resource } => tracing::error!(
                 %resource,

@@ -60,6 +60,7 @@ impl ControlPlane {
             }
         });
         CapacityResponse {
+            warnings: Vec::new(),
             resources: resources.collect(),
             node: NodeId::new("root").expect("the id is valid"),
             epoch: Epoch::new(1).expect("the epoch is valid"),

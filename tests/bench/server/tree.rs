@@ -264,6 +264,7 @@ impl Node {
                         root.serve(&request, |ledger, request: &ServerCapacityRequest| {
                             let grants = ledger.refresh(&request.clone().into(), now);
                             ServerCapacityResponse {
+                                warnings: Vec::new(),
                                 node: name,
                                 epoch: Epoch::ZERO,
                                 level: 0,
@@ -401,6 +402,7 @@ impl Fleet {
                     let response = root.serve(&client.request, |ledger, request| {
                         let grants = ledger.refresh(&request.clone().into(), now);
                         CapacityResponse {
+                            warnings: Vec::new(),
                             node: name,
                             epoch: Epoch::ZERO,
                             resources: grants.into_iter().map(|it| it.into_response(0)).collect(),

@@ -226,21 +226,24 @@ fn check_sums(server: &ControlPlane, resource: &ResourceView) {
             .is_some_and(|capacity| amount <= capacity.get() * ROUNDING)
     };
     match resource.algorithm {
-        AlgorithmKind::NoAlgorithm => {}
-        AlgorithmKind::Static | AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => {
+        Some(AlgorithmKind::NoAlgorithm) => {}
+        Some(AlgorithmKind::Static | AlgorithmKind::Suppression | AlgorithmKind::SharedBucket) => {
             assert!(
                 holders.iter().all(|holder| within_capacity(holder.booked)),
                 "{holders:?}"
             );
         }
-        AlgorithmKind::ProportionalShare
-        | AlgorithmKind::FairShare
-        | AlgorithmKind::PriorityShare => {
+        Some(
+            AlgorithmKind::ProportionalShare
+            | AlgorithmKind::FairShare
+            | AlgorithmKind::PriorityShare,
+        ) => {
             assert!(
                 within_capacity(resource.sum_has),
                 "{resource:?} {holders:?}"
             );
         }
+        None => panic!("the server knows its algorithms: {resource:?}"),
     }
 }
 

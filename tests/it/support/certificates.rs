@@ -42,7 +42,11 @@ impl Authority {
 
     /// The same for an address besides localhost.
     pub(crate) fn issue_for(&self, directory: &Path, name: &str, address: &str) {
-        let names = ["localhost".to_owned(), address.to_owned()];
+        self.issue_for_all(directory, name, vec!["localhost".into(), address.into()]);
+    }
+
+    /// The same for these names and addresses.
+    pub(crate) fn issue_for_all(&self, directory: &Path, name: &str, names: Vec<String>) {
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(names).expect("names");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");

@@ -22,7 +22,7 @@ pub(crate) use self::{
     curl::curl,
     etcd::Etcd,
     node::{Master, Node},
-    process::{Process, doorman, example, repository, tool},
+    process::{Process, doorman, example, image, repository, tool},
     relay::Relay,
     service::Service,
     small_disk::SmallDisk,

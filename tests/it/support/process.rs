@@ -1,6 +1,7 @@
 //! Processes under test, the programs they run, and tools of other languages.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -35,16 +36,23 @@ impl Process {
 
     /// Starts a program with a log level.
     pub(crate) fn start_logging(program: &Path, args: &[&str], level: &str) -> Self {
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        // The control plane reads DOORMAN_LOG, the examples RUST_LOG.
+        command
             .args(args)
-            // The control plane reads DOORMAN_LOG, the examples RUST_LOG.
             .env("DOORMAN_LOG", level)
-            .env("RUST_LOG", level)
+            .env("RUST_LOG", level);
+        Self::spawn(command)
+    }
+
+    /// Starts a command, and collects its standard output and error.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
+            .spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
         let (sender, lines) = mpsc::channel();
         let outputs: [Option<Box<dyn Read + Send>>; 2] = [
             child.stdout.take().map(|it| Box::new(it) as _),
@@ -234,6 +242,18 @@ fn built() -> &'static Path {
 /// The root of the repository.
 pub(crate) fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The environment of the image.
+pub(crate) fn image() -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(repository().join("deploy/container/Dockerfile"));
+    let text = text.expect("it is committed").replace("\\\n", " ");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("ENV "));
+    let variables = lines.flat_map(str::split_whitespace);
+    let variables = variables.map(|it| it.split_once('=').expect("NAME=VALUE"));
+    variables
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// Directory of a tool installed by `tests/tools`.

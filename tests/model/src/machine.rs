@@ -800,11 +800,13 @@ impl Root {
         let node = NodeId::new("root").expect("the name is valid");
         let response = match request {
             Request::Client(_) | Request::Release(_) => Response::Client(CapacityResponse {
+                warnings: Vec::new(),
                 node,
                 epoch: Epoch::ZERO,
                 resources: grants.into_iter().map(|it| it.into_response(0)).collect(),
             }),
             Request::Node(_) => Response::Node(ServerCapacityResponse {
+                warnings: Vec::new(),
                 node,
                 epoch: Epoch::ZERO,
                 level: 0,
@@ -948,6 +950,7 @@ impl Node {
         let broken =
             (self.reign).check_confirmation(before.as_ref(), arrival.sender, claim, setup.capacity);
         let response = CapacityResponse {
+            warnings: Vec::new(),
             node: NodeId::new("eu").expect("the name is valid"),
             epoch: Epoch::ZERO,
             resources: grants.into_iter().map(|it| it.into_response(0)).collect(),

@@ -145,7 +145,7 @@ fn path_must_be_an_axum_route() {
     }
     check_field(
         "path: '/a?b=c'",
-        r#"6:9: rules[0] "r": path: must have no query or fragment: only the path is matched, not "/a?b=c""#,
+        r#"6:9: rules[0] "r": path: must be "/a", without a query or fragment: only the path is matched, not "/a?b=c""#,
     );
     for method in ["ANY", "all", "'*'"] {
         check_field(
@@ -197,6 +197,10 @@ fn resource_must_be_a_valid_key_template() {
              {api_key:cookie}, which hashes the header",
         ),
         ("{header:a b}", "have a valid header name, not \"a b\""),
+        (
+            "{header::path}",
+            "have {host}, {method} or {route}, not \"{header::path}\": pseudo-headers are no headers",
+        ),
     ] {
         check_resource(resource, fault);
     }

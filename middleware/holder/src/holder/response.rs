@@ -30,6 +30,8 @@ impl<N: Names> Holder<N> {
         let CapacityResponse {
             node,
             epoch,
+            // For people.
+            warnings: _,
             resources,
         } = response;
         if self.accepts(endpoint, &node, epoch, now) {

@@ -175,7 +175,7 @@ impl Source {
             #[cfg(feature = "reqwest")]
             Location::Url { url, authority } => {
                 let agent = concat!("tower-doorman/", env!("CARGO_PKG_VERSION"));
-                let client = JwksClient::new(&url, authority.as_deref(), agent);
+                let client = JwksClient::new(&url, authority.as_deref(), agent, None);
                 client.map(Self::Url).map_err(|invalid| invalid.to_string())
             }
         }

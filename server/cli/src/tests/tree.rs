@@ -344,3 +344,38 @@ async fn holders_of_all_levels_are_shown() {
     })
     .await;
 }
+
+/// A node whose parent does not answer.
+#[tokio::test]
+async fn commands_at_a_cut_node_name_its_parent() {
+    let home = TempDir::new().unwrap();
+    let unused = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let parent = format!("http://{}", unused.local_addr().unwrap());
+    drop(unused);
+    let node = node_below(&parent, &home).await;
+    let address = format!("http://{}", node.local_addr());
+    let test = async {
+        let got = call(&address, "get db --wants 50 --client c")
+            .await
+            .unwrap();
+        assert_eq!(got, "db\t0\t-\t0\t1\tpending\n");
+        let shown = call(&address, "show db").await.unwrap();
+        for text in [
+            "; safe capacity without a lease: unknown before the parent answers\n",
+            "leased from the parent: 0, for 0 s; parent unreachable for ",
+            "\tparent\tthis node has no lease from its parent; parent unreachable for ",
+        ] {
+            assert!(shown.contains(text), "{text} in {shown}");
+        }
+        let ready = call(&address, "ready").await.unwrap();
+        assert!(
+            ready.starts_with("ready\nparent unreachable for "),
+            "{ready}"
+        );
+        assert!(!ready.contains("source of the document"), "{ready}");
+    };
+    tokio::select! {
+        stopped = node.run(std::future::pending()) => panic!("{stopped:?}"),
+        () = test => {}
+    }
+}

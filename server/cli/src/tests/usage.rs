@@ -1,5 +1,7 @@
 //! Errors of the command line, its help, and its documentation.
 
+use std::path::PathBuf;
+
 use super::*;
 
 #[test]
@@ -100,8 +102,8 @@ fn every_flag_has_a_variable_and_every_help_examples() {
     }
 }
 
-/// Documents that name flags and variables.
-const DOCUMENTS: [&str; 23] = [
+/// Documents that name flags and variables, besides the files of `deploy`.
+const DOCUMENTS: [&str; 15] = [
     "README.md",
     "SECURITY.md",
     "CHANGELOG.md",
@@ -117,15 +119,29 @@ const DOCUMENTS: [&str; 23] = [
     "docs/LEASES.md",
     "docs/SIMULATION.md",
     "docs/TREE.md",
-    "deploy/container/Dockerfile",
-    "deploy/kubernetes/kustomization.yaml",
-    "deploy/kubernetes/service-accounts.yaml",
-    "deploy/kubernetes/settings.yaml",
-    "deploy/kubernetes/statefulset.yaml",
-    "deploy/systemd/auth.conf",
-    "deploy/systemd/doorman.env",
-    "deploy/systemd/tls.conf",
 ];
+
+/// The root of the repository.
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// All files of `deploy`.
+fn deployed() -> Vec<PathBuf> {
+    let mut folders = vec![repository().join("deploy")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
 
 /// Variables that only tests read.
 const TEST_VARIABLES: [&str; 7] = [
@@ -150,9 +166,10 @@ fn documented_flags_and_variables_exist() {
         .chain(TEST_VARIABLES)
         .collect();
     let mut found = 0;
-    for path in DOCUMENTS {
-        let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let text = std::fs::read_to_string(text.join(path)).unwrap();
+    let documents = DOCUMENTS.map(|it| repository().join(it));
+    for path in documents.into_iter().chain(deployed()) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let path = path.display();
         let in_name = |char: char| char.is_ascii_uppercase() || char == '_';
         for (at, _) in text.match_indices("DOORMAN_") {
             let name = &text[at..];
@@ -172,6 +189,35 @@ fn documented_flags_and_variables_exist() {
         }
     }
     assert!(found > 100, "{found}");
+}
+
+#[test]
+fn deployed_settings_are_valid() {
+    let mut found = 0;
+    for path in deployed() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (at, _) in text.match_indices("DOORMAN_") {
+            let setting = text[at..].lines().next().unwrap();
+            let in_name = |char: char| char.is_ascii_uppercase() || char == '_';
+            let (name, rest) = setting.split_at(setting.find(|it| !in_name(it)).unwrap_or(0));
+            // `NAME=VALUE` or, in YAML, `NAME: VALUE`.
+            let value = rest.strip_prefix('=').or(rest.strip_prefix(": "));
+            let value = value.and_then(|it| it.split_whitespace().next());
+            let Some(value) = value.filter(|it| *it != "null") else {
+                continue;
+            };
+            let flag = name.trim_start_matches("DOORMAN_").replace('_', "-");
+            let flag = format!("--{}", flag.to_lowercase());
+            let result = Cli::read(["doorman", "serve", &flag, value]);
+            // Other flags that this one needs are elsewhere.
+            let error = result
+                .err()
+                .filter(|error| error.kind() != clap::error::ErrorKind::MissingRequiredArgument);
+            assert!(error.is_none(), "{}: {setting}: {error:?}", path.display());
+            found += 1;
+        }
+    }
+    assert!(found > 30, "{found}");
 }
 
 #[tokio::test]

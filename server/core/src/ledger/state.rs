@@ -304,6 +304,7 @@ impl Ledger {
         };
         let clients = live.resource.clients();
         if !self.has_or_adds_lease(holder, key) {
+            self.count_full();
             self.schedule_expiry(key);
             self.drop_if_empty(key, now);
             return self.reject_as_full(id, clients);
@@ -509,6 +510,17 @@ impl Ledger {
         {
             self.expiries.set(key.index(), end);
         }
+    }
+
+    /// Counts a holder that was rejected for want of room.
+    fn count_full(&mut self) {
+        let (total, new) = if self.stats.leases >= self.settings.max_leases {
+            (&mut self.stats.full, &mut self.events.full)
+        } else {
+            (&mut self.stats.tenant_full, &mut self.events.tenant_full)
+        };
+        *total += 1;
+        *new += 1;
     }
 
     /// The response to a new holder when the ledger is full.

@@ -21,6 +21,10 @@ pub struct LedgerStats {
     pub leases: usize,
     /// Grants of unmatched resources.
     pub unmatched: u64,
+    /// Holders that were rejected because the ledger has its most leases.
+    pub full: u64,
+    /// Holders that were rejected because their tenant has its most leases.
+    pub tenant_full: u64,
     /// Claims that exceeded what the holder can have, and first confirmed claims that exceeded,
     /// with those before, what a predecessor can have granted.
     pub excess_claims: u64,
@@ -106,6 +110,10 @@ pub struct LedgerEvents {
     pub dropped: u64,
     /// Learning mode has ended for the last template.
     pub learning_ended: bool,
+    /// Holders that were rejected because the ledger has its most leases.
+    pub full: u64,
+    /// Holders that were rejected because their tenant has its most leases.
+    pub tenant_full: u64,
 }
 
 impl LedgerEvents {

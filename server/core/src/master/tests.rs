@@ -251,6 +251,7 @@ fn request_that_waits_for_the_parent_goes_on_at_its_answer() {
     let mut root = Ledger::new(document(1.0), settings, NOW);
     let grants = root.refresh(&request.into(), NOW).into_iter();
     let response = doorman_openapi::ServerCapacityResponse {
+        warnings: Vec::new(),
         node: "root".parse().unwrap(),
         epoch: Epoch::ZERO,
         level: 0,

@@ -195,6 +195,7 @@ impl Upstream {
             .into_iter()
             .partition(|it| ledger.is_parent_answer_late(&it.answer.resource_id, now));
         let response = CapacityResponse {
+            warnings: Vec::new(),
             node: response.node,
             epoch: response.epoch,
             resources: resources.iter().map(|it| it.answer.clone()).collect(),

@@ -147,6 +147,7 @@ impl Link {
             .refresh(&request.clone().into(), self.now)
             .into_iter();
         ServerCapacityResponse {
+            warnings: Vec::new(),
             node: NodeId::new("root").unwrap(),
             epoch: epoch(EPOCH),
             level: 0,

@@ -7,7 +7,11 @@ use std::sync::{
 
 use axum::{Router, http::StatusCode, routing::get};
 use doorman_jwt::MIN_INTERVAL;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    io::AsyncReadExt,
+    net::TcpListener,
+    task::{JoinSet, spawn_blocking},
+};
 
 use super::*;
 
@@ -305,4 +309,90 @@ async fn key_requests_carry_the_outgoing_headers() {
     assert!(is_valid(&auth, &issuer.sign(&claims(&json!({})))).await);
     assert_eq!(publisher.heard("traceparent").unwrap(), "a");
     assert_eq!(publisher.heard("tracestate").unwrap(), "b");
+}
+
+#[tokio::test]
+async fn keys_are_fetched_through_a_proxy() {
+    let proxy = Publisher::default();
+    let issuer = Issuer::rs256();
+    proxy.publish(&[&issuer]);
+    let address = proxy.clone().start().await.to_string();
+    let auth = Auth::load(AuthSettings {
+        // Nobody but the proxy can reach it.
+        jwks: Some(JwksSource::Url("http://issuer.invalid/jwks".to_owned())),
+        jwks_proxy: Some(address.replace("/jwks", "")),
+        issuer: Some(ISSUER.to_owned()),
+        ..AuthSettings::default()
+    });
+    assert!(is_valid(&Arc::new(auth.unwrap()), &issuer.sign(&claims(&json!({})))).await);
+    assert_eq!(
+        (proxy.asked(), proxy.heard("host").as_deref()),
+        (1, Some("issuer.invalid"))
+    );
+}
+
+#[test]
+fn invalid_proxy_is_rejected_without_its_password() {
+    let mut home = Home::new();
+    home.settings.issuer = Some(ISSUER.to_owned());
+    home.settings.jwks = Some("https://issuer.invalid/jwks".parse().unwrap());
+    home.settings.jwks_proxy = Some("user:hidden@proxy".to_owned());
+    let shown = home.load().unwrap_err().to_string();
+    assert_eq!(
+        shown,
+        "--auth-jwks-proxy: must be the URL of a proxy, like http://proxy.example:3128"
+    );
+    home.settings.jwks = Some("keys.json".parse().unwrap());
+    let shown = home.load().unwrap_err().to_string();
+    assert_eq!(
+        shown,
+        "--auth-jwks-proxy: requires an --auth-jwks that is an address"
+    );
+}
+
+/// Environment variables are those of a process, so another one reads them.
+#[tokio::test]
+async fn environment_names_the_proxy() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = format!("http://{}", listener.local_addr().unwrap());
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "auth::tests::jwks_client::fetches_in_a_child",
+            "--ignored",
+        ])
+        .env("HTTPS_PROXY", proxy)
+        .env_remove("https_proxy")
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut ended = spawn_blocking(move || child.wait());
+    let accepted = tokio::select! {
+        accepted = listener.accept() => accepted,
+        ended = &mut ended => panic!("it asks no proxy: {ended:?}"),
+    };
+    let (mut connection, _) = accepted.unwrap();
+    let mut head = [0; 64];
+    let length = connection.read(&mut head).await.unwrap();
+    let head = String::from_utf8_lossy(&head[..length]).into_owned();
+    assert!(
+        head.starts_with("CONNECT issuer.invalid:443 HTTP/1.1\r\n"),
+        "{head}"
+    );
+    drop((connection, listener));
+    assert!(ended.await.unwrap().unwrap().success());
+}
+
+#[tokio::test]
+#[ignore = "run by environment_names_the_proxy"]
+async fn fetches_in_a_child() {
+    let auth = Auth::load(AuthSettings {
+        jwks: Some("https://issuer.invalid/jwks".parse().unwrap()),
+        issuer: Some(ISSUER.to_owned()),
+        ..AuthSettings::default()
+    });
+    let token = Issuer::rs256().sign(&claims(&json!({})));
+    assert!(!is_valid(&Arc::new(auth.unwrap()), &token).await);
 }

@@ -8,10 +8,13 @@
 //! divides further.
 
 use axum::{extract::FromRequestParts, http::request::Parts};
-use doorman_core::ledger::{HolderId, LeaseCall, ReleaseCall};
+use doorman_core::{
+    ledger::{HolderId, LeaseCall, ReleaseCall},
+    master::{Granted, NotGranted},
+};
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ReleaseRequest, ReleaseResponse, ResourceId,
-    ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, paths,
+    CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse, ResourceId,
+    Seconds, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, paths,
 };
 
 use super::{charge::QuotaCharge, request::LeaseBody, response};
@@ -133,12 +136,20 @@ impl LeaseCalls {
         let call = call.of_tenant(self.caller.tenant());
         let _decisions = self.charge.leases(&app.quotas, &app.ledger, &call).await?;
         let kind = call.holder().kind();
-        let granted = app.ledger.lease(call).await??;
+        let granted = app.ledger.lease(call).await?;
+        let problem = app.server.parent_problem(clock::now());
+        let granted = granted.map_err(|cause| match (&problem, cause) {
+            (Some(problem), NotGranted::NoParent) => ApiError::unavailable(format!(
+                "{problem}: a new master of this node cannot ask which leases it holds"
+            )),
+            (_, cause) => cause.into(),
+        })?;
         Ok(JsonText(response::write(
             &app.server.node,
             &granted,
             kind,
             app.server.level(),
+            problem.filter(|_| lacks_lease(&granted)),
             clock::unix_seconds(),
         )))
     }
@@ -159,4 +170,10 @@ impl LeaseCalls {
             released: released.await?,
         }))
     }
+}
+
+/// Whether the holder got less than it wants of any resource, or no lease.
+fn lacks_lease(granted: &Granted) -> bool {
+    let mut grants = granted.grants.iter();
+    grants.any(|it| it.reason != Reason::Granted || it.lease_length == Seconds::ZERO)
 }

@@ -17,13 +17,14 @@ use doorman_core::master::Granted;
 const FIXED_BYTES: usize = 512;
 const RESOURCE_BYTES: usize = 288;
 
-/// Writes the response for a client or a node. `level` is that of the server, `unix_now` the wall
-/// clock in Unix seconds.
+/// Writes the response for a client or a node. `level` is that of the server, `warning` what is
+/// wrong there, `unix_now` the wall clock in Unix seconds.
 pub(super) fn write(
     node: &NodeId,
     Granted { epoch, grants }: &Granted,
     to: HolderKind,
     level: u32,
+    warning: Option<String>,
     unix_now: u64,
 ) -> serde_json::Result<Vec<u8>> {
     let capacity = grants.len().saturating_mul(RESOURCE_BYTES);
@@ -32,6 +33,9 @@ pub(super) fn write(
     member(&mut text, r#","epoch":"#, epoch)?;
     if to == HolderKind::Node {
         member(&mut text, r#","level":"#, &level)?;
+    }
+    if let Some(warning) = warning {
+        member(&mut text, r#","warnings":"#, &[warning])?;
     }
     text.extend_from_slice(br#","resources":["#);
     let mut previous = Previous::default();

@@ -71,6 +71,7 @@ impl LedgerMetrics {
 
     pub(super) fn register(&self, registry: &mut Registry, server: &ServerInfo) {
         self.register_totals(registry);
+        self.register_full(registry);
         self.register_exceptions(registry, server);
         self.register_resources(registry);
     }
@@ -122,12 +123,25 @@ impl LedgerMetrics {
         );
     }
 
+    /// Rejections for want of room.
+    fn register_full(&self, registry: &mut Registry) {
+        let (all, tenant) = (self.stats.full, self.stats.tenant_full);
+        registry.register(
+            "full_answers",
+            "New holders that got nothing (full), by the limit: that of the ledger (--max-leases), \
+             or a quarter of it for one tenant",
+            counters("limit", [("ledger", all), ("tenant", tenant)]),
+        );
+    }
+
     /// The only cases in which holders together may use more than the capacity.
     fn register_exceptions(&self, registry: &mut Registry, server: &ServerInfo) {
         let LedgerStats {
             resources: _,
             leases: _,
             unmatched: _,
+            full: _,
+            tenant_full: _,
             excess_claims,
             overused,
             no_algorithm_grants,
@@ -179,7 +193,7 @@ impl LedgerMetrics {
             (
                 "resource_limit",
                 "Capacity of the whole tree, at nodes below the root",
-                |view| view.parent?.limit.map(Capacity::get),
+                |view| view.parent.as_ref()?.limit.map(Capacity::get),
             ),
             (
                 "resource_has",

@@ -157,7 +157,6 @@ fn contains(names: &Value, name: &str) -> bool {
 
 /// The response to a change has warnings. With `dry_run` it only describes the change.
 fn describe_change(method: &Method, path: &str, operation: &mut Value, schemas: &mut Value) {
-    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
     let entity = operation.pointer(&format!("/requestBody{JSON}/schema/$ref"));
     let entity = entity.and_then(|it| it.as_str()?.rsplit('/').next());
     let mut result = reference("Deleted");
@@ -173,14 +172,20 @@ fn describe_change(method: &Method, path: &str, operation: &mut Value, schemas: 
         });
         let content = &mut operation["requestBody"]["content"];
         if *method == Method::PATCH {
-            let patch = json!({"schema": patch_of(schema, schemas)});
+            let patch = json!({"schema": reference(&add_patch(&entity, schemas))});
             *content = json!({"application/merge-patch+json": patch, "application/json": patch});
-        } else if let Some((_, name)) = path.split_once('{') {
-            // The name is in the path, and optional in the body.
+        } else if let Some(name) = path
+            .split_once('{')
+            .and_then(|(_, it)| it.strip_suffix('}'))
+        {
             if let Some(required) = schema["required"].as_array_mut() {
-                required.retain(|it| it.as_str() != name.strip_suffix('}'));
+                required.retain(|it| it != name);
             }
-            content["application/json"]["schema"] = schema;
+            schema["description"] =
+                format!("A `{entity}`. Its `{name}` is in the path, and optional here.").into();
+            let body = format!("{entity}Body");
+            content["application/json"]["schema"] = reference(&body);
+            schemas[body] = schema;
         }
     }
     for (status, response) in members(&mut operation["responses"]) {
@@ -200,19 +205,33 @@ fn describe_change(method: &Method, path: &str, operation: &mut Value, schemas: 
     );
 }
 
-/// A JSON merge patch: no field is required, and `null` removes an optional one.
-fn patch_of(mut schema: Value, schemas: &Value) -> Value {
+/// Adds the schema of a JSON merge patch, and returns its name. Schemas have names, since generators
+/// of clients fail for an inline one that is used twice.
+fn add_patch(entity: &str, schemas: &mut Value) -> String {
+    let name = format!("{entity}Patch");
+    let mut schema = schemas[entity].clone();
     let required = schema["required"].take();
-    for (name, property) in members(&mut schema["properties"]) {
-        if name == "algorithm" {
-            *property = patch_of(schemas["TemplateAlgorithm"].clone(), schemas);
+    for (field, property) in members(&mut schema["properties"]) {
+        // A client that fills in defaults would change fields that its caller does not name.
+        if let Some(property) = property.as_object_mut() {
+            property.remove("default");
         }
-        if !contains(&required, name) {
+        if field == "algorithm" {
+            property["$ref"] = reference(&add_patch("TemplateAlgorithm", schemas))["$ref"].take();
+        }
+        if !contains(&required, field) {
             *property = json!({"anyOf": [property, {"type": "null"}]});
         }
     }
     schema.as_object_mut().map(|it| it.remove("required"));
-    schema
+    schema["description"] =
+        format!("A JSON merge patch (RFC 7396) of a `{entity}`: `null` removes a field.").into();
+    schemas[&name] = schema;
+    name
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
 /// Adds conditions, by the version of an entity, and how long a response stays valid.

@@ -139,13 +139,18 @@ async fn scrape_of_a_node_has_its_parent() {
     assert!(!samples.keys().any(has_parent), "{samples:#?}");
 
     let (app, parent) = node_app();
-    parent.on_failure(&Failure::TooLarge, "too large");
-    tokio::time::advance(Duration::from_secs(7)).await;
+    parent.on_failure(&Failure::TooLarge, "too large", clock::now());
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let silent = Failure::Unavailable { retry_after: None };
+    parent.on_failure(&silent, "timed out", clock::now());
+    tokio::time::advance(Duration::from_secs(4)).await;
     let samples = scrape(&crate::http::router(app)).await;
     for (series, value) in [
         (r#"parent_requests_total{outcome="answered"}"#, 0.0),
         (r#"parent_requests_total{outcome="too_large"}"#, 1.0),
+        (r#"parent_requests_total{outcome="unavailable"}"#, 1.0),
         ("parent_last_answer_age_seconds", 7.0),
+        ("parent_unreachable_seconds", 4.0),
     ] {
         let found = samples.get(&format!("doorman_{series}"));
         assert_eq!(found, Some(&value), "{series} in {samples:#?}");

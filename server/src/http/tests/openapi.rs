@@ -183,6 +183,19 @@ async fn parameters_in_the_schema_are_those_of_documents() {
     assert!(problem.contains(&expected), "{problem}");
 }
 
+/// A generated client may send the default of every field that its caller does not set.
+#[test]
+fn fields_of_a_patch_have_no_default() {
+    let document: Value = serde_json::from_str(&crate::openapi_json()).unwrap();
+    for name in ["TemplatePatch", "TemplateAlgorithmPatch", "RulePatch"] {
+        let schema = document["components"]["schemas"][name].to_string();
+        assert!(
+            schema.contains("properties") && !schema.contains(r#""default""#),
+            "{schema}"
+        );
+    }
+}
+
 #[test]
 fn openapi_references_resolve() {
     fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {

@@ -60,7 +60,7 @@ async fn address_of_a_node_is_that_of_a_server() {
 async fn status_of_a_node_has_its_parent() {
     let (app, parent) = node_app();
     let router = crate::http::router(app);
-    parent.on_failure(&Failure::TooLarge, "too large");
+    parent.on_failure(&Failure::TooLarge, "too large", clock::now());
     let status = get(&router, "/v1/status").await.json();
     assert_eq!(status["parents"], json!(["http://127.0.0.1:7399"]));
     assert_eq!(status["parent"], json!({"error": "too large"}));
@@ -175,4 +175,86 @@ async fn document_of_a_node_is_at_the_root() {
         (&status["root"], &status["level"]),
         (&json!("http://root:7300"), &json!(2))
     );
+}
+
+/// All that users of a node read while its parent is away names the parent.
+#[tokio::test(start_paused = true)]
+async fn cut_node_names_its_parent_everywhere() {
+    let (app, parent) = node_app();
+    let router = crate::http::router(app.clone());
+    ask_node(&router).await;
+    answer_of_parent(&app, &parent, 40.0, "share");
+    let silent = Failure::Unavailable { retry_after: None };
+    parent.on_failure(&silent, "timed out", clock::now());
+    parent.on_rules_failure(Some(&silent), "timed out", clock::now());
+    app.document
+        .reject("cannot fetch the rules of the parent: timed out");
+    let advance = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
+    let readiness = async || String::from_utf8(get(&router, "/readyz").await.body.clone()).unwrap();
+    advance(5).await;
+    let expected = "ok\nparent unreachable for 5 s; its last lease ends in 15 s\n";
+    assert_eq!(readiness().await, expected);
+
+    // The lease from the parent ends.
+    advance(25).await;
+    let problem = "parent unreachable for 30 s";
+    let expected = format!("ok\n{problem}; this node has no leases, and fallbacks apply\n");
+    assert_eq!(readiness().await, expected);
+    let status = get(&router, "/v1/status").await.json();
+    assert_eq!(status["parent"]["problem"], problem);
+    let error = format!("{problem}: cannot fetch the rules of the parent: timed out");
+    assert_eq!(status["config_error"], json!(error));
+    let body = json!({"client_id": "c", "resources": [{"resource_id": "db", "wants": 50}]});
+    let leased = post(&router, "/v1/capacity", body.to_string()).await.json();
+    assert_eq!(leased["warnings"], json!([problem]));
+    assert_eq!(leased["resources"][0]["gets"]["lease_length"], 0.0);
+    for path in ["/v1/resources/db/leases", "/v1/leases?client_id=c"] {
+        let leases = get(&router, path).await.json();
+        let lease = leases["leases"][0]
+            .get("lease")
+            .unwrap_or(&leases["leases"][0]);
+        let why = format!("this node has no lease from its parent; {problem}");
+        let expected = (&json!("parent"), &json!(why));
+        assert_eq!((&lease["held_back_by"], &lease["why"]), expected, "{path}");
+    }
+    let resource = get(&router, "/v1/resources/db").await.json();
+    assert_eq!(resource["parent"]["problem"], problem);
+    let resources = get(&router, "/v1/resources").await.json();
+    assert_eq!(resources["resources"][0]["parent"]["problem"], problem);
+
+    // It is over with the next answer.
+    answer_of_parent(&app, &parent, 40.0, "share");
+    assert!(!readiness().await.contains("parent"));
+    let leased = post(&router, "/v1/capacity", body.to_string()).await.json();
+    assert_eq!(leased.get("warnings"), None, "{leased}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_parent_reports_of_its_own_parent_is_passed_down() {
+    let (app, parent) = node_app();
+    let router = crate::http::router(app);
+    let response = json!({"node": "eu", "epoch": 1, "level": 1, "resources": [],
+        "warnings": ["parent unreachable for 30 s"]});
+    let now = clock::now();
+    parent.on_leases(&serde_json::from_value(response).unwrap(), now, now);
+    let status = get(&router, "/v1/status").await.json();
+    let expected = "reported by the parent: parent unreachable for 30 s";
+    assert_eq!(status["parent"]["problem"], expected);
+}
+
+/// A parent that leases, but rejects the token for its rules, is not unreachable.
+#[tokio::test(start_paused = true)]
+async fn rejected_rules_are_no_unreachable_parent() {
+    let (app, parent) = node_app();
+    let silent = Failure::Unavailable { retry_after: None };
+    let rejected = Failure::Rejected {
+        positions: Vec::new(),
+    };
+    parent.on_rules_failure(Some(&rejected), "forbidden", clock::now());
+    assert_eq!(parent.problem(clock::now()), None);
+    parent.on_rules_failure(Some(&silent), "timed out", clock::now());
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!(parent.problem(clock::now()).is_some());
+    answer_of_parent(&app, &parent, 40.0, "share");
+    assert_eq!(parent.problem(clock::now()), None);
 }

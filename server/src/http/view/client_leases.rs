@@ -88,8 +88,8 @@ pub(in crate::http) async fn list_client_leases(
         // The texts are written after the lock is released.
         let unix_now = clock::unix_seconds();
         leases.extend(part.into_iter().map(|(resource, holder)| ClientLease {
-            lease: holder.capped_at(bound).into_view(&resource, unix_now),
-            resource: resource.dated(unix_now),
+            lease: (read.note).on_holder(holder.capped_at(bound).into_view(&resource, unix_now)),
+            resource: read.note.on_resource(resource).dated(unix_now),
         }));
         next = after;
         if next.is_none() || leases.len() >= limit {

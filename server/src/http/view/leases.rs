@@ -8,7 +8,7 @@ use doorman_core::ledger::{
 };
 use doorman_openapi::{ClientId, HolderView, LeasePage, Moment, ResourceId, SortBy, paths};
 
-use super::{CHUNK, MAX_CHUNKS, PagedRead, resources::not_live};
+use super::{CHUNK, MAX_CHUNKS, PagedRead, ParentNote, resources::not_live};
 use crate::{
     auth::Caller,
     http::{
@@ -73,7 +73,7 @@ pub(in crate::http) async fn list_leases(
             }
         }
         authorize::client(&name, caller.restrictions())?;
-        return one_holder(&app.ledger, &id, &name);
+        return one_holder(&app.ledger, &ParentNote::new(&app), &id, &name);
     }
 
     let turns = PagedRead::begin(&app).await?;
@@ -107,7 +107,9 @@ async fn by_name(
             limit: query.limit.saturating_sub(leases.len()).min(CHUNK),
             ..*query
         };
-        match read(turn, |ledger, now| ledger.holders(id, &part, next, now))? {
+        match read(turn, &turns.note, |ledger, now| {
+            ledger.holders(id, &part, next, now)
+        })? {
             Ok((views, after)) => {
                 leases.extend(views);
                 next = after;
@@ -153,7 +155,7 @@ async fn largest(
     let total = ranking.total();
     let mut leases = Vec::new();
     for positions in ranking.into_largest().chunks(CHUNK) {
-        let found = read(turns.turn().await, |ledger, now| {
+        let found = read(turns.turn().await, &turns.note, |ledger, now| {
             ledger.holders_at(id, positions, query, now)
         })?;
         match found {
@@ -169,13 +171,16 @@ async fn largest(
 /// The holder of one name; an empty page if it neither holds the resource nor waits for it.
 fn one_holder(
     ledger: &SharedLedger,
+    note: &ParentNote,
     id: &ResourceId,
     name: &str,
 ) -> Result<Json<LeasePage>, ApiError> {
     let name = ClientId::new(name)
         .map_err(|error| ApiError::malformed(format!("query parameter `client_id` {error}")))?;
-    let (leases, _) = read(ledger, |ledger, now| ledger.holders_named(id, &name, now))?
-        .map_err(|_| not_live(id))?;
+    let (leases, _) = read(ledger, note, |ledger, now| {
+        ledger.holders_named(id, &name, now)
+    })?
+    .map_err(|_| not_live(id))?;
     Ok(only_page(leases, None))
 }
 
@@ -192,6 +197,7 @@ type Chunk = (Vec<HolderView>, Option<HolderCursor>);
 /// Reads the ledger; the texts are written after the lock is released.
 fn read(
     ledger: &SharedLedger,
+    note: &ParentNote,
     read: impl FnOnce(&Ledger, Moment) -> Result<HolderListing, ListError>,
 ) -> Result<Result<Chunk, ListError>, LedgerUnavailable> {
     let (page, bound) = ledger.with_bound(|ledger, bound, now| (read(ledger, now), bound))?;
@@ -204,7 +210,8 @@ fn read(
         } = page;
         let views = holders
             .into_iter()
-            .map(|holder| holder.capped_at(bound).into_view(&resource, unix_now));
+            .map(|holder| holder.capped_at(bound).into_view(&resource, unix_now))
+            .map(|view| note.on_holder(view));
         (views.collect(), next)
     }))
 }

@@ -6,6 +6,8 @@ pub(super) mod leases;
 pub(super) mod resources;
 pub(super) mod status;
 
+use doorman_openapi::{HolderView, ResourceView};
+
 use super::{error::ApiError, state::AppParts};
 use crate::{
     leasing::SharedLedger,
@@ -22,10 +24,34 @@ const MAX_CHUNKS: usize = 64;
 /// How many chunks of up to 1024 entries a sorted page may take: it reads the whole list.
 const MAX_SORT_CHUNKS: usize = 4096;
 
+/// Adds why the parent does not renew leases to views of a node's ledger, which does not know it.
+struct ParentNote(Option<String>);
+
+impl ParentNote {
+    fn new(app: &AppParts) -> Self {
+        Self(app.server.parent_problem(clock::now()))
+    }
+
+    fn on_resource(&self, mut view: ResourceView) -> ResourceView {
+        if let Some(parent) = &mut view.parent {
+            parent.problem.clone_from(&self.0);
+        }
+        view
+    }
+
+    fn on_holder(&self, mut view: HolderView) -> HolderView {
+        if let (Some(problem), Some(_)) = (&self.0, view.held_back_by) {
+            view.why = format!("{}; {problem}", view.why);
+        }
+        view
+    }
+}
+
 /// A read of the ledger in short turns, between which others may lock it.
 struct PagedRead<'a> {
     ledger: &'a SharedLedger,
     permit: ReadPermit<'a>,
+    note: ParentNote,
 }
 
 impl<'a> PagedRead<'a> {
@@ -35,6 +61,7 @@ impl<'a> PagedRead<'a> {
         Ok(Self {
             ledger: &app.ledger,
             permit: app.quotas.begin_read(ReadKind::Page).await?,
+            note: ParentNote::new(app),
         })
     }
 

@@ -4,7 +4,7 @@ use axum::{extract::State, http::Uri};
 use doorman_core::ledger::{PageQuery, ResourceRanking};
 use doorman_openapi::{ProblemType, ResourceId, ResourcePage, ResourceView, SortBy, paths};
 
-use super::{CHUNK, MAX_CHUNKS, PagedRead, cursor::after_resource};
+use super::{CHUNK, MAX_CHUNKS, PagedRead, ParentNote, cursor::after_resource};
 use crate::{
     auth::Caller,
     http::{
@@ -77,7 +77,8 @@ pub(in crate::http) async fn list_resources(
         let chunk = turn.with(|ledger, now| ledger.resources(&query, after.as_ref(), now))?;
         more = chunk.resources.len() > left;
         after = chunk.next;
-        resources.extend(chunk.resources.into_iter().take(left));
+        let views = chunk.resources.into_iter().take(left);
+        resources.extend(views.map(|view| read.note.on_resource(view)));
         if more || after.is_none() {
             break;
         }
@@ -129,7 +130,7 @@ async fn largest(
             let views = ids.iter().filter_map(|id| ledger.resource(id, now));
             views.collect::<Vec<_>>()
         })?;
-        resources.extend(views);
+        resources.extend(views.into_iter().map(|view| read.note.on_resource(view)));
     }
     // Some have changed since.
     resources.sort_by(|a: &ResourceView, b| b.amount(sort).total_cmp(&a.amount(sort)));
@@ -154,6 +155,7 @@ pub(in crate::http) async fn get_resource(
     authorize::resource(&id, caller.restrictions())?;
     app.ledger
         .with(|ledger, now| ledger.resource(&id, now))?
+        .map(|view| ParentNote::new(&app).on_resource(view))
         .map(|view| Json(view.dated(clock::unix_seconds())))
         .ok_or_else(|| not_live(&id))
 }

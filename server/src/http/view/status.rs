@@ -74,7 +74,13 @@ pub(in crate::http) async fn get_status(
     let View { address, epoch, .. } = app.master.borrow().clone();
     let document = app.document.get();
     let server = &app.server;
+    let now = clock::now();
     let parent = server.parent.as_ref();
+    let problem = server.parent_problem(now);
+    let config_error = app.document.error().map(|error| match problem {
+        Some(problem) => format!("{problem}: {error}"),
+        None => error,
+    });
     Ok(Json(Status {
         server_id: server.server_id.clone(),
         node: server.node.clone(),
@@ -84,7 +90,7 @@ pub(in crate::http) async fn get_status(
         master: address,
         parents: parent.map_or_else(Vec::new, |parent| parent.servers().to_vec()),
         parent: parent.map(|parent| {
-            let status = parent.status(clock::now());
+            let status = parent.status(now);
             ParentStatus {
                 error: status.error.filter(|_| unrestricted),
                 ..status
@@ -94,7 +100,7 @@ pub(in crate::http) async fn get_status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         config_source: server.config_source.clone(),
         config_version: document.version().to_owned(),
-        config_error: app.document.error().filter(|_| unrestricted),
+        config_error: config_error.filter(|_| unrestricted),
         config_warnings: warnings::of_document(&document, caller.restrictions()),
         resources: stats.map(|it| it.resources),
         leases: stats.map(|it| it.leases),

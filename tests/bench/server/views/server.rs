@@ -59,6 +59,7 @@ impl RunningServer {
             resources: resources.iter().map(|it| (*it).to_owned()).collect(),
             services: Vec::new(),
             max_priority: None,
+            max_capacity: None,
             lifetime: Duration::from_secs(24 * 3600),
         };
         Ok(token.sign(&secret_path(self.home.path()))?)

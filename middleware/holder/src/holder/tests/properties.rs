@@ -294,6 +294,7 @@ impl Referee {
         self.handle(Event::Answered {
             seq,
             response: CapacityResponse {
+                warnings: Vec::new(),
                 node: NodeId::new(if foreign { "other" } else { "root" }).unwrap(),
                 epoch: Epoch::new(epoch).unwrap(),
                 ..response(answers)

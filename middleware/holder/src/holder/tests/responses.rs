@@ -50,6 +50,7 @@ fn unrequested_and_duplicate_resources_are_ignored() {
 fn other_node_is_ignored_until_all_leases_expire() {
     let mut script = Script::leased(2);
     let foreign = |sent: &Sent| CapacityResponse {
+        warnings: Vec::new(),
         node: NodeId::new("other").unwrap(),
         ..grant_all(&sent.request, 99.0)
     };
@@ -74,6 +75,7 @@ fn response_with_lower_epoch_is_ignored() {
     let mut script = Script::leased(1);
     let sent = script.next_request();
     let old = CapacityResponse {
+        warnings: Vec::new(),
         epoch: Epoch::new(6).unwrap(),
         ..grant_all(&sent.request, 99.0)
     };
@@ -87,6 +89,7 @@ fn response_with_lower_epoch_is_ignored() {
     );
     let sent = script.next_request();
     let new = CapacityResponse {
+        warnings: Vec::new(),
         epoch: Epoch::new(8).unwrap(),
         ..grant_all(&sent.request, 11.0)
     };

@@ -206,6 +206,7 @@ async fn foreign_node_and_stale_epoch_are_ignored() {
             _ => ("root", 6),
         };
         CapacityResponse {
+            warnings: Vec::new(),
             node: NodeId::new(node).unwrap(),
             epoch: Epoch::new(epoch).unwrap(),
             ..response

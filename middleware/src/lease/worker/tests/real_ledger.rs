@@ -260,6 +260,7 @@ impl LedgerPlane {
         request.polls &= polls;
         let granted = ledger.refresh(&request.into(), call.at).into_iter();
         CapacityResponse {
+            warnings: Vec::new(),
             node: NodeId::new("root").unwrap(),
             epoch,
             resources: granted.map(|granted| granted.into_response(0)).collect(),

@@ -96,6 +96,8 @@ impl ParentLease {
             has: Capacity::saturating(amount(current, now)),
             expires_in: current.end.since(now).into(),
             older: (older > amount(current, now)).then(|| Capacity::saturating(older)),
+            // The shell knows it.
+            problem: None,
         }
     }
 

@@ -14,7 +14,7 @@ fn refresh_resource(world: &mut World, resource: &str) {
 }
 
 #[test]
-fn rejected_holder_causes_no_event() {
+fn rejected_holders_are_counted_without_an_event() {
     let settings = Settings {
         max_leases: 1,
         ..SETTINGS
@@ -26,6 +26,7 @@ fn rejected_holder_causes_no_event() {
     let first = ResourceId::new("first").unwrap();
     let expected = LedgerEvents {
         events: vec![LedgerEvent::Unmatched(first)],
+        full: 2,
         ..LedgerEvents::default()
     };
     assert_eq!(world.ledger.take_events(), expected);

@@ -132,7 +132,7 @@ proptest! {
                 }
                 Some(HeldBackBy::Suppressed) => is_suppressed(&granted),
                 Some(HeldBackBy::Balance) => granted.feedback.balance().is_some_and(|left| left.get() <= 0.0),
-                Some(HeldBackBy::Blocked | HeldBackBy::Bound) => false,
+                Some(HeldBackBy::Blocked | HeldBackBy::Bound | HeldBackBy::Parent) => false,
             };
             prop_assert!(agrees, "{shown:?} {granted:?}");
         }

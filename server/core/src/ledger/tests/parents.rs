@@ -549,6 +549,7 @@ fn answer_that_is_late_changes_nothing() {
         .refresh(&node_request.clone().into(), tree.now)
         .remove(0);
     let response = ServerCapacityResponse {
+        warnings: Vec::new(),
         node: NodeId::new("root").unwrap(),
         epoch: Epoch::ZERO,
         level: 0,

@@ -98,12 +98,17 @@ impl HolderStatus {
     fn held_back_by(
         &self,
         current: &CurrentTerms<'_>,
+        is_unleased: bool,
         is_below_others: bool,
     ) -> Option<HeldBackBy> {
         let [wants, share, has] = [self.view.wants, self.view.share, self.view.has];
         let [wants, share, has] = [wants, share, has].map(Capacity::get);
         if wants <= 0.0 {
             return None;
+        }
+        // Its terms, such as a share of 0, only follow from that.
+        if is_unleased {
+            return Some(HeldBackBy::Parent);
         }
         if current.terms.is_blocked() {
             return Some(HeldBackBy::Blocked);
@@ -174,8 +179,10 @@ impl Resource {
             lease_end: entry.booking.lease(now).map(|lease| lease.end),
             confirmed: self.is_confirmed(entry),
         };
+        let parent = self.parent.as_deref();
+        let is_unleased = parent.is_some_and(|it| !it.is_leased(now));
         status.next_grant = status.grant_at_refresh(terms.rule(), available);
-        status.view.held_back_by = status.held_back_by(current, is_below_others);
+        status.view.held_back_by = status.held_back_by(current, is_unleased, is_below_others);
         status
     }
 
@@ -303,6 +310,7 @@ fn explain(resource: &ResourceView, holder: &HolderStatus) -> String {
         Some(HeldBackBy::Bound) => "the end of the lease is not yet on the server's disk: until \
              then the holder gets a shorter lease, or none"
             .to_owned(),
+        Some(HeldBackBy::Parent) => "this node has no lease from its parent".to_owned(),
     };
     let overdue = holder.due_in.map(|due| -due);
     let is_late = |by: &f64| *by > resource.refresh_interval.get() && holder.view.booked > 0.0;
@@ -355,12 +363,12 @@ fn explain_share(resource: &ResourceView, holder: &HolderStatus) -> String {
         format!("clients want {wants} of {}", capacity(resource))
     };
     match (resource.algorithm, resource.fill_level) {
-        (AlgorithmKind::FairShare, Some(level)) => format!(
+        (Some(AlgorithmKind::FairShare), Some(level)) => format!(
             "its share is {share}: {}, so each gets at most {}{rounding}",
             demand(),
             rounded(level)
         ),
-        (AlgorithmKind::PriorityShare, _) => match holder.priority_limit {
+        (Some(AlgorithmKind::PriorityShare), _) => match holder.priority_limit {
             Some(limit) => format!(
                 "its share is {share}: clients of {} want {} and get at most {} of {}, so each gets at \
                  most {}{rounding}",
@@ -372,16 +380,19 @@ fn explain_share(resource: &ResourceView, holder: &HolderStatus) -> String {
             ),
             None => format!("its share is {share}{rounding}"),
         },
-        (AlgorithmKind::ProportionalShare, _) => format!(
+        (Some(AlgorithmKind::ProportionalShare), _) => format!(
             "its share is {share}: {}, so each gets an equal part, and unused parts go to those that \
              want more{rounding}",
             demand()
         ),
-        (AlgorithmKind::Static | AlgorithmKind::Suppression | AlgorithmKind::SharedBucket, _) => {
+        (
+            Some(AlgorithmKind::Static | AlgorithmKind::Suppression | AlgorithmKind::SharedBucket),
+            _,
+        ) => {
             format!("each holder gets at most {}{rounding}", capacity(resource))
         }
         // Without rounding, every demand is met here.
-        (AlgorithmKind::FairShare | AlgorithmKind::NoAlgorithm, _) => {
+        (Some(AlgorithmKind::FairShare | AlgorithmKind::NoAlgorithm) | None, _) => {
             format!("its share is {share}{rounding}")
         }
     }

@@ -348,7 +348,7 @@ impl LiveResource {
             in_learning_mode: learning,
             learning_ends_in: learning.then(|| current.learning_until.since(current.now).into()),
             template: template.map(|template| template.identifier_glob().to_owned()),
-            algorithm: terms.rule().kind,
+            algorithm: Some(terms.rule().kind),
             lease_length: terms.algorithm().lease_length,
             refresh_interval: terms.algorithm().refresh_interval,
             safe_capacity: terms.safe_capacity(clients),

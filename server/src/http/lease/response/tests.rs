@@ -80,26 +80,30 @@ fn granted() -> impl Strategy<Value = Grant> {
 proptest! {
     #[test]
     fn output_equals_the_types_of_the_contract(
-        granted in prop::collection::vec(granted(), 0..12), unix_now in 0..1u64 << 53
+        granted in prop::collection::vec(granted(), 0..12),
+        warning in prop::option::of("[ -~]{0,20}"),
+        unix_now in 0..1u64 << 53
     ) {
         let (node, epoch) = (node(), Epoch::new(7).unwrap());
         let responses = granted.iter().map(|granted| granted.clone().into_response(unix_now));
         let of_client = CapacityResponse {
             node: node.clone(),
             epoch,
+            warnings: warning.iter().cloned().collect(),
             resources: responses.collect(),
         };
         let of_node = ServerCapacityResponse {
             node: node.clone(),
             epoch,
             level: 2,
+            warnings: warning.iter().cloned().collect(),
             resources: granted
                 .iter()
                 .map(|granted| granted.clone().into_server_response(unix_now))
                 .collect(),
         };
         let granted = Granted { epoch, grants: granted };
-        let written = |to| write(&node, &granted, to, 2, unix_now).unwrap();
+        let written = |to| write(&node, &granted, to, 2, warning.clone(), unix_now).unwrap();
         prop_assert_eq!(written(HolderKind::Client), serde_json::to_vec(&of_client).unwrap());
         prop_assert_eq!(written(HolderKind::Node), serde_json::to_vec(&of_node).unwrap());
     }

@@ -31,7 +31,6 @@ async fn tenant_accesses_only_its_own_templates_and_rules() {
         ("GET", "/v1/templates", Value::Null),
         ("PUT", "/v1/templates", before.clone()),
         ("PUT", "/v1/templates?dry_run=true", before.clone()),
-        ("GET", "/v1/history", Value::Null),
         ("GET", "/v1/history/1", Value::Null),
         ("GET", "/v1/history/999", Value::Null),
         ("GET", "/v1/templates/%2A", Value::Null),
@@ -205,4 +204,210 @@ async fn tenant_may_fill_a_quarter_of_the_document() {
     put(&tenant_a(), 0, 400_100).await.problem(422);
     assert_eq!(put(&tenant_a(), 2, 10).await.status, 200);
     assert_eq!(put(&tenant_a(), 3, 10).await.status, 201);
+}
+
+/// A request with a body, by a token.
+async fn edit(tenants: &Tenants, token: &str, method: &str, uri: &str, body: &Value) -> Reply {
+    let request = Request::builder()
+        .method(method)
+        .uri(uri)
+        .header("authorization", format!("Bearer {token}"))
+        .header("content-type", "application/json");
+    send(
+        &tenants.router,
+        request.body(body.to_string().into()).unwrap(),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn tenant_reads_the_history_of_its_own_entries() {
+    let tenants = Tenants::new().await;
+    for (token, method, uri, body) in [
+        (
+            operator(),
+            "PUT",
+            "/v1/templates/b%2Fx",
+            json!({"capacity": 1}),
+        ),
+        (
+            tenant_a(),
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 5}),
+        ),
+        (
+            operator(),
+            "PATCH",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 6}),
+        ),
+        (operator(), "PATCH", "/v1/rules/of-b", json!({"cost": 2})),
+        (tenant_a(), "PATCH", "/v1/rules/of-a", json!({"cost": 3})),
+        // One of an operator changes entries of both.
+        (operator(), "DELETE", "/v1/templates/b%2Fx", json!({})),
+    ] {
+        let reply = edit(&tenants, &token, method, uri, &body).await;
+        assert!(reply.status.is_success(), "{uri}: {reply:?}");
+    }
+    let both = json!({"resources": [
+        {"identifier_glob": "b/*", "capacity": 51, "algorithm": {"kind": "FAIR_SHARE"}},
+        {"identifier_glob": "a/db", "capacity": 7, "algorithm": {"kind": "FAIR_SHARE"}}]});
+    let reply = edit(&tenants, &operator(), "PUT", "/v1/templates", &both).await;
+    assert_eq!(reply.status, 200);
+
+    let page = tenants.get(&tenant_a(), "/v1/history").await.json();
+    let changes = page["changes"].as_array().unwrap();
+    let listed = changes.iter().map(|it| {
+        (
+            it["changed_by"].as_str().unwrap(),
+            it["change"].as_str().unwrap(),
+        )
+    });
+    let listed: Vec<_> = listed.collect();
+    let (newest, older) = listed.split_first().unwrap();
+    assert!(
+        newest.1.contains("template \"a/db\"") && newest.1.contains("rule \"of-a\" removed"),
+        "{newest:?}"
+    );
+    assert_eq!(
+        older,
+        [
+            ("a of doorman", "rule \"of-a\": cost: 1 → 3"),
+            ("another caller", "template \"a/db\": capacity: 5 → 6"),
+            ("a of doorman", "template \"a/db\" added"),
+        ]
+    );
+    let text = page.to_string();
+    for hidden in [
+        "b/", "of-b", "operator", "revision", "version", "cursor", "more",
+    ] {
+        assert!(!text.contains(hidden), "{hidden} in {text}");
+    }
+    let limited = tenants.get(&tenant_a(), "/v1/history?limit=1").await.json();
+    assert_eq!(limited["changes"].as_array().unwrap().len(), 1);
+    assert_eq!(limited.get("next_cursor"), None);
+    let clients_only = token(&json!({"sub": "c", "client_id": "c-*"}));
+    let none = tenants.get(&clients_only, "/v1/history").await.json();
+    assert_eq!(none, json!({"changes": []}));
+}
+
+#[tokio::test]
+async fn capacities_of_a_tenant_are_bounded_by_its_token() {
+    let tenants = Tenants::new().await;
+    let bounded = token(&json!({"sub": "a", "resources": ["a/*", "b/*"], "max_capacity": 60}));
+    let kind = |kind: &str| json!({"capacity": 5, "algorithm": {"kind": kind}});
+    for (method, uri, body, pointer) in [
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 61}),
+            "/capacity",
+        ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb?dry_run=true",
+            json!({"capacity": 61}),
+            "/capacity",
+        ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 6.1, "per": 0.1}),
+            "/capacity",
+        ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 61, "unit": "gauge"}),
+            "/capacity",
+        ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 5, "safe_capacity": -1}),
+            "/safe_capacity",
+        ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 5, "safe_capacity": 61}),
+            "/safe_capacity",
+        ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            kind("NO_ALGORITHM"),
+            "/algorithm/kind",
+        ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            kind("STATIC"),
+            "/algorithm/kind",
+        ),
+        (
+            "PATCH",
+            "/v1/templates/b%2F%2A",
+            json!({"capacity": 1000}),
+            "/capacity",
+        ),
+    ] {
+        let problem = edit(&tenants, &bounded, method, uri, &body)
+            .await
+            .problem(403);
+        let pointers: Vec<_> = problem
+            .errors
+            .iter()
+            .map(|it| it.pointer.as_str())
+            .collect();
+        assert_eq!(pointers, [pointer], "{method} {uri} {body}");
+        assert!(
+            problem.detail.contains("60") && problem.detail.contains("`max_capacity` of the token"),
+            "{problem:?}"
+        );
+    }
+    for (method, uri, body, status) in [
+        (
+            "PUT",
+            "/v1/templates/a%2F%2A",
+            json!({"capacity": 60, "safe_capacity": 60}),
+            201,
+        ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 3600, "per": 60}),
+            201,
+        ),
+        (
+            "PATCH",
+            "/v1/templates/b%2F%2A",
+            json!({"capacity": 60}),
+            200,
+        ),
+        // `a/*` applies then.
+        ("DELETE", "/v1/templates/a%2Fdb", Value::Null, 204),
+        // `*`, of 100, would apply.
+        ("DELETE", "/v1/templates/a%2F%2A", Value::Null, 403),
+        (
+            "DELETE",
+            "/v1/templates/b%2F%2A?dry_run=true",
+            Value::Null,
+            403,
+        ),
+    ] {
+        let reply = edit(&tenants, &bounded, method, uri, &body).await;
+        assert_eq!(reply.status, status, "{method} {uri}: {reply:?}");
+    }
+    // Without the claim nothing bounds them.
+    let reply = edit(
+        &tenants,
+        &tenant_a(),
+        "PATCH",
+        "/v1/templates/a%2F%2A",
+        &json!({"capacity": 9999}),
+    )
+    .await;
+    assert_eq!(reply.status, 200);
 }
