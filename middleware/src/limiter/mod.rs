@@ -484,7 +484,7 @@ impl<'s> Limiter<'s> {
             return None;
         }
         let view = self.view(now).view;
-        let queued = self.read_queue(|queue| queue.cost());
+        let queued = self.read_queue(WaitQueue::cost);
         let spent = self.record.spent.load() - queued;
         // Nothing is issued before the first rate. What is admitted until then is charged to it.
         let tokens = (view.issued != 0.0).then(|| view.issued - spent.max(view.floor));

@@ -465,7 +465,7 @@ fn resource_table(resources: &[ResourceView]) -> String {
 fn load(view: &ResourceView) -> Option<String> {
     let is_shared = !matches!(
         view.algorithm,
-        AlgorithmKind::NoAlgorithm | AlgorithmKind::Static
+        Some(AlgorithmKind::NoAlgorithm | AlgorithmKind::Static)
     );
     let capacity = view.capacity.map(Capacity::get);
     let capacity = capacity.filter(|capacity| is_shared && *capacity > 0.0)?;

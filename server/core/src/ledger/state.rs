@@ -336,13 +336,7 @@ impl Ledger {
             levels,
         );
         if let Some((bucket, before)) = before {
-            grant.tokens = match decision.lacks {
-                Some(_) => {
-                    let granted = decision.capacity;
-                    (live.resource).continue_bucket(holder, bucket, before, granted, now)
-                }
-                None => live.resource.restate_bucket(holder, before),
-            };
+            grant.tokens = (live.resource).continue_bucket(holder, bucket, before, &decision, now);
         }
         self.stats.count(&grant, decision.anomalies);
         live.report_events(&grant, decision.anomalies, &mut self.events, || {

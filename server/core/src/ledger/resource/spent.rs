@@ -16,7 +16,7 @@ use super::Resource;
 use crate::ledger::{
     keys::{EntrySlot, HolderKey},
     records::HolderRecord,
-    resource::decision::TOLERANCE,
+    resource::decision::{Decision, TOLERANCE},
 };
 
 /// The longest time in which a bucket fills, in seconds.
@@ -206,37 +206,30 @@ impl Resource {
     }
 
     /// Takes over the bucket that a request states, and the decision on it. Returns the tokens that
-    /// a new or larger lease brings.
+    /// a new or larger lease brings: for a copy of the request the same ones.
     pub(in crate::ledger) fn continue_bucket(
         &mut self,
         holder: HolderKey,
         bucket: Bucket,
         before: RatesBefore,
-        granted: Capacity,
+        decision: &Decision,
         now: Moment,
     ) -> Option<Balance> {
         if !self.divides_rate() {
             return None;
         }
         let slot = self.entries.get(holder)?.slot;
-        let rate = granted.get() / self.terms.per();
+        if decision.lacks.is_none() {
+            let held = self.spent.as_ref()?.held.get(&slot)?;
+            let is_copy = is_same(held.before, before.held);
+            return held.tokens.filter(|_| is_copy).map(Balance::saturating);
+        }
+        let rate = decision.capacity.get() / self.terms.per();
         let spent = self
             .spent
             .get_or_insert_with(|| Spent::new(0.0, now).into());
         let tokens = spent.decided(slot, bucket, before, rate, now);
         tokens.map(Balance::saturating)
-    }
-
-    /// The tokens of the last decision again, for a copy of its request.
-    pub(in crate::ledger) fn restate_bucket(
-        &self,
-        holder: HolderKey,
-        before: RatesBefore,
-    ) -> Option<Balance> {
-        let slot = self.entries.get(holder)?.slot;
-        let held = self.spent.as_ref()?.held.get(&slot)?;
-        let is_copy = is_same(held.before, before.held);
-        held.tokens.filter(|_| is_copy).map(Balance::saturating)
     }
 
     /// Takes over what a holder states when it releases its lease.
