@@ -358,7 +358,8 @@ async fn commands_at_a_cut_node_name_its_parent() {
         let got = call(&address, "get db --wants 50 --client c")
             .await
             .unwrap();
-        assert_eq!(got, "db\t0\t-\t0\t1\tpending\n");
+        let line = "db\t0\t-\t0\t1\tpending\n";
+        assert!(got.ends_with(line), "{got}");
         let shown = call(&address, "show db").await.unwrap();
         for text in [
             "; safe capacity without a lease: unknown before the parent answers\n",
