@@ -25,6 +25,9 @@ pub struct Restrictions {
     pub max_capacity: Option<MaxCapacity>,
 }
 
+/// The shortest lease under a highest capacity, in seconds.
+const SHORTEST_LEASE: f64 = 5.0;
+
 /// The highest capacity that a token may set: of a rate per second, of a gauge at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MaxCapacity(pub Capacity);
@@ -95,7 +98,8 @@ impl Restrictions {
             Some(SafeCapacity::AtMost(amount)) => exceeds(amount),
             None => false,
         };
-        let kind = template.algorithm().kind;
+        let algorithm = template.algorithm();
+        let kind = algorithm.kind;
         let is_unshared = matches!(kind, AlgorithmKind::NoAlgorithm | AlgorithmKind::Static);
         [
             exceeds(template.capacity())
@@ -108,6 +112,16 @@ impl Restrictions {
                      most {limit}"
                 );
                 FieldError::new("/algorithm/kind", detail)
+            }),
+            // Between shorter leases each holder uses the safe capacity.
+            (algorithm.lease_length.get() < SHORTEST_LEASE).then(|| {
+                let detail = format!("must be at least {SHORTEST_LEASE} seconds for this token");
+                FieldError::new("/algorithm/lease_length", detail)
+            }),
+            // A restart would grant what holders still have.
+            template.learning_mode_duration().map(|_| {
+                let detail = "must be left out with this token";
+                FieldError::new("/algorithm/learning_mode_duration", detail)
             }),
         ]
         .into_iter()

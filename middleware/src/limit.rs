@@ -15,7 +15,7 @@ use crate::{
 
 const QUEUE: u32 = 1_000;
 /// How long a request waits for the first lease of a gauge, without which nothing is admitted.
-const GAUGE_WAIT: Duration = Duration::from_secs(1);
+const COUNTED_WAIT: Duration = Duration::from_secs(1);
 /// The same for requests to others, of whose limit nothing is known.
 const OUTBOUND_WAIT: Duration = Duration::from_secs(5);
 
@@ -271,20 +271,22 @@ impl Limit {
         self
     }
 
-    /// How long requests wait for the first lease of a resource before the fallback applies. By
-    /// default 0, a second for a gauge, and five for [outbound](crate::LimitLayer::outbound)
-    /// requests. The time runs once per resource: from its first request, or for a constant key
+    /// The longest wait of a request for the first lease of a resource, before the fallback applies.
+    /// By default 0, a second for a gauge or a [burst](Self::burst) of more than ten seconds, and
+    /// five for [outbound](crate::LimitLayer::outbound) requests. The time runs once per resource: from its first request, or for a constant key
     /// from the construction of the layer.
     pub fn wait_for_lease(mut self, max_wait: Duration) -> Self {
         self.wait_for_lease = Some(max_wait);
         self
     }
 
-    /// How long requests wait for the first lease.
+    /// The longest wait of a request for the first lease.
     pub(crate) fn first_lease_wait(&self, traffic: Traffic) -> Duration {
         let by_default = match (traffic, self.settings.unit) {
             (Traffic::Outbound, _) => OUTBOUND_WAIT,
-            (Traffic::Inbound, Unit::Gauge) => GAUGE_WAIT,
+            (Traffic::Inbound, Unit::Gauge) => COUNTED_WAIT,
+            // What is spent of it counts for long.
+            (Traffic::Inbound, Unit::Rate) if self.settings.burst.load().is_long() => COUNTED_WAIT,
             (Traffic::Inbound, Unit::Rate) => Duration::ZERO,
         };
         self.wait_for_lease.unwrap_or(by_default)

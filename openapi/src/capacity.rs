@@ -111,7 +111,7 @@ pub struct ResourceRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Bucket {
-    /// How many seconds of its rate it holds; at most a day.
+    /// The seconds of its rate that it can hold; at most a day.
     #[serde(deserialize_with = "deserialize_burst")]
     #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 86_400))]
     pub burst: Seconds,

@@ -30,7 +30,8 @@ pub fn canonical_path(path: &str) -> Cow<'_, str> {
 }
 
 /// The spellings under which a server may read the path of a request: servers differ in whether
-/// they decode it, and in which order they remove dot segments and empty ones.
+/// they decode it, in which order they remove dot segments and empty ones, and whether they cut off
+/// what follows a semicolon in a segment.
 #[derive(Debug, Clone)]
 pub struct PathSpellings {
     /// Those beside the path as it was sent. Empty for nearly all paths.
@@ -52,8 +53,9 @@ impl PathSpellings {
         }
         let spelled = spell(sent);
         let split = spelled.replace("%2F", "/").replace("%5C", "/");
-        it.is_ambiguous = split != spelled || has_empty_or_dots(&spelled);
-        for path in [&spelled, &split] {
+        let cut = without_parameters(&split);
+        it.is_ambiguous = split != spelled || has_empty_or_dots(&cut);
+        for path in [&spelled, &split, &cut] {
             for slashes in [Slashes::Merged, Slashes::Kept] {
                 let resolved = resolve(path, slashes);
                 // Some servers leave no slash for dots at the end.
@@ -116,6 +118,14 @@ fn resolve(path: &str, slashes: Slashes) -> String {
     resolved
 }
 
+/// Without the parameters of segments, which some servers cut off before they remove dot segments
+/// (RFC 3986, section 3.3).
+fn without_parameters(path: &str) -> String {
+    let name = |segment: &str| segment.split(';').next().unwrap_or_default().to_owned();
+    let names: Vec<_> = path.split('/').map(name).collect();
+    names.join("/")
+}
+
 fn has_empty_or_dots(path: &str) -> bool {
     let mut inner = path.split('/').skip(1).peekable();
     while let Some(segment) = inner.next() {
@@ -139,6 +149,7 @@ fn is_plain(path: &str) -> bool {
         let follows_slash = std::mem::replace(&mut before, byte) == b'/';
         match byte {
             b'/' | b'.' => !follows_slash,
+            b';' => false,
             _ => is_plain_byte(byte),
         }
     })

@@ -21,7 +21,7 @@ struct Key<'r> {
     ends_with_host: bool,
 }
 
-/// How a template relates to the ids of a key.
+/// The relation of a template to the ids of a key.
 enum Relation {
     /// It matches none, however it is spelled.
     None,

@@ -113,7 +113,7 @@ pub(crate) struct RefillSchedule {
     pub(crate) on_credit: bool,
 }
 
-/// What a lease says of the tokens in the bucket, if it is a rate.
+/// The tokens in the bucket under a new lease, if it is a rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Tokens {
     /// The first rate adds a full bucket, a later one nothing.

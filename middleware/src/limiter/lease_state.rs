@@ -72,7 +72,7 @@ pub(crate) enum SafeRate {
 /// The probability of a resource without suppression.
 pub(super) const ALWAYS: f64 = 1.0;
 
-/// What a response received at `now` says of the tokens: an older one was applied before, and the
+/// The tokens by a response received at `now`: an older one was applied before, and the
 /// bucket has changed since.
 pub(super) fn tokens(sharing: &Sharing, admitted: f64, now: Moment) -> Tokens {
     match sharing {

@@ -68,6 +68,12 @@ impl AuthSettings {
                 return invalid(flag, "requires an --auth-jwks that is an address");
             }
         }
+        if self.jwks_proxy.is_some()
+            && let Some(JwksSource::Url(url)) = &self.jwks
+            && !url.starts_with("https://")
+        {
+            return invalid("--auth-jwks-proxy", "requires an --auth-jwks with https://");
+        }
         match &self.issuer {
             Some(issuer) if issuer.is_empty() => invalid("--auth-issuer", "must not be empty"),
             None if has_keys => invalid(

@@ -26,7 +26,7 @@ resources:
   - {identifier_glob: bucket/*, capacity: 10, algorithm: {kind: SHARED_BUCKET, lease_length: 3600, refresh_interval: 5}}
   - {identifier_glob: suppress/*, capacity: 10, algorithm: {kind: SUPPRESSION, lease_length: 3600, refresh_interval: 5}}
   - {identifier_glob: zero, capacity: 0, algorithm: {kind: FAIR_SHARE, lease_length: 3600, refresh_interval: 5}}
-  - {identifier_glob: most, capacity: 1.0e+15, algorithm: {kind: FAIR_SHARE, lease_length: 3600, refresh_interval: 5}}
+  - {identifier_glob: most, capacity: 1.0e+15, per: 31536000, algorithm: {kind: FAIR_SHARE, lease_length: 3600, refresh_interval: 5}}
   - {identifier_glob: '[!u]*', capacity: 1000, algorithm: {kind: FAIR_SHARE, lease_length: 3600, refresh_interval: 5}}
 ";
 

@@ -7,12 +7,13 @@ use crate::limiter::{LeaseState, Policy, SafeRate};
 
 /// The state of a limiter, in tokens per second or units of a gauge.
 pub(super) fn lease_state(status: &LeaseStatus, unit: Unit, wants_stated: bool) -> LeaseState {
-    let terms = status.terms.as_deref();
-    if has_other_unit(terms, unit) {
+    if has_other_unit(status, unit) {
         return LeaseState::OtherUnit {
             refresh_at: status.refresh_at,
         };
     }
+    // Before the answer they are those of a template that may not be the one that matches.
+    let terms = (status.terms.as_deref()).filter(|terms| terms.unit == unit);
     let per = period(terms);
     let safe = terms.map(|terms| match terms.safe {
         SafeCapacity::Unlimited => SafeRate::Unlimited,
@@ -44,9 +45,10 @@ pub(super) fn lease_state(status: &LeaseStatus, unit: Unit, wants_stated: bool) 
     }
 }
 
-/// Whether a resource is known to be in another unit than its limiter.
-pub(super) fn has_other_unit(terms: Option<&ResourceTerms>, unit: Unit) -> bool {
-    terms.is_some_and(|terms| terms.unit != unit)
+/// Whether a resource is in another unit than its limiter, by an answer of the control plane.
+pub(super) fn has_other_unit(status: &LeaseStatus, unit: Unit) -> bool {
+    let terms = status.terms.as_ref();
+    status.first_answer == FirstAnswer::Received && terms.is_some_and(|terms| terms.unit != unit)
 }
 
 /// The period of the resource's rate, in seconds; 1 for a gauge.

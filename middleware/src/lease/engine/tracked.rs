@@ -21,7 +21,7 @@ use crate::{
 
 /// Growth of the wants while requests wait: how much they would use is unknown.
 const GROWTH_WHILE_WAITING: f64 = 2.0;
-/// How long a limiter is kept whose unit is not that of its resource.
+/// The time for which a limiter is kept whose unit is not that of its resource.
 const KEPT_IN_OTHER_UNIT: Duration = Duration::from_secs(5);
 /// A lease above this multiple of the demand has surplus to give back.
 const MUCH_SURPLUS: f64 = 1.3;
@@ -439,7 +439,7 @@ impl TrackedLimiter {
         let before = self.leasing.leased;
         let next = self.apply(limiter, status, now);
         let state = self.lease_state(limiter, status);
-        let has_other_unit = has_other_unit(status.terms.as_deref(), limiter.unit());
+        let has_other_unit = has_other_unit(status, limiter.unit());
         limiter.publish(state, now);
         let is_permanent = limiter.is_permanent();
         let is_first_answer =

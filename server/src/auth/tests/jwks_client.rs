@@ -313,22 +313,33 @@ async fn key_requests_carry_the_outgoing_headers() {
 
 #[tokio::test]
 async fn keys_are_fetched_through_a_proxy() {
-    let proxy = Publisher::default();
-    let issuer = Issuer::rs256();
-    proxy.publish(&[&issuer]);
-    let address = proxy.clone().start().await.to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let auth = Auth::load(AuthSettings {
-        // Nobody but the proxy can reach it.
-        jwks: Some(JwksSource::Url("http://issuer.invalid/jwks".to_owned())),
-        jwks_proxy: Some(address.replace("/jwks", "")),
+        jwks: Some("https://issuer.invalid/jwks".parse().unwrap()),
+        jwks_proxy: Some(format!("http://{}", listener.local_addr().unwrap())),
         issuer: Some(ISSUER.to_owned()),
         ..AuthSettings::default()
     });
-    assert!(is_valid(&Arc::new(auth.unwrap()), &issuer.sign(&claims(&json!({})))).await);
-    assert_eq!(
-        (proxy.asked(), proxy.heard("host").as_deref()),
-        (1, Some("issuer.invalid"))
+    let (auth, token) = (
+        Arc::new(auth.unwrap()),
+        Issuer::rs256().sign(&claims(&json!({}))),
     );
+    let asked = tokio::spawn(async move { is_valid(&auth, &token).await });
+    assert_eq!(
+        first_line(&listener).await,
+        "CONNECT issuer.invalid:443 HTTP/1.1"
+    );
+    drop(listener);
+    assert!(!asked.await.unwrap());
+}
+
+/// Accepts a connection, and returns the beginning of its request.
+async fn first_line(listener: &TcpListener) -> String {
+    let (mut connection, _) = listener.accept().await.unwrap();
+    let mut head = [0; 64];
+    let length = connection.read(&mut head).await.unwrap();
+    let head = String::from_utf8_lossy(&head[..length]).into_owned();
+    head.lines().next().unwrap().to_owned()
 }
 
 #[test]
@@ -342,12 +353,17 @@ fn invalid_proxy_is_rejected_without_its_password() {
         shown,
         "--auth-jwks-proxy: must be the URL of a proxy, like http://proxy.example:3128"
     );
-    home.settings.jwks = Some("keys.json".parse().unwrap());
-    let shown = home.load().unwrap_err().to_string();
-    assert_eq!(
-        shown,
-        "--auth-jwks-proxy: requires an --auth-jwks that is an address"
-    );
+    for (jwks, because) in [
+        ("keys.json", "requires an --auth-jwks that is an address"),
+        (
+            "http://127.0.0.1/jwks",
+            "requires an --auth-jwks with https://",
+        ),
+    ] {
+        home.settings.jwks = Some(jwks.parse().unwrap());
+        let shown = home.load().unwrap_err().to_string();
+        assert_eq!(shown, format!("--auth-jwks-proxy: {because}"));
+    }
 }
 
 /// Environment variables are those of a process, so another one reads them.
@@ -369,19 +385,12 @@ async fn environment_names_the_proxy() {
         .spawn()
         .unwrap();
     let mut ended = spawn_blocking(move || child.wait());
-    let accepted = tokio::select! {
-        accepted = listener.accept() => accepted,
+    let line = tokio::select! {
+        line = first_line(&listener) => line,
         ended = &mut ended => panic!("it asks no proxy: {ended:?}"),
     };
-    let (mut connection, _) = accepted.unwrap();
-    let mut head = [0; 64];
-    let length = connection.read(&mut head).await.unwrap();
-    let head = String::from_utf8_lossy(&head[..length]).into_owned();
-    assert!(
-        head.starts_with("CONNECT issuer.invalid:443 HTTP/1.1\r\n"),
-        "{head}"
-    );
-    drop((connection, listener));
+    assert_eq!(line, "CONNECT issuer.invalid:443 HTTP/1.1");
+    drop(listener);
     assert!(ended.await.unwrap().unwrap().success());
 }
 

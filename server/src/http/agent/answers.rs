@@ -10,9 +10,10 @@ use std::{
 
 use axum::{
     body::Bytes,
-    http::{HeaderName, HeaderValue, Response},
+    http::{HeaderName, HeaderValue, Request, Response, header},
 };
 use doorman_openapi::Moment;
+use sha2::{Digest as _, Sha256};
 
 use crate::util::clock;
 
@@ -47,6 +48,22 @@ impl RequestId {
         let is_valid = (1..=Self::MAX_LENGTH).contains(&value.len());
         // A copy: the value keeps the buffer of the connection.
         is_valid.then(|| Self(value.as_bytes().into()))
+    }
+
+    /// With the method, host and path, so that another request with this id is another one.
+    pub(super) fn of(&self, request: &Request<()>) -> Self {
+        let mut hasher = Sha256::new();
+        let host = request.headers().get(header::HOST);
+        for part in [
+            self.0.as_ref(),
+            request.method().as_str().as_bytes(),
+            host.map_or(&[][..], HeaderValue::as_bytes),
+            request.uri().to_string().as_bytes(),
+        ] {
+            hasher.update(part.len().to_le_bytes());
+            hasher.update(part);
+        }
+        Self(hasher.finalize().as_slice().into())
     }
 }
 

@@ -83,13 +83,16 @@ pub(super) async fn forward_auth(
 
 /// Decides on a request once, although a proxy may ask again.
 async fn answer(agent: &AgentParts, parts: Parts) -> Result<Response<Body>, ApiError> {
-    let Some((answers, id)) = request_id(agent, &parts)? else {
-        return Ok(decide(agent, original(parts)?).await);
+    let id = request_id(agent, &parts)?;
+    let request = original(parts)?;
+    let Some((answers, id)) = id else {
+        return Ok(decide(agent, request).await);
     };
+    let id = id.of(&request);
     if let Some(answer) = answers.find(&id) {
         return Ok(answer.map(Body::from));
     }
-    let (mut head, body) = decide(agent, original(parts)?).await.into_parts();
+    let (mut head, body) = decide(agent, request).await.into_parts();
     let body = to_bytes(body, usize::MAX).await;
     let body = body.map_err(|_| ApiError::internal())?;
     head.extensions.clear();

@@ -62,8 +62,7 @@ pub(in crate::http) async fn list_history(
     }))
 }
 
-/// The history as a restricted token sees it: nothing tells of the changes of others, not even
-/// their number.
+/// The history as a restricted token sees it: its own changes among the newest of the document.
 async fn own_history(
     app: &AppState,
     caller: &Caller,

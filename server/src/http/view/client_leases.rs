@@ -17,11 +17,11 @@ use crate::{
     util::clock,
 };
 
-/// List the leases of a client
+/// List the leases of clients
 ///
 /// Every resource that the client holds or waits for, with its lease; also those of a node of this
 /// name. With `prefix` instead of `client_id`, those of all clients and nodes whose names start
-/// with it. The list is empty for an unknown client. A restricted token sees only the resources
+/// with it; without both, all. The list is empty for an unknown client. A restricted token sees only the resources
 /// that it may access, and with `prefix` only the clients that it may name.
 ///
 /// A page with a `next_cursor` may have fewer than `limit` leases, or none. The list ends where
@@ -31,7 +31,7 @@ use crate::{
     get,
     path = paths::LEASES,
     params(
-        ("client_id" = inline(Option<ClientId>), Query, description = "The client; required unless there is a `prefix`", example = "shop-1"),
+        ("client_id" = inline(Option<ClientId>), Query, description = "One client", example = "shop-1"),
         ("prefix" = inline(Option<String>), Query, description = "All clients whose names start with this; cannot be combined with `client_id`"),
         Page
     ),
@@ -52,15 +52,13 @@ pub(in crate::http) async fn list_client_leases(
             authorize::client(name.as_str(), caller.restrictions())?;
             ClientNames::One(name)
         }
-        (None, Some(prefix)) => ClientNames::Prefix(prefix, caller.restrictions().clients.as_ref()),
+        (None, prefix) => {
+            let prefix = prefix.as_deref().unwrap_or_default();
+            ClientNames::Prefix(prefix, caller.restrictions().clients.as_ref())
+        }
         (Some(_), Some(_)) => {
             return Err(ApiError::malformed(
                 "query parameters `client_id` and `prefix` cannot be combined",
-            ));
-        }
-        (None, None) => {
-            return Err(ApiError::malformed(
-                "missing query parameter `client_id` or `prefix`",
             ));
         }
     };

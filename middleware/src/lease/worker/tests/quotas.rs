@@ -2,6 +2,7 @@
 
 use doorman_core::ledger::Tuning;
 use doorman_openapi::Fallback;
+use http::Request;
 
 use super::{real_ledger::Server, *};
 use crate::{Rate, RateSettings};
@@ -164,4 +165,42 @@ async fn requests_before_the_first_lease_are_charged_to_it() {
         sleep(SECOND / 1000).await;
     }
     assert!((1000..=1001).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_spends_one_quota_over_restarts_and_crashes() {
+    let server = server(20);
+    let mut admitted = 0;
+    for is_clean in [true, true, false, false, true] {
+        let (doorman, worker) = run(builder().instance("pod-7"), &server.plane);
+        let layer = doorman.layer(Limit::rate("export").burst(HOUR)).unwrap();
+        let service = layer.layer(Inner);
+        let requests = (0..40).map(|_| send(&service, Request::new(())));
+        let responses = futures_util::future::join_all(requests).await;
+        admitted += responses.iter().filter(|it| it.status() == 200).count();
+        // A crash after its last report.
+        sleep(6 * SECOND).await;
+        if is_clean {
+            doorman.shutdown().await.unwrap();
+        } else {
+            worker.abort();
+        }
+    }
+    assert!((20..=21).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_beside_each_other_have_no_token_of_their_own() {
+    let server = server(6);
+    let mut admitted = 0;
+    let mut processes = Vec::new();
+    for _ in 0..5 {
+        let process = Process::start(&server).await;
+        admitted += process.spend(10, SECOND / 2).await;
+        processes.push(process);
+    }
+    for process in &processes {
+        admitted += process.spend(10, SECOND / 2).await;
+    }
+    assert!((5..=6).contains(&admitted), "{admitted}");
 }

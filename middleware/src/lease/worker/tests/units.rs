@@ -2,11 +2,12 @@
 
 use std::slice::from_ref;
 
+use doorman_core::ledger::Tuning;
 use doorman_openapi::{Fallback, Unit};
 use http::Request;
 
 use super::{
-    real_ledger::{gauge, with_hints},
+    real_ledger::{Server, gauge, with_hints},
     *,
 };
 use crate::{CheckError, GaugeSettings, LimitFault, RefusalReason, ResourceUse};
@@ -120,5 +121,23 @@ async fn limit_applies_once_the_resource_has_its_unit() {
     assert_eq!(send(&service, Request::new(())).await.status(), 503);
     plane.set(grants(10.0));
     sleep(6 * SECOND).await;
+    assert_eq!(send(&service, Request::new(())).await.status(), 200);
+}
+
+/// A process guesses the template of a new resource from those that it has seen.
+#[tokio::test(start_paused = true)]
+async fn gauge_beside_a_rate_of_a_wider_glob_waits_for_its_answer() {
+    let document = "resources: [\
+                    {identifier_glob: jobs, capacity: 4, unit: gauge, algorithm: {kind: FAIR_SHARE}}, \
+                    {identifier_glob: '*', capacity: 10, algorithm: {kind: FAIR_SHARE}}]";
+    let server = Server::start(document.to_owned(), &Tuning::DEFAULT);
+    let (doorman, _) = run(builder(), &server.plane);
+    let checks = doorman.checks();
+    drop(checks.check(&[ResourceUse::rate("api")]).await.unwrap());
+    sleep(SECOND).await;
+    let gauge = [ResourceUse::gauge("jobs")];
+    drop(checks.check(&gauge).await.unwrap());
+    let layer = doorman.layer(Limit::gauge("jobs")).unwrap();
+    let service = layer.layer(Inner);
     assert_eq!(send(&service, Request::new(())).await.status(), 200);
 }

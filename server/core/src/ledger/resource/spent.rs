@@ -1,4 +1,4 @@
-//! What holders have spent of buckets that they fill for long.
+//! Tokens that holders have spent of buckets that they fill for long.
 //!
 //! A rate is all that the ledger divides: a holder saves up on its own. One whose bucket holds more
 //! than the tokens of a few seconds states what is in it. When its lease shrinks or ends, what that
@@ -64,7 +64,7 @@ impl Held {
 
     /// Takes over what the holder states, within one bucket of debt.
     fn state(&mut self, tokens: f64, now: Moment) {
-        let full = full(self.burst, self.rate);
+        let full = self.burst * self.rate;
         self.lacks = (full - tokens).clamp(0.0, 2.0 * full);
         self.since = now;
     }
@@ -88,7 +88,7 @@ impl Spent {
     /// Passes what a holder's bucket lacks to the free capacity.
     fn give_back(&mut self, slot: EntrySlot, whole: f64, now: Moment) {
         if let Some(held) = self.held.remove(&slot) {
-            let most = full(held.burst, whole);
+            let most = 2.0 * held.burst * whole;
             self.free = (self.free + held.lacks(now)).min(most);
         }
     }
@@ -104,13 +104,14 @@ impl Spent {
         now: Moment,
     ) -> Option<f64> {
         let burst = bucket.burst.get();
-        let full = |rate| full(burst, rate);
+        let full = |rate: f64| rate * burst;
+        let most = 2.0 * full(before.whole);
         let known = self.held.remove(&slot);
         if let Some(known) = known
             && !is_same(known.rate, before.held)
         {
             // The response with that lease was lost.
-            self.free = (self.free - known.moved).clamp(0.0, full(before.whole));
+            self.free = (self.free - known.moved).clamp(0.0, most);
         }
         let stated = bucket.tokens.map(Balance::get);
         let mut held = Held {
@@ -128,12 +129,11 @@ impl Spent {
             held.state(tokens, now);
         }
         held.rate = rate;
-        if is_same(rate, before.held) {
-            self.held.insert(slot, held);
-            return None;
-        }
         let grown = rate - before.held;
-        if grown > 0.0 {
+        if is_same(rate, before.held) {
+            // A first lease of 0 adds nothing.
+            held.tokens = stated.is_none().then_some(0.0);
+        } else if grown > 0.0 {
             let part = (grown / before.free).min(1.0);
             let passed = (self.free * part).min(full(rate) - full(before.held));
             held.moved = -passed;
@@ -145,29 +145,18 @@ impl Spent {
                     held.state(tokens.min(brought), now);
                     (brought - tokens).min(0.0)
                 }
-                // That of a lease of 0 may have a token.
-                Some(tokens) if before.held == 0.0 => {
-                    held.state(brought + tokens.min(0.0), now);
-                    brought - tokens.max(0.0)
-                }
                 Some(_) | None => brought,
             });
         } else {
-            held.moved = held.lacks.min(full(before.held) - full(rate));
-            held.lacks -= held.moved;
+            let moved = held.lacks.min(full(before.held) - full(rate));
+            held.lacks -= moved;
+            // A holder keeps a token of a bucket for less.
+            let kept = stated.unwrap_or_default().min(1.0);
+            held.moved = moved + (kept - full(rate)).max(0.0);
         }
-        self.free = (self.free + held.moved).clamp(0.0, full(before.whole));
+        self.free = (self.free + held.moved).clamp(0.0, most);
         self.held.insert(slot, held);
         held.tokens
-    }
-}
-
-/// The tokens of a full bucket: at least one, as in every holder.
-fn full(burst: f64, rate: f64) -> f64 {
-    if rate > 0.0 {
-        (rate * burst).max(1.0)
-    } else {
-        0.0
     }
 }
 
@@ -249,7 +238,7 @@ impl Resource {
         }
     }
 
-    /// What the bucket of the free capacity lacks now, for a successor.
+    /// The tokens that the bucket of the free capacity lacks now, for a successor.
     pub(in crate::ledger) fn spent_of_free(&self, now: Moment) -> Option<Capacity> {
         let mut spent = self.spent.as_deref()?.clone();
         spent.refill(self.free_rate(), now);
@@ -260,7 +249,7 @@ impl Resource {
         self.spent = Some(Box::new(Spent::new(free.get(), stopped)));
     }
 
-    /// What the bucket of a holder lacks now, for a successor.
+    /// The tokens that the bucket of a holder lacks now, for a successor.
     pub(in crate::ledger) fn spent_of(&self, slot: EntrySlot, now: Moment) -> Option<Capacity> {
         let held = self.spent.as_ref()?.held.get(&slot)?;
         Some(Capacity::saturating(held.lacks(now)))

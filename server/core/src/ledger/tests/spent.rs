@@ -140,7 +140,7 @@ fn buckets_of_all_holders_are_one() {
                 4..8 => drop(clients[which].ask(&mut world, 20.0 * rng.f64())),
                 _ => {}
             }
-            let most = FULL + RATE * elapsed + 1.0 * ids as f64;
+            let most = FULL + RATE * elapsed + 1e-3;
             assert!(
                 spent <= most,
                 "seed {seed}: {spent} of {most} after {elapsed} s"
@@ -214,7 +214,8 @@ fn stated_tokens_cannot_void_the_quota_of_others() {
     hostile.refresh(&mut world, 10.0);
     hostile.tokens = -1e15;
     hostile.release(&mut world);
-    world.wait(BURST);
+    // The debt of a holder is one bucket at most.
+    world.wait(2.0 * BURST);
     let mut client = Client::new(2);
     client.refresh(&mut world, 10.0);
     close(client.tokens, FULL);

@@ -352,6 +352,18 @@ async fn capacities_of_a_tenant_are_bounded_by_its_token() {
             json!({"capacity": 1000}),
             "/capacity",
         ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 5, "algorithm": {"lease_length": 4, "refresh_interval": 1}}),
+            "/algorithm/lease_length",
+        ),
+        (
+            "PUT",
+            "/v1/templates/a%2Fdb",
+            json!({"capacity": 5, "algorithm": {"learning_mode_duration": 0}}),
+            "/algorithm/learning_mode_duration",
+        ),
     ] {
         let problem = edit(&tenants, &bounded, method, uri, &body)
             .await
@@ -363,7 +375,9 @@ async fn capacities_of_a_tenant_are_bounded_by_its_token() {
             .collect();
         assert_eq!(pointers, [pointer], "{method} {uri} {body}");
         assert!(
-            problem.detail.contains("60") && problem.detail.contains("`max_capacity` of the token"),
+            pointer.starts_with("/algorithm/le")
+                || problem.detail.contains("60")
+                    && problem.detail.contains("`max_capacity` of the token"),
             "{problem:?}"
         );
     }
