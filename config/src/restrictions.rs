@@ -118,11 +118,6 @@ impl Restrictions {
                 let detail = format!("must be at least {SHORTEST_LEASE} seconds for this token");
                 FieldError::new("/algorithm/lease_length", detail)
             }),
-            // A restart would grant what holders still have.
-            template.learning_mode_duration().map(|_| {
-                let detail = "must be left out with this token";
-                FieldError::new("/algorithm/learning_mode_duration", detail)
-            }),
         ]
         .into_iter()
         .flatten()
