@@ -137,7 +137,7 @@ impl TrackedLimiter {
             gauge.yielded = level == 0.0;
             return self.demand(limiter, level, now);
         }
-        if !self.may_have_fallen() {
+        if !self.may_have_fallen(limiter) {
             return self.demand(limiter, self.wants(limiter, total, now), now);
         }
         self.leasing.bursts_in_doubt |= self.leasing.supply == Supply::Whole;
@@ -161,7 +161,7 @@ impl TrackedLimiter {
         self.demand.record(limiter, now);
         let demand = &mut self.demand;
         let wants = in_unit(demand.window.per_second(), demand.period).get();
-        if !self.may_have_fallen() || self.leasing.leased.get() > wants * MUCH_SURPLUS {
+        if !self.may_have_fallen(limiter) || self.leasing.leased.get() > wants * MUCH_SURPLUS {
             return None;
         }
         if let Some(bands) = &mut self.demand.bands {
@@ -170,15 +170,17 @@ impl TrackedLimiter {
         self.demand.window.begin_stretch()
     }
 
-    /// Whether a stretch of attempts shows a fall: not at a gauge, under SUPPRESSION, or while the
-    /// holder waits for a larger lease because of a rise that was just measured.
-    fn may_have_fallen(&self) -> bool {
+    /// Whether a stretch of attempts shows a fall: not at a gauge, under SUPPRESSION, while requests
+    /// wait, which need all of the lease, or while the holder waits for a larger one because of a
+    /// rise that was just measured.
+    fn may_have_fallen(&self, limiter: Limiter<'_>) -> bool {
         let Leasing {
             supply, shortages, ..
         } = &self.leasing;
         let is_short = *supply == Supply::Growing && shortages.is_measuring();
         let is_measured = self.demand.gauge.is_none() && self.demand.suppression.is_none();
-        is_measured && !is_short && self.leasing.repeated_bursts.expected().is_none()
+        let is_spent = limiter.waiting() > 0;
+        is_measured && !is_short && !is_spent && self.leasing.repeated_bursts.expected().is_none()
     }
 
     /// The demand with these wants, per second or in units, unless they are stated.

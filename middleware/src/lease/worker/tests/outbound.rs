@@ -82,3 +82,34 @@ async fn outbound_requests_wait_five_seconds_for_a_lease() {
     // The safe capacity is unknown, so the fallback admits all.
     assert!(sent.lock().unwrap().len() >= PARALLEL);
 }
+
+/// The demand of each process falls when no more requests come, but those that wait need its lease.
+#[tokio::test(start_paused = true)]
+async fn waiting_requests_keep_the_leases_of_their_processes() {
+    for phase in 0..5 {
+        let plane = with_hints(5, "FAIR_SHARE", 50.0);
+        let mut requests = Vec::new();
+        for index in 0..3_u32 {
+            let delay = OnLimit::Delay {
+                max_delay: 5 * SECOND,
+            };
+            let (doorman, service) = process(&plane, Limit::rate("db").on_limit(delay));
+            sleep(SECOND * phase / 50).await;
+            requests.extend((0..80).map(|number| {
+                let (service, doorman) = (service.clone(), doorman.clone());
+                tokio::spawn(async move {
+                    sleep(SECOND * number / 40 + SECOND * index / 120).await;
+                    let status = send(&service, Request::new(())).await.status();
+                    drop(doorman);
+                    status.as_u16()
+                })
+            }));
+        }
+        let mut statuses = Vec::new();
+        for request in requests {
+            statuses.push(request.await.unwrap());
+        }
+        let refused = statuses.iter().filter(|it| **it != 200).count();
+        assert_eq!(refused, 0, "phase {phase}");
+    }
+}
