@@ -175,6 +175,8 @@ fn resources(server: &ControlPlane) -> Vec<ResourceView> {
             // These change as time passes.
             resource.balance = None;
             resource.admission_probability = None;
+            resource.unmet_for = None;
+            resource.unmet_since = None;
         }
         (resources, page.next_cursor)
     })

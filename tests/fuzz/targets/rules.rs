@@ -140,9 +140,11 @@ fn check_request<S>(
             }
         },
         Poll::Pending => {
-            // A request waits for the first lease of a gauge.
+            // A request waits for the first lease of a gauge, or of a long bucket.
             let delays = |rule: &Rule| {
-                matches!(rule.on_limit, OnLimit::Delay { .. }) || rule.unit == Unit::Gauge
+                matches!(rule.on_limit, OnLimit::Delay { .. })
+                    || rule.unit == Unit::Gauge
+                    || rule.burst.get() > 10.0
             };
             assert!(
                 rules.iter().filter(may_reject).any(delays),
