@@ -49,7 +49,7 @@ pub struct Limit {
     pub(crate) skip: Vec<Arc<Predicate>>,
 }
 
-/// Whose requests a layer limits.
+/// The requests that a layer limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Traffic {
     /// Those of callers.
@@ -285,7 +285,7 @@ impl Limit {
         let by_default = match (traffic, self.settings.unit) {
             (Traffic::Outbound, _) => OUTBOUND_WAIT,
             (Traffic::Inbound, Unit::Gauge) => COUNTED_WAIT,
-            // What is spent of it counts for long.
+            // Its tokens count for long.
             (Traffic::Inbound, Unit::Rate) if self.settings.burst.load().is_long() => COUNTED_WAIT,
             (Traffic::Inbound, Unit::Rate) => Duration::ZERO,
         };

@@ -139,7 +139,7 @@ pub struct CapacityResponse {
     pub node: NodeId,
     /// The epoch of its master. Discard a response with a lower epoch from the same node.
     pub epoch: Epoch,
-    /// What is wrong at the server, for people: `parent unreachable for 12 s`. Absent if nothing
+    /// A problem of the server, for people: `parent unreachable for 12 s`. Absent if nothing
     /// is, and if the holder has all that it wants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -8,8 +8,8 @@ use matchit::Router;
 
 use crate::key::RequestHead;
 
-/// Methods and a path template. A path is matched by axum's matcher, on its own and in its canonical
-/// spelling. GET includes HEAD (RFC 9110 section 9.3.2).
+/// Methods and a path template. A path is matched by axum's matcher, on its own and in its
+/// canonical spelling. GET includes HEAD (RFC 9110 section 9.3.2).
 #[derive(Debug)]
 pub(crate) struct RequestPattern {
     /// `None`: any.

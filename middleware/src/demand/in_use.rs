@@ -4,7 +4,7 @@
 //! requests would have used. By Little's law these are the requests times the time for which one
 //! uses its units, as far as that time is known.
 //!
-//! What it keeps beyond that is counted in requests, not in units, so that demand in thousands of
+//! The headroom beyond that is counted in requests, not in units, so that demand in thousands of
 //! units for each request is that of one unit for each, times those thousands.
 
 use doorman_openapi::Moment;

@@ -105,8 +105,8 @@ pub(super) fn first_refill(fallback: Fallback, policy: Option<Policy>, unit: Uni
     }
 }
 
-/// The refill of a limiter whose unit is not that of its resource: the safe capacity is in the other
-/// unit.
+/// The refill of a limiter whose unit is not that of its resource: the safe capacity is in the
+/// other unit.
 pub(super) fn other_unit_refill(fallback: Fallback) -> Refill {
     match fallback {
         Fallback::Optimistic => Refill::Unlimited,

@@ -15,7 +15,7 @@ pub struct Phase {
     pub from: f64,
     /// The second at which it ends.
     pub to: f64,
-    /// What changes at its beginning; empty for the first one.
+    /// The changes at its beginning; empty for the first one.
     pub begins_with: Vec<String>,
     /// The mean amounts of each client and resource, in the order of [`Scenario::holders`].
     pub holders: Vec<Amounts>,

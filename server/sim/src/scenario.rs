@@ -318,7 +318,7 @@ impl Scenario {
         })
     }
 
-    /// What changes, and when, in order. Random faults are not part of it.
+    /// The changes with their times, in order. Random faults are not part of it.
     pub(super) fn events(&self) -> Vec<(f64, String)> {
         let starts = self.groups.iter().filter(|it| it.start.at > 0.0);
         let starts = starts.map(|it| (it.start.at, format!("{} starts", it.name())));

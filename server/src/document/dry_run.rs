@@ -253,7 +253,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// What an operator may not expect.
+    /// Effects that an operator may not expect.
     fn warnings(&self) -> Vec<String> {
         let is_complete = self.dry_run.looked_at_all;
         let effects = [

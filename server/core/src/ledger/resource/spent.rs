@@ -62,6 +62,32 @@ impl Held {
         (self.lacks - self.rate * now.seconds_since(self.since)).max(0.0)
     }
 
+    /// By a request, of a holder with a lease of this rate.
+    fn before_decision(bucket: Bucket, rate: f64, now: Moment) -> Self {
+        let mut held = Self {
+            lacks: 0.0,
+            since: now,
+            burst: bucket.burst.get(),
+            rate,
+            before: rate,
+            moved: 0.0,
+            tokens: None,
+        };
+        if let Some(tokens) = bucket.tokens {
+            held.state(tokens.get(), now);
+        }
+        held
+    }
+
+    /// Passes what the smaller bucket cannot lack to the free capacity.
+    fn shrink(&mut self, bucket: Bucket) {
+        let returned = self.lacks.min(self.burst * (self.before - self.rate));
+        self.lacks -= returned;
+        // A holder keeps a token of a bucket for less.
+        let kept = bucket.tokens.map_or(0.0, Balance::get).min(1.0);
+        self.moved = returned + (kept - self.burst * self.rate).max(0.0);
+    }
+
     /// Takes over what the holder states, within one bucket of debt.
     fn state(&mut self, tokens: f64, now: Moment) {
         let full = self.burst * self.rate;
@@ -103,60 +129,50 @@ impl Spent {
         rate: f64,
         now: Moment,
     ) -> Option<f64> {
-        let burst = bucket.burst.get();
-        let full = |rate: f64| rate * burst;
-        let most = 2.0 * full(before.whole);
         let known = self.held.remove(&slot);
-        if let Some(known) = known
-            && !is_same(known.rate, before.held)
-        {
+        let is_heard = known.is_some_and(|known| is_same(known.rate, before.held));
+        let mut held = Held::before_decision(bucket, before.held, now);
+        let most = 2.0 * held.burst * before.whole;
+        if let Some(known) = known.filter(|_| !is_heard) {
             // The response with that lease was lost.
             self.free = (self.free - known.moved).clamp(0.0, most);
         }
-        let stated = bucket.tokens.map(Balance::get);
-        let mut held = Held {
-            lacks: 0.0,
-            since: now,
-            burst,
-            rate: before.held,
-            before: before.held,
-            moved: 0.0,
-            tokens: None,
-        };
-        if let Some(tokens) = stated
-            && before.held > 0.0
-        {
-            held.state(tokens, now);
-        }
         held.rate = rate;
-        let grown = rate - before.held;
-        if is_same(rate, before.held) {
-            // A first lease of 0 adds nothing.
-            held.tokens = stated.is_none().then_some(0.0);
-        } else if grown > 0.0 {
-            let part = (grown / before.free).min(1.0);
-            let passed = (self.free * part).min(full(rate) - full(before.held));
-            held.moved = -passed;
-            let brought = full(rate) - full(before.held) - passed;
+        if before.held == 0.0 && !is_heard {
+            self.begin(&mut held, bucket, before, now);
+        } else if rate > before.held && !is_same(rate, before.held) {
+            let passed = self.passed(&held, before);
             held.lacks += passed;
-            held.tokens = Some(match stated {
-                // The bucket of a lease that ended: the free capacity lacks what it has spent.
-                Some(tokens) if before.held == 0.0 && known.is_none() => {
-                    held.state(tokens.min(brought), now);
-                    (brought - tokens).min(0.0)
-                }
-                Some(_) | None => brought,
-            });
-        } else {
-            let moved = held.lacks.min(full(before.held) - full(rate));
-            held.lacks -= moved;
-            // A holder keeps a token of a bucket for less.
-            let kept = stated.unwrap_or_default().min(1.0);
-            held.moved = moved + (kept - full(rate)).max(0.0);
+            held.moved = -passed;
+            held.tokens = Some(held.burst * (rate - before.held) - passed);
+        } else if !is_same(rate, before.held) {
+            held.shrink(bucket);
         }
         self.free = (self.free + held.moved).clamp(0.0, most);
         self.held.insert(slot, held);
         held.tokens
+    }
+
+    /// The first lease, or one after a lease that ended: then the bucket has tokens, and what it
+    /// lacks was passed to the free capacity. So it gets no more than is left there.
+    fn begin(&self, held: &mut Held, bucket: Bucket, before: RatesBefore, now: Moment) {
+        let passed = self.passed(held, before);
+        let brought = held.burst * held.rate - passed;
+        let stated = bucket.tokens.map(Balance::get);
+        held.state(stated.unwrap_or(brought).min(brought), now);
+        held.moved = -passed;
+        held.tokens = Some(stated.map_or(brought, |tokens| (brought - tokens).min(0.0)));
+    }
+
+    /// The part of what the free capacity lacks that passes to a lease which grows.
+    fn passed(&self, held: &Held, before: RatesBefore) -> f64 {
+        let grown = held.rate - before.held;
+        let part = if grown < before.free {
+            grown / before.free
+        } else {
+            1.0
+        };
+        (self.free * part).min(held.burst * grown)
     }
 }
 

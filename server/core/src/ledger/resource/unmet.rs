@@ -19,7 +19,7 @@ pub(in crate::ledger) struct UnmetDemand {
     is_reported: bool,
 }
 
-/// What is reported.
+/// A report.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::ledger) enum UnmetChange {
     /// The demand has been unmet for a while.

@@ -136,6 +136,7 @@ fn buckets_of_all_holders_are_one() {
                             client.refresh(&mut world, 20.0);
                         }
                     }
+                    drop(clients[which].ask(&mut world, 20.0));
                 }
                 4..8 => drop(clients[which].ask(&mut world, 20.0 * rng.f64())),
                 _ => {}

@@ -10,7 +10,7 @@ use crate::ledger::{
     view::listing::PageQuery,
 };
 
-/// Whose leases are listed: of clients, and of nodes of the same names.
+/// The clients, and nodes of the same names, with the listed leases.
 #[derive(Debug, Clone, Copy)]
 pub enum ClientNames<'a> {
     /// Of one name.
