@@ -6,6 +6,7 @@ use bytes::Bytes;
 use doorman_openapi::{ResourceId, Unit};
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
+use tokio::time::timeout;
 
 use crate::{
     admission::{
@@ -14,7 +15,7 @@ use crate::{
     },
     key::{Callers, Key, RequestHead},
     limit::{Limit, Traffic},
-    limiter::Registry,
+    limiter::{Acquisition, Registry},
     permit::Permit,
     refusal::{Refusal, RefusalReason},
     resource_use::ResourceUse,
@@ -22,6 +23,8 @@ use crate::{
 
 /// The name of these limits in metrics and logs.
 const NAME: &str = "check";
+/// How long a check waits to learn whether it or an earlier one has the unit of the resource.
+const UNIT_WAIT: Duration = Duration::from_secs(1);
 
 /// Decides on resources that are named at run time, several at once, all or nothing: made by
 /// [`Doorman::checks`](crate::Doorman::checks). Cheap to clone.
@@ -95,7 +98,7 @@ impl Checks {
     ) -> Result<AdmittedCheck, CheckError> {
         let Admitted {
             headers, permit, ..
-        } = match self.0.decide(uses, max_wait)? {
+        } = match self.0.decide(uses, max_wait).await? {
             Decision::Admitted => Admitted::default(),
             Decision::AdmittedWith(headers) => Admitted {
                 headers,
@@ -115,8 +118,40 @@ impl Checks {
 }
 
 impl NamedLimits {
-    /// All of them admit, or nothing is spent.
-    fn decide(&self, uses: &[ResourceUse], max_wait: Duration) -> Result<Decision, CheckError> {
+    /// All of them admit, or nothing is spent. A check in the unit of the resource replaces the
+    /// limiter of an earlier check in the other unit.
+    async fn decide(
+        &self,
+        uses: &[ResourceUse],
+        max_wait: Duration,
+    ) -> Result<Decision, CheckError> {
+        let mut mismatch = match self.try_decide(uses, max_wait) {
+            Ok(decision) => return Ok(decision),
+            Err(mismatch) => mismatch,
+        };
+        let decided = timeout(UNIT_WAIT, async {
+            loop {
+                self.replace(mismatch.earlier.as_ref()?).await?;
+                match self.try_decide(uses, max_wait) {
+                    Ok(decision) => return Some(decision),
+                    Err(next) => mismatch = next,
+                }
+            }
+        });
+        let decided = decided.await.ok().flatten();
+        decided.ok_or(CheckError::OtherUnit(mismatch.index))
+    }
+
+    /// Lets the limiter of an earlier check be forgotten, once it is known that the limiter has
+    /// another unit than its resource. `None` if it stays.
+    async fn replace(&self, earlier: &Acquisition) -> Option<()> {
+        let waited = earlier.wait_first_lease(UNIT_WAIT, u32::MAX).await;
+        let limiter = earlier.limiter();
+        let is_wrong = waited.is_ok() && limiter.has_other_unit();
+        self.registry.replace(is_wrong.then_some(limiter)?).await
+    }
+
+    fn try_decide(&self, uses: &[ResourceUse], max_wait: Duration) -> Result<Decision, Mismatch> {
         let limit = |it: &ResourceUse| {
             let template = if it.is_gauge() {
                 &self.gauges
@@ -130,10 +165,11 @@ impl NamedLimits {
         for (index, (it, limit)) in uses.iter().zip(&limits).enumerate() {
             if let Some(limiter) = limit.constant_limiter() {
                 let limiter = limiter.get();
-                let is_gauge = limiter.unit() == Unit::Gauge;
-                // Without an attempt, so that the limiter is forgotten soon.
-                if is_gauge != it.is_gauge() || limiter.has_other_unit() {
-                    return Err(CheckError::OtherUnit(index));
+                let is_of_other_unit = (limiter.unit() == Unit::Gauge) != it.is_gauge();
+                if is_of_other_unit || limiter.has_other_unit() {
+                    let earlier =
+                        is_of_other_unit.then(|| Acquisition::new(limiter.handle(), 0, it.taken()));
+                    return Err(Mismatch { index, earlier });
                 }
                 let check = LimitCheck::new(limit, limiter, Traffic::Inbound, it.taken());
                 add_check(&mut checks, check.delayed_by(max_wait));
@@ -144,14 +180,21 @@ impl NamedLimits {
     }
 }
 
+/// A use in another unit than its resource, or than the limiter.
+struct Mismatch {
+    index: usize,
+    /// At the limiter of an earlier check in another unit than this one.
+    earlier: Option<Acquisition>,
+}
+
 /// Why a check took nothing.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum CheckError {
     /// A resource does not admit it.
     Refused(RefusedCheck),
-    /// The resource of the use at this index is of the other unit: by the control plane, or by the
-    /// first limit or check of this process until the resource is idle.
+    /// The resource of the use at this index is of the other unit: by the control plane, or by a
+    /// limit or check of this process while the control plane has not answered for a second.
     OtherUnit(usize),
 }
 

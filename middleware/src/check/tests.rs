@@ -148,7 +148,7 @@ async fn check_waits_in_the_queue() {
     assert!(checks.check_within(&unit, wait(1_000)).await.is_err());
     assert_eq!(clock::now().since(began), wait(2_000));
     // A caller that is gone holds up nobody.
-    let gone = tokio::time::timeout(wait(1_000), checks.check_within(&unit, wait(9_000)));
+    let gone = timeout(wait(1_000), checks.check_within(&unit, wait(9_000)));
     assert!(gone.await.is_err());
     drop(held);
     assert!(checks.check(&unit).await.is_ok());

@@ -212,6 +212,14 @@ impl Engine {
                 let index = ResourceIndex::new(limiter.get().number());
                 self.holder.report_returned(index, now);
             }
+            Nudge::OtherUnit(limiter, done) => {
+                let limiter = limiter.get();
+                if limiter.is_current() && limiter.has_other_unit() {
+                    self.rest(ResourceIndex::new(limiter.number()), now);
+                }
+                // The check may be gone.
+                done.send(()).ok();
+            }
         }
     }
 

@@ -21,8 +21,6 @@ use crate::{
 
 /// Growth of the wants while requests wait: how much they would use is unknown.
 const GROWTH_WHILE_WAITING: f64 = 2.0;
-/// The time for which a limiter is kept whose unit is not that of its resource.
-const KEPT_IN_OTHER_UNIT: Duration = Duration::from_secs(5);
 /// A lease above this multiple of the demand has surplus to give back.
 const MUCH_SURPLUS: f64 = 1.3;
 
@@ -337,15 +335,8 @@ impl TrackedLimiter {
         let gives_back =
             expected.is_some_and(|all| demand.as_ref().is_none_or(|it| it.wants < all));
         self.leasing.gives_back |= gives_back;
-        // Requests in the right unit wait until a limiter in another one is forgotten.
-        let idle = if limiter.has_other_unit() {
-            self.demand
-                .last_attempt
-                .after(idle_after.min(KEPT_IN_OTHER_UNIT))
-                <= now
-        } else {
-            self.demand.last_attempt.after(idle_after) <= now && limiter.is_full(now)
-        };
+        let is_unused = limiter.has_other_unit() || limiter.is_full(now);
+        let idle = self.demand.last_attempt.after(idle_after) <= now && is_unused;
         if self.leasing.asleep && !idle {
             self.wake(limiter, now);
         }

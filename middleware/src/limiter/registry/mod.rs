@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwapOption;
 use doorman_openapi::{Moment, ResourceId, Unit};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
 pub(crate) use self::watchdog::WorkerWatchdog;
 use self::{
@@ -46,14 +46,18 @@ pub(crate) type FirstState =
 
 /// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's shortage
 /// only when the channel was just empty, and returned units when it takes their message. So the
-/// channel holds at most nine messages of one limiter.
-#[derive(Debug, Clone)]
+/// channel holds at most nine messages of one limiter, and one for each check that waits for
+/// another limiter.
+#[derive(Debug)]
 pub(crate) enum Nudge {
     New(LimiterHandle),
     Shortage(LimiterHandle, Shortage),
     /// The demand should be reported soon: units of a gauge were given back, of which more are in
     /// use than leased, or another demand was stated.
     Returned(LimiterHandle),
+    /// The limiter has another unit than its resource, and a check in the right one waits until it
+    /// is forgotten.
+    OtherUnit(LimiterHandle, oneshot::Sender<()>),
 }
 
 /// All limiters of the process, owned by the request path. The worker holds only the receiver of
@@ -371,6 +375,20 @@ impl Registry {
         {
             nudges.send(Nudge::Returned(limiter.handle())).ok();
         }
+    }
+
+    /// Lets the worker forget a limiter in another unit than its resource, so that the next check
+    /// begins another. It stays while requests wait. `None` if it stays for ever.
+    pub(crate) async fn replace(&self, limiter: Limiter<'_>) -> Option<()> {
+        let Source::Worker { nudges, .. } = &self.source else {
+            return None;
+        };
+        if limiter.is_permanent() {
+            return None;
+        }
+        let (done, processed) = oneshot::channel();
+        nudges.send(Nudge::OtherUnit(limiter.handle(), done)).ok()?;
+        processed.await.ok()
     }
 
     /// Resolves when no lease can come: the worker has ended, or there is none.

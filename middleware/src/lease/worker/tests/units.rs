@@ -1,9 +1,8 @@
 //! A rate that is asked of a gauge, and the reverse.
 
-use std::slice::from_ref;
-
 use doorman_core::ledger::Tuning;
 use doorman_openapi::{Fallback, Unit};
+use futures_util::future::{join, join_all};
 use http::Request;
 
 use super::{
@@ -24,6 +23,15 @@ fn limit_in(unit: Unit) -> Limit {
     match unit {
         Unit::Rate => Limit::rate("db"),
         Unit::Gauge => Limit::gauge("db"),
+    }
+}
+
+/// A use in this unit, and one in the other.
+fn right_and_wrong(unit: Unit) -> ([ResourceUse; 1], [ResourceUse; 1]) {
+    let (rate, gauge) = ([ResourceUse::rate("db")], [ResourceUse::gauge("db")]);
+    match unit {
+        Unit::Gauge => (gauge, rate),
+        Unit::Rate => (rate, gauge),
     }
 }
 
@@ -96,21 +104,50 @@ async fn check_in_another_unit_is_an_error_and_gives_way_to_the_right_one() {
         let plane = plane(is);
         let (doorman, _) = run(builder(), &plane);
         let checks = doorman.checks();
-        let (right, wrong) = match is {
-            Unit::Gauge => (ResourceUse::gauge("db"), ResourceUse::rate("db")),
-            Unit::Rate => (ResourceUse::rate("db"), ResourceUse::gauge("db")),
-        };
+        let (right, wrong) = right_and_wrong(is);
         // The first one may pass before the answer.
-        drop(checks.check(from_ref(&wrong)).await);
+        drop(checks.check(&wrong).await);
         sleep(SECOND / 10).await;
         for _ in 0..60 {
-            let error = checks.check(from_ref(&wrong)).await.unwrap_err();
+            let error = checks.check(&wrong).await.unwrap_err();
             assert!(matches!(error, CheckError::OtherUnit(0)), "{error:?}");
         }
         assert!(wants_nothing(&plane));
-        sleep(10 * SECOND).await;
-        drop(checks.check(from_ref(&right)).await.unwrap());
+        let requests = plane.calls().len();
+        for _ in 0..60 {
+            drop(checks.check(&right).await.unwrap());
+            let error = checks.check(&wrong).await.unwrap_err();
+            assert!(matches!(error, CheckError::OtherUnit(0)), "{error:?}");
+            sleep(SECOND / 5).await;
+        }
+        // Two for the new limiter, and one each time that its lease is renewed.
+        assert!(plane.calls().len() - requests <= 6, "{:?}", plane.calls());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_checks_in_both_units_wait_for_the_answer() {
+    for is in [Unit::Gauge, Unit::Rate] {
+        let plane = plane(is);
+        let (doorman, _) = run(builder(), &plane);
+        let checks = doorman.checks();
+        let (right, wrong) = right_and_wrong(is);
+        let [wrong, right] = [wrong, right].map(Vec::from);
+        // The first one may pass before the answer.
+        let wrong_ones = (0..5).map(|_| checks.check(&wrong));
+        let right_ones = (0..5).map(|_| checks.check(&right));
+        let (_, admitted) = join(join_all(wrong_ones), join_all(right_ones)).await;
+        assert!(admitted.iter().all(Result::is_ok), "{admitted:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_in_another_unit_than_a_limit_stays_an_error() {
+    let plane = plane(Unit::Gauge);
+    let (doorman, _service) = process(&plane, Limit::rate("db"));
+    doorman.ready(SECOND).await.unwrap();
+    let error = doorman.checks().check(&[ResourceUse::gauge("db")]).await;
+    assert!(matches!(error, Err(CheckError::OtherUnit(0))), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
