@@ -59,6 +59,12 @@ pub enum NotReady {
     /// No worker requests leases.
     #[error("the worker does not run ({0:?})")]
     NoWorker(WorkerState),
+    /// Every resource has a response, but this one is in the other unit than its limit. Only an
+    /// optimistic fallback admits requests.
+    #[error(
+        "resource `{0}` is a gauge but is limited as a rate, or the reverse: nothing is leased"
+    )]
+    OtherUnit(ResourceId),
 }
 
 /// Why the leases were not released. They expire.
@@ -230,15 +236,19 @@ impl Doorman {
     /// if there is nothing to wait for. Optional: fallbacks apply until then.
     ///
     /// # Errors
-    /// [`NotReady`] on timeout, or if no worker runs. The service can start anyway.
+    /// [`NotReady`] on timeout, if no worker runs, or if a resource is in another unit than its
+    /// limit. The service can start anyway.
     ///
     /// # Cancel safety
     /// Safe: it changes nothing.
     pub async fn ready(&self, within: Duration) -> Result<(), NotReady> {
         match &self.commands {
-            Some(commands) => self.call_worker(commands, Command::Ready, within).await,
-            None => Ok(()),
+            Some(commands) => self.call_worker(commands, Command::Ready, within).await?,
+            None => return Ok(()),
         }
+        let mut limiters = self.registry.limiters().into_iter();
+        let other = limiters.find(|limiter| limiter.has_other_unit());
+        other.map_or(Ok(()), |it| Err(NotReady::OtherUnit(it.resource())))
     }
 
     /// Releases every lease and ends the worker, in half a second at most. Limits still in use
@@ -259,7 +269,7 @@ impl Doorman {
         match released.await {
             Ok(released) => released.map_err(NotReleased::Failed),
             Err(NotReady::NoWorker(state)) => Err(NotReleased::NoWorker(state)),
-            Err(NotReady::TimedOut { .. }) => {
+            Err(NotReady::TimedOut { .. } | NotReady::OtherUnit(_)) => {
                 Err(NotReleased::Failed("the worker did not respond".to_owned()))
             }
         }

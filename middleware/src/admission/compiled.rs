@@ -400,10 +400,17 @@ impl TokenRequest {
         }
     }
 
-    pub(super) fn wait_limit(&self, now: Moment) -> WaitLimit {
+    /// A request that is not delayed waits for free units of a gauge, as for its first lease.
+    pub(super) fn wait_limit(&self, unit: Unit, now: Moment) -> WaitLimit {
         // A request with a deadline, however late, does not wait for ever.
         const LATEST: Moment = Moment::from_nanos(Moment::NEVER.as_nanos() - 1);
         match self.max_delay {
+            None if unit == Unit::Gauge && !self.wait_for_lease.is_zero() => {
+                WaitLimit::LargerLease {
+                    deadline: now.after(self.wait_for_lease).min(LATEST),
+                    queue: self.queue,
+                }
+            }
             None => WaitLimit::NoWait,
             Some(max_delay) => WaitLimit::Until {
                 deadline: now.after(max_delay).min(LATEST),

@@ -360,7 +360,8 @@ impl PendingCheck {
         let Tokens::Own(acquisition, request) = &mut self.tokens else {
             return Ok(());
         };
-        let limit = since.map_or(WaitLimit::NoWait, |since| request.wait_limit(since));
+        let unit = acquisition.limiter().unit();
+        let limit = since.map_or(WaitLimit::NoWait, |since| request.wait_limit(unit, since));
         let reserved = acquisition.reserve(limit, now);
         let registry = self.limit.registry(shared);
         registry.record_attempt(acquisition.limiter(), acquisition.shortage(), now);

@@ -283,6 +283,14 @@ impl RefillSchedule {
         }
     }
 
+    /// The same, under a lease that does not end.
+    pub(crate) fn renewed(&self) -> Self {
+        Self {
+            ends: Moment::NEVER,
+            ..*self
+        }
+    }
+
     /// The earliest moment from `now` on at which `range` is available; `None` if never.
     pub(crate) fn reach(&self, range: TokenRange, now: Moment, burst: Burst) -> Option<Moment> {
         if now < self.ends {

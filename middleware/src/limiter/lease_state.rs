@@ -33,9 +33,7 @@ pub(crate) enum LeaseState {
         refresh_at: Moment,
         policy: Option<Policy>,
         sharing: Sharing,
-        /// A larger lease may be granted on request: this one covers the whole demand, or others
-        /// have yet to give capacity up.
-        may_grow: bool,
+        growth: Growth,
     },
     Unlimited,
     /// A fixed rate, or fixed units of a gauge, that need no lease.
@@ -45,6 +43,16 @@ pub(crate) enum LeaseState {
     },
     /// A limit of this process only.
     Local(Quota),
+}
+
+/// Whether a larger lease may be granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Growth {
+    None,
+    /// On request: this one covers the whole demand.
+    OnRequest,
+    /// It is the first one, or others have yet to give capacity up.
+    Pending,
 }
 
 /// The limit of a resource over all holders: so much in so many seconds.

@@ -40,7 +40,7 @@ pub(crate) use self::{
     bands::Bands,
     charge::OpenCharge,
     fast_path::Acquired,
-    lease_state::{LeaseState, Policy, SafeRate},
+    lease_state::{Growth, LeaseState, Policy, SafeRate},
     name::NamePrefix,
     registry::{Nudge, PinnedLimiter, Registry, Source, WorkerWatchdog},
     rejection::Rejected,
@@ -398,7 +398,7 @@ impl<'s> Limiter<'s> {
         let awake = Published {
             schedule: RefillSchedule::new(first_refill(fallback, old.policy, unit), now),
             refresh_at: now,
-            may_grow: true,
+            growth: Growth::Pending,
             ..old
         };
         let terms = self.store.intern(&mut writer, &awake);
@@ -534,6 +534,11 @@ impl<'s> Limiter<'s> {
     /// Notifies of a new lease. Subscribe before looking for changes.
     pub(crate) fn changes(self) -> Arc<Notify> {
         self.queue().changes()
+    }
+
+    /// The end of the present lease, unless it is renewed; `None` without one.
+    fn lease_end(self, now: Moment) -> Option<Moment> {
+        Some(self.read().schedule.ends).filter(|&ends| now < ends)
     }
 
     /// The fallback that decides at `now`; `None` while there is a lease.

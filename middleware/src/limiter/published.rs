@@ -7,7 +7,7 @@ use doorman_openapi::{Fallback, Moment, Unit};
 use super::{
     bucket::{BucketView, Refill, RefillSchedule, Supply, Tokens},
     lease_state::{
-        ALWAYS, LeaseState, Policy, admit_probability, first_refill, lapsed_refill,
+        ALWAYS, Growth, LeaseState, Policy, admit_probability, first_refill, lapsed_refill,
         other_unit_refill, tokens,
     },
 };
@@ -21,8 +21,7 @@ pub(super) struct Published {
     pub(super) policy: Option<Policy>,
     /// The probability that a request with available tokens is admitted.
     pub(super) admit_probability: f64,
-    /// A larger lease may be granted on request.
-    pub(super) may_grow: bool,
+    pub(super) growth: Growth,
 }
 
 /// A refresh later than this is overdue.
@@ -36,7 +35,7 @@ impl Published {
             refresh_at: now,
             policy: None,
             admit_probability: ALWAYS,
-            may_grow: false,
+            growth: Growth::None,
         }
     }
 
@@ -50,11 +49,11 @@ impl Published {
         admitted: f64,
         now: Moment,
     ) -> (Supply, Self) {
-        let published = |refresh_at, policy, may_grow| Self {
+        let published = |refresh_at, policy, growth| Self {
             refresh_at,
             policy,
             admit_probability: ALWAYS,
-            may_grow,
+            growth,
             ..self
         };
         match state {
@@ -64,19 +63,19 @@ impl Published {
                 policy,
                 awaits_answer,
             } => {
-                let lapsed = if awaits_answer {
-                    first_refill(fallback, policy, unit)
+                let (lapsed, growth) = if awaits_answer {
+                    (first_refill(fallback, policy, unit), Growth::Pending)
                 } else {
-                    lapsed_refill(fallback, safe, unit)
+                    (lapsed_refill(fallback, safe, unit), Growth::None)
                 };
                 let supply = Supply::NoLease { lapsed };
-                (supply, published(refresh_at, policy, awaits_answer))
+                (supply, published(refresh_at, policy, growth))
             }
             LeaseState::OtherUnit { refresh_at } => {
                 let lapsed = other_unit_refill(fallback);
                 (
                     Supply::NoLease { lapsed },
-                    published(refresh_at, None, false),
+                    published(refresh_at, None, Growth::None),
                 )
             }
             LeaseState::Leased {
@@ -86,7 +85,7 @@ impl Published {
                 refresh_at,
                 policy,
                 sharing,
-                may_grow,
+                growth,
             } => {
                 let supply = Supply::Lease {
                     refill: Refill::leased(rate, unit),
@@ -94,7 +93,7 @@ impl Published {
                     lapsed: lapsed_refill(fallback, safe, unit),
                     tokens: tokens(&sharing, admitted, now),
                 };
-                let mut published = published(refresh_at, policy, may_grow);
+                let mut published = published(refresh_at, policy, growth);
                 published.admit_probability = admit_probability(&sharing);
                 (supply, published)
             }
@@ -121,7 +120,7 @@ impl Published {
             refresh_at: Moment::NEVER,
             policy,
             admit_probability: ALWAYS,
-            may_grow: false,
+            growth: Growth::None,
             ..self
         };
         (supply, published)
@@ -132,6 +131,22 @@ impl Published {
         Some(self.refresh_at).filter(|&moment| moment < Moment::NEVER)
     }
 
+    /// When the next answer may come; `None` when the resource needs no lease.
+    pub(super) fn expected_refresh(&self, now: Moment) -> Option<Moment> {
+        let refresh = self.next_refresh()?;
+        Some(if refresh > now {
+            refresh
+        } else {
+            now.after(OVERDUE)
+        })
+    }
+
+    /// Whether a lease does not end with its present length: its refresh is before that, and is not
+    /// overdue.
+    pub(super) fn is_renewed(&self, now: Moment) -> bool {
+        self.refresh_at < self.schedule.ends && now < self.refresh_at.after(OVERDUE)
+    }
+
     /// Until when a first or larger lease may come: while the lease lasts and its refresh is not
     /// overdue.
     pub(super) fn may_grow_until(&self, now: Moment) -> Option<Moment> {
@@ -139,7 +154,13 @@ impl Published {
         if self.schedule.ever_leased() {
             until = until.min(self.schedule.ends);
         }
-        (self.may_grow && now < until).then_some(until)
+        (self.growth != Growth::None && now < until).then_some(until)
+    }
+
+    /// The same, of a larger lease that others need not give capacity up for.
+    pub(super) fn grows_on_request_until(&self, now: Moment) -> Option<Moment> {
+        let until = self.may_grow_until(now)?;
+        (self.growth == Growth::OnRequest).then_some(until)
     }
 
     /// When the rate changes at the latest.

@@ -7,7 +7,7 @@ use super::{
     arena::Arena,
     atomics::{AtomicF64, DemandSignal, Guard},
     bucket::RefillSchedule,
-    lease_state::{ALWAYS, Policy},
+    lease_state::{ALWAYS, Growth, Policy},
     name::{NAME_WORDS, Words},
     published::{Published, refill_from_bits, refill_to_bits},
     retention::{Purpose, Retention},
@@ -127,11 +127,13 @@ const IN_USE: u64 = 1 << FLAGS_SHIFT;
 const SUPPRESSED: u64 = 2 << FLAGS_SHIFT;
 const EVER_LEASED: u64 = 4 << FLAGS_SHIFT;
 const ON_CREDIT: u64 = 8 << FLAGS_SHIFT;
-const MAY_GROW: u64 = 16 << FLAGS_SHIFT;
+const GROWS_ON_REQUEST: u64 = 16 << FLAGS_SHIFT;
 /// Requests have several priorities.
 const BANDED: u64 = 32 << FLAGS_SHIFT;
 /// Requests of another limit have a higher priority than those of these settings.
 const OUTRANKED: u64 = 64 << FLAGS_SHIFT;
+/// A larger lease is pending.
+const GROWTH_PENDING: u64 = 128 << FLAGS_SHIFT;
 
 /// The resource has another unit than its limits.
 const UNIT_MISMATCH: u8 = 1;
@@ -178,6 +180,16 @@ impl Terms {
 }
 
 #[inline]
+fn growth_of(head: u64) -> Growth {
+    if head & GROWS_ON_REQUEST != 0 {
+        Growth::OnRequest
+    } else if head & GROWTH_PENDING != 0 {
+        Growth::Pending
+    } else {
+        Growth::None
+    }
+}
+
 fn policy_of([_, limit, per, _]: TermsKey) -> Option<Policy> {
     let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
     (per > 0.0).then_some(Policy { limit, per })
@@ -299,7 +311,7 @@ impl Record {
                 } else {
                     f64::from_bits(probability)
                 },
-                may_grow: head & MAY_GROW != 0,
+                growth: growth_of(head),
             };
             (published, head)
         })
@@ -356,7 +368,8 @@ impl Record {
         let flag = |flag: u64, is_set: bool| if is_set { flag } else { 0 };
         let flags = flag(EVER_LEASED, ever_leased)
             | flag(ON_CREDIT, schedule.on_credit)
-            | flag(MAY_GROW, published.may_grow)
+            | flag(GROWS_ON_REQUEST, published.growth == Growth::OnRequest)
+            | flag(GROWTH_PENDING, published.growth == Growth::Pending)
             | flag(SUPPRESSED, suppressed);
         self.head.write(|head| {
             change();

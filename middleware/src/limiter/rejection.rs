@@ -7,13 +7,16 @@ use doorman_openapi::Moment;
 use super::{
     Limiter, View,
     bucket::{Refill, TokenRange},
-    published::OVERDUE,
+    published::{OVERDUE, Published},
 };
 use crate::refusal::RefusalReason;
 
 /// How long it takes until a larger lease can have come: the limiter has signaled, and the answer
 /// takes a round trip.
 const GROWTH_TIME: Duration = Duration::from_secs(1);
+
+/// How long it takes until other holders that have become idle have released their shares.
+const RELEASE_TIME: Duration = Duration::from_secs(60);
 
 /// When to retry at a gauge, of which units may be given back at any time.
 const RETURN_TIME: Duration = Duration::from_secs(1);
@@ -61,10 +64,8 @@ impl Limiter<'_> {
             published, view, ..
         } = at;
         self.record.rejected.update(|total| total + range.cost);
-        let may_change = published
-            .next_refresh()
-            .filter(|&refresh| refresh > now)
-            .unwrap_or_else(|| now.after(OVERDUE));
+        let may_change = published.expected_refresh(now);
+        let may_change = may_change.unwrap_or_else(|| now.after(OVERDUE));
         let rate = view.rate().unwrap_or_default() * published.admit_probability;
         let retry_at = now.after_seconds(1.0 / rate).min(may_change);
         self.rejection(RefusalReason::Suppressed, Some(retry_at))
@@ -86,9 +87,14 @@ impl Limiter<'_> {
 }
 
 impl View {
-    /// When a range becomes available if nothing changes; `None` if never.
+    /// When a range becomes available if nothing changes; `None` if never. A lease is renewed,
+    /// unless its refresh is overdue.
     pub(super) fn reach(&self, range: TokenRange, now: Moment) -> Option<Moment> {
-        self.published.schedule.reach(range, now, self.burst)
+        let Published { schedule, .. } = &self.published;
+        if self.view.leased && self.published.is_renewed(now) {
+            return schedule.renewed().reach(range, now, self.burst);
+        }
+        schedule.reach(range, now, self.burst)
     }
 
     /// The earliest moment for a retry of a range that becomes available at `reach`.
@@ -101,23 +107,45 @@ impl View {
         let Self {
             published, view, ..
         } = self;
-        let refresh = published.next_refresh();
-        // The whole limit is the largest lease that may come.
-        let under_limit = published
-            .policy
-            .and_then(|policy| view.reach_at(policy.per_second(), range, now));
-        let growth = now.after(GROWTH_TIME).max(under_limit.unwrap_or(now));
-        let grown = published.may_grow_until(now).map(|_| growth);
+        let refresh = published.expected_refresh(now);
+        let grown = || {
+            published.may_grow_until(now)?;
+            Some(self.growth(range, refresh, now))
+        };
         match view.refill {
-            Refill::Credit(_) => Some(growth),
+            Refill::Credit(_) => Some(self.growth(range, refresh, now)),
             // Nobody knows when units are given back.
             Refill::Units(_) => reach.or(Some(now.after(RETURN_TIME))),
             // A capacity of 0 changes with the next refresh at the earliest.
             Refill::Blocked if view.leased => refresh.or(reach),
-            Refill::PerSecond(0.0) if !view.admits(range) => grown.or(refresh).or(reach),
-            Refill::PerSecond(_) if view.leased => earlier(reach, grown).or(refresh),
+            Refill::PerSecond(0.0) if !view.admits(range) => grown().or(refresh).or(reach),
+            Refill::PerSecond(rate) if view.leased => {
+                let released = || {
+                    self.others_share(rate, now)
+                        .then(|| now.after(RELEASE_TIME))
+                };
+                earlier(reach, grown().or_else(released)).or(refresh)
+            }
             Refill::PerSecond(_) | Refill::Blocked | Refill::Unlimited => earlier(reach, refresh),
         }
+    }
+
+    /// When a larger lease that may come has tokens for a range. The whole limit is the largest.
+    fn growth(&self, range: TokenRange, refresh: Option<Moment>, now: Moment) -> Moment {
+        let policy = self.published.policy;
+        let mut tokens =
+            policy.and_then(|policy| self.view.reach_at(policy.per_second(), range, now));
+        if self.burst.is_long() {
+            // A long bucket gets tokens with the lease.
+            tokens = earlier(tokens, refresh);
+        }
+        now.after(GROWTH_TIME).max(tokens.unwrap_or(now))
+    }
+
+    /// Whether other holders have a part of the limit, beside a lease of this rate.
+    fn others_share(&self, rate: f64, now: Moment) -> bool {
+        let policy = self.published.policy;
+        self.published.is_renewed(now) && policy.is_some_and(|policy| rate < policy.per_second())
     }
 }
 

@@ -8,7 +8,8 @@ use doorman_openapi::ResourceId;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{
-    LeaseState, Limiter, LimiterSettings, Nudge, Policy, Registry, SafeRate, Source, WorkerWatchdog,
+    Growth, LeaseState, Limiter, LimiterSettings, Nudge, Policy, Registry, SafeRate, Source,
+    WorkerWatchdog,
 };
 use crate::{WorkerState, clock, status::Status};
 
@@ -34,20 +35,20 @@ pub(crate) fn static_registry(
 
 /// A lease of tokens a second, out of a policy of 1,000 a second, with a refresh in 2 s.
 pub(crate) fn leased(rate: f64, length: Duration) -> LeaseState {
-    lease(Some(rate), length, false)
+    lease(Some(rate), length, Growth::None)
 }
 
 /// A lease on all that was requested, so that a larger one may come.
 pub(crate) fn leased_as_requested(rate: f64, length: Duration) -> LeaseState {
-    lease(Some(rate), length, true)
+    lease(Some(rate), length, Growth::OnRequest)
 }
 
 /// A lease on a resource with a capacity of 0.
 pub(crate) fn blocked(length: Duration) -> LeaseState {
-    lease(None, length, false)
+    lease(None, length, Growth::None)
 }
 
-fn lease(rate: Option<f64>, length: Duration, may_grow: bool) -> LeaseState {
+fn lease(rate: Option<f64>, length: Duration, growth: Growth) -> LeaseState {
     let now = clock::now();
     LeaseState::Leased {
         rate,
@@ -59,7 +60,7 @@ fn lease(rate: Option<f64>, length: Duration, may_grow: bool) -> LeaseState {
             per: 1.0,
         }),
         sharing: Sharing::Divided,
-        may_grow,
+        growth,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     key::KeyPrefix,
     lease::Sharing,
     limiter::{
-        LeaseState,
+        Growth, LeaseState,
         testing::{leased, leased_registry, no_lease, static_registry},
     },
 };
@@ -155,7 +155,7 @@ async fn suppressed_wait_retries_while_the_refresh_is_overdue() {
             refresh_at: now,
             policy: None,
             sharing: Sharing::Suppressed(Probability::new(probability).unwrap()),
-            may_grow: false,
+            growth: Growth::None,
         }
     };
     registry.publish("db", by_chance(0.0));

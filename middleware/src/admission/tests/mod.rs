@@ -19,7 +19,7 @@ use super::*;
 use crate::{
     Cost, Fallback, Key, LimitService, OnLimit, OnMissingKey, RefusalReason, clock,
     limiter::{
-        LeaseState, Nudge, SafeRate, Shortage, Tally,
+        Growth, LeaseState, Nudge, SafeRate, Shortage, Tally,
         testing::{leased, leased_as_requested, leased_registry, no_lease, static_registry},
     },
     testing::{Inner, Logged, TestResponse, admitted, header, inner, limited, send, status},

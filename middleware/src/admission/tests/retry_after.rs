@@ -35,7 +35,7 @@ fn lease(rate: u32, length: Duration, safe: u32) -> LeaseState {
         refresh_at: now.after(SECOND),
         policy: None,
         sharing: Sharing::Divided,
-        may_grow: false,
+        growth: Growth::None,
     }
 }
 

@@ -56,7 +56,7 @@ async fn expired_lease_switches_to_the_fallback() {
             refresh_at: ends,
             policy: None,
             sharing: Sharing::Divided,
-            may_grow: false,
+            growth: Growth::None,
         };
         registry.publish("api", lease);
         advance(5 * SECOND - millis(1)).await;
@@ -338,7 +338,7 @@ async fn expiring_lease_ends_growing() {
             refresh_at,
             policy,
             sharing,
-            may_grow,
+            growth,
             ..
         } => LeaseState::Leased {
             rate,
@@ -347,7 +347,7 @@ async fn expiring_lease_ends_growing() {
             refresh_at,
             policy,
             sharing,
-            may_grow,
+            growth,
         },
         other => other,
     };

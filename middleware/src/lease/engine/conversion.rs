@@ -3,7 +3,7 @@
 use doorman_holder::{FirstAnswer, LeaseStatus, ResourceTerms};
 use doorman_openapi::{Reason, SafeCapacity, Seconds, Unit};
 
-use crate::limiter::{LeaseState, Policy, SafeRate};
+use crate::limiter::{Growth, LeaseState, Policy, SafeRate};
 
 /// The state of a limiter, in tokens per second or units of a gauge.
 pub(super) fn lease_state(status: &LeaseStatus, unit: Unit, wants_stated: bool) -> LeaseState {
@@ -31,10 +31,16 @@ pub(super) fn lease_state(status: &LeaseStatus, unit: Unit, wants_stated: bool) 
             refresh_at: status.refresh_at,
             policy,
             sharing: lease.sharing,
-            // A stated demand does not grow.
-            may_grow: matches!(lease.reason, Reason::Granted | Reason::Pending)
-                && !wants_stated
-                && policy.is_none_or(|policy| lease.capacity.get() < policy.limit),
+            growth: match lease.reason {
+                // A stated demand does not grow.
+                _ if wants_stated => Growth::None,
+                _ if policy.is_some_and(|policy| policy.limit <= lease.capacity.get()) => {
+                    Growth::None
+                }
+                Reason::Granted => Growth::OnRequest,
+                Reason::Pending => Growth::Pending,
+                Reason::Share | Reason::Blocked | Reason::Full => Growth::None,
+            },
         },
         None => LeaseState::NoLease {
             safe,
@@ -111,7 +117,7 @@ mod tests {
                 refresh_at: Moment::from_nanos(10),
                 policy,
                 sharing: Sharing::Divided,
-                may_grow: true,
+                growth: Growth::OnRequest,
             }
         );
         let lapsed = LeaseStatus {

@@ -140,17 +140,24 @@ impl Attempt<'_> {
         let (request, now) = (self.request, self.now);
         let own_reach = self.at.reach(needed, now);
         let reject = |at| request.reject(needed, at, own_reach, now);
-        let WaitLimit::Until { deadline, queue } = self.limit else {
-            return Err(reject(&self.at));
+        let published = &self.at.published;
+        let (deadline, queue, larger_lease) = match self.limit {
+            WaitLimit::NoWait => return Err(reject(&self.at)),
+            WaitLimit::Until { deadline, queue } => {
+                (deadline, queue, published.may_grow_until(now))
+            }
+            WaitLimit::LargerLease { deadline, queue } => {
+                (deadline, queue, published.grows_on_request_until(now))
+            }
         };
         let reach = match request.lower_band() {
             Some(band) => self.reach_beside(band, needed),
             None => own_reach,
         };
-        let in_time = deadline == Moment::NEVER
-            || self.at.awaits_returns(range.cost)
-            || reach.is_some_and(|moment| moment <= deadline);
-        let larger_lease = self.at.published.may_grow_until(now);
+        let in_time = matches!(self.limit, WaitLimit::Until { .. })
+            && (deadline == Moment::NEVER
+                || self.at.awaits_returns(range.cost)
+                || reach.is_some_and(|moment| moment <= deadline));
         let larger_lease = larger_lease.map(|end| end.min(deadline));
         if !in_time && larger_lease.is_none_or(|end| end <= now) {
             return Err(reject(&self.at));

@@ -22,6 +22,11 @@ pub(crate) enum WaitLimit {
         deadline: Moment,
         queue: u32,
     },
+    /// The same, but only for a larger lease that comes on request.
+    LargerLease {
+        deadline: Moment,
+        queue: u32,
+    },
 }
 
 impl WaitLimit {
@@ -86,6 +91,10 @@ pub(super) async fn wait<T>(
             ControlFlow::Break(outcome) => return Some(outcome),
             ControlFlow::Continue(pause) => pause,
         };
+        // A lease may end without being renewed, or a publication.
+        let until = limiter
+            .lease_end(now)
+            .map_or(pause.until, |end| end.min(pause.until));
         let turn = async {
             match &pause.turn {
                 Some(turn) => turn.notified().await,
@@ -96,7 +105,7 @@ pub(super) async fn wait<T>(
             biased;
             () = changed => {}
             () = turn => {}
-            () = tokio::time::sleep(pause.until.since(now)), if pause.until < Moment::NEVER => {}
+            () = tokio::time::sleep(until.since(now)), if until < Moment::NEVER => {}
             () = &mut no_lease_can_come, if pause.needs_lease => return None,
         }
     }

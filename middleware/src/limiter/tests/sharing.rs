@@ -16,7 +16,7 @@ fn shared_lease(rate: f64, sharing: Sharing) -> LeaseState {
         refresh_at: now.after(SECOND),
         policy: None,
         sharing,
-        may_grow: false,
+        growth: Growth::None,
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     real_ledger::{ROUND_TRIP, gauge},
     *,
 };
-use crate::{Gauge, Permit};
+use crate::{Gauge, Permit, ResourceUse};
 
 const CAPACITY: u32 = 100;
 
@@ -250,4 +250,39 @@ async fn shutdown_releases_no_gauge_in_use() {
     assert_eq!(released, [id("other")]);
     assert_eq!(process.in_flight(), 1.0);
     drop(permit);
+}
+
+/// How many of so many requests the first ones of a process are admitted, with so long a pause
+/// between two of them, and how long the last one waits. Their units stay in use.
+async fn admitted_of(doorman: &Doorman, requests: u32, pause: Duration) -> (usize, Duration) {
+    let service = doorman.layer(Limit::gauge("tx")).unwrap().layer(Inner);
+    let checks = doorman.checks();
+    let began = clock::now();
+    let responses = futures_util::future::join_all((0..requests).map(async |number| {
+        sleep(pause * number).await;
+        send(&service, http::Request::new(())).await
+    }));
+    let checked = futures_util::future::join_all((0..requests).map(async |number| {
+        sleep(pause * number).await;
+        checks.check(&[ResourceUse::gauge("checked")]).await
+    }));
+    let (responses, checked) = tokio::join!(responses, checked);
+    let waited = clock::now().since(began).saturating_sub(pause * requests);
+    let admitted = responses.iter().filter(|it| it.status() == 200).count();
+    assert_eq!(checked.iter().filter(|it| it.is_ok()).count(), admitted);
+    (admitted, waited)
+}
+
+#[tokio::test(start_paused = true)]
+async fn cold_gauge_admits_up_to_its_limit_at_once() {
+    for pause in [0, 1, 2, 5, 20] {
+        for (requests, expected) in [(8, 4), (4, 4), (3, 3)] {
+            let plane = gauge(5, 4);
+            let (doorman, _worker) = run(builder(), &plane);
+            let pause = Duration::from_millis(pause);
+            let (admitted, waited) = admitted_of(&doorman, requests, pause).await;
+            assert_eq!(admitted, expected, "{requests}, {pause:?}");
+            assert!(waited <= 20 * ROUND_TRIP, "{waited:?}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use doorman_openapi::Fallback;
 use http::Request;
 
 use super::{real_ledger::Server, *};
-use crate::{Rate, RateSettings};
+use crate::{OnLimit, Rate, RateSettings};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -203,4 +203,71 @@ async fn processes_beside_each_other_have_no_token_of_their_own() {
         admitted += process.spend(10, SECOND / 2).await;
     }
     assert!((5..=6).contains(&admitted), "{admitted}");
+}
+
+fn retry_after(process: &Process) -> Duration {
+    process
+        .rate
+        .try_acquire(Cost::ONE)
+        .unwrap_err()
+        .retry_after()
+}
+
+#[tokio::test(start_paused = true)]
+async fn spent_quota_tells_when_the_next_token_comes() {
+    for fallback in [Fallback::Safe, Fallback::Pessimistic] {
+        let server = server(20);
+        let process = Process::with_fallback(&server, fallback).await;
+        assert_eq!(process.spend(20, SECOND / 20).await, 20);
+        sleep(10 * SECOND).await;
+        // After the end of the present lease, which is renewed before.
+        let wait = retry_after(&process);
+        assert!(
+            wait.abs_diff(169 * SECOND) < SECOND,
+            "{fallback:?}: {wait:?}"
+        );
+        sleep(wait).await;
+        assert_eq!(take(&process.rate, 2), 1, "{fallback:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_waits_for_the_quota_beyond_the_lease() {
+    let server = server(20);
+    let (doorman, _worker) = run(builder(), &server.plane);
+    let max_delay = 200 * SECOND;
+    let limit = Limit::rate("export")
+        .burst(HOUR)
+        .fallback(Fallback::Pessimistic);
+    let layer = doorman.layer(limit.on_limit(OnLimit::Delay { max_delay }));
+    let service = layer.unwrap().layer(Inner);
+    doorman.ready(SECOND).await.unwrap();
+    let began = clock::now();
+    for _ in 0..21 {
+        assert_eq!(send(&service, Request::new(())).await.status(), 200);
+    }
+    let waited = clock::now().since(began);
+    assert!(waited.abs_diff(180 * SECOND) < SECOND, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_first_share_is_retried_with_the_next_answer() {
+    for hourly in [6, 20] {
+        let server = server(hourly);
+        let first = Process::start(&server).await;
+        assert_eq!(first.spend(1, SECOND).await, 1);
+        sleep(20 * SECOND).await;
+        let second = Process::start(&server).await;
+        let mut retries = 0;
+        while take(&second.rate, 1) == 0 {
+            let wait = retry_after(&second);
+            assert!(wait <= 5 * SECOND, "{wait:?} of {hourly}");
+            sleep(wait.max(SECOND)).await;
+            retries += 1;
+        }
+        assert!(retries <= 6, "{retries} of {hourly}");
+        // The first process may release its share.
+        second.spend(hourly, Duration::ZERO).await;
+        assert!(retry_after(&second) <= 60 * SECOND, "{hourly}");
+    }
 }

@@ -59,7 +59,8 @@ async fn layer_rejects_in_another_unit_and_leases_nothing() {
             let plane = plane(is);
             let (logged, _guard) = Logged::at(tracing::Level::ERROR);
             let (doorman, service) = process(&plane, limit_in(used).fallback(fallback));
-            doorman.ready(SECOND).await.unwrap();
+            let ready = doorman.ready(SECOND).await;
+            assert_eq!(ready, Err(NotReady::OtherUnit(id("db"))));
             let mut statuses = Vec::new();
             // Often, and seldom: a limit that is idle must not be forgotten or sleep.
             for pause in [SECOND / 10, 7 * SECOND, 90 * SECOND] {
@@ -154,10 +155,11 @@ async fn check_in_another_unit_than_a_limit_stays_an_error() {
 async fn limit_applies_once_the_resource_has_its_unit() {
     let plane = plane(Unit::Gauge);
     let (doorman, service) = process(&plane, Limit::rate("db"));
-    doorman.ready(SECOND).await.unwrap();
+    doorman.ready(SECOND).await.unwrap_err();
     assert_eq!(send(&service, Request::new(())).await.status(), 503);
     plane.set(grants(10.0));
     sleep(6 * SECOND).await;
+    doorman.ready(SECOND).await.unwrap();
     assert_eq!(send(&service, Request::new(())).await.status(), 200);
 }
 
