@@ -80,7 +80,8 @@ pub struct ResourceView {
     pub per: Option<Seconds>,
     /// The sum of all bookings: the most that the holders may be using now.
     pub sum_has: f64,
-    /// The sum of all demands.
+    /// The sum of all demands. If every client has a long bucket (`bucket`), it is that of the last
+    /// `per` seconds, or of the time of the bucket if that is longer.
     pub sum_wants: f64,
     /// The demand beyond what may be leased: beyond the capacity, with STATIC beyond the capacity
     /// for each client, with NO_ALGORITHM nothing.
@@ -93,7 +94,8 @@ pub struct ResourceView {
     /// Since when, in Unix seconds, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmet_since: Option<u64>,
-    /// The capacity that is not booked; absent if the algorithm does not divide the capacity.
+    /// The capacity that is not booked; absent if the algorithm does not divide the capacity, and
+    /// in learning mode until all leases of the previous master are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<f64>,
     /// The largest share of a client with FAIR_SHARE in overload. With a `granularity` shares
@@ -384,6 +386,14 @@ pub struct Status {
     /// token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources_learning: Option<usize>,
+    /// The number of resources whose demand has been unmet for at least a minute; absent for a
+    /// restricted token, and at a server that is not master.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources_unmet: Option<usize>,
+    /// Since when the demand for the first of them is unmet, in Unix seconds, for people; absent if
+    /// there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmet_since: Option<u64>,
     /// The maximum number of leases; beyond it new holders get nothing (`full`).
     pub max_leases: usize,
 }

@@ -461,6 +461,18 @@ fn resource_table(resources: &[ResourceView]) -> String {
     )
 }
 
+/// Whether holders have parts of the capacity.
+fn is_divided(view: &ResourceView) -> bool {
+    matches!(
+        view.algorithm,
+        Some(
+            AlgorithmKind::ProportionalShare
+                | AlgorithmKind::FairShare
+                | AlgorithmKind::PriorityShare
+        )
+    )
+}
+
 /// The demand in percent of a capacity that all holders share.
 fn load(view: &ResourceView) -> Option<String> {
     let is_shared = !matches!(
@@ -502,8 +514,16 @@ fn details(view: &ResourceView) -> String {
                 rounded(level)
             )
         }),
-        view.learning_ends_in
-            .map(|left| format!("learning mode for another {} s", rounded(left.get()))),
+        view.learning_ends_in.map(|left| {
+            let unknown = match view.free {
+                None if is_divided(view) => ": what is free is unknown until then",
+                _ => "",
+            };
+            format!(
+                "learning mode for another {} s{unknown}",
+                rounded(left.get())
+            )
+        }),
         view.balance.map(|balance| {
             format!(
                 "balance of the shared token bucket: {}",

@@ -18,7 +18,9 @@ use doorman_openapi::{DryRun, PastChange};
 use tokio::{runtime::Handle, sync::Semaphore, task, time};
 
 use super::{
-    ActiveDocument, dry_run,
+    ActiveDocument,
+    described::DescribedChanges,
+    dry_run,
     etcd_store::{self, EtcdFailure, EtcdStore},
 };
 use crate::{
@@ -27,7 +29,7 @@ use crate::{
 };
 
 /// Concurrent operations of one kind: a parsed body may be many times its size.
-const MAX_RUNNING: usize = 2;
+pub(super) const MAX_RUNNING: usize = 2;
 
 /// Operations of one kind that run or wait, with a body of up to 4 MiB each.
 const MAX_QUEUED: usize = 16;
@@ -53,6 +55,9 @@ pub(crate) struct DocumentEditor {
     changes: Lane,
     dry_runs: Lane,
     reads: Lane,
+    /// Comparisons of past documents, one at a time: they take longer than other reads.
+    comparisons: Lane,
+    described: DescribedChanges,
     /// Writes of changes to the store.
     pub(crate) writes: Outcomes,
 }
@@ -74,12 +79,18 @@ struct Lane {
     running: Arc<Semaphore>,
 }
 
-impl Default for Lane {
-    fn default() -> Self {
+impl Lane {
+    fn new(running: usize) -> Self {
         Self {
             queued: Semaphore::new(MAX_QUEUED),
-            running: Arc::new(Semaphore::new(MAX_RUNNING)),
+            running: Arc::new(Semaphore::new(running)),
         }
+    }
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self::new(MAX_RUNNING)
     }
 }
 
@@ -129,6 +140,8 @@ impl DocumentEditor {
             changes: Lane::default(),
             dry_runs: Lane::default(),
             reads: Lane::default(),
+            comparisons: Lane::new(1),
+            described: DescribedChanges::default(),
             writes: Outcomes::new(["written", "failed"]),
         }
     }
@@ -315,41 +328,64 @@ impl DocumentEditor {
     }
 
     /// The newest changes for which `describe` has words, of the documents before and after; at
-    /// most 100 changes are compared. It ends where a document is not retained.
+    /// most 100 changes are compared, each once for these restrictions while they are remembered.
+    /// It ends where a document is not retained.
     pub(crate) async fn described_history(
         self: &Arc<Self>,
         limit: usize,
+        restrictions: Restrictions,
         describe: impl Fn(&Document, &Document) -> Option<String> + Send + 'static,
     ) -> Result<Vec<PastChange>, EditFailed<RevisionError>> {
-        self.run(&self.reads, move |editor| {
+        self.run(&self.comparisons, move |editor| {
             let changes = editor.read_history(None, MAX_COMPARED)?;
+            let mut described = editor.described.take(&restrictions, &changes);
             let mut found = Vec::new();
-            let mut after = None;
+            let mut next = None;
             for change in changes {
-                let before = editor.read_revision(change.revision.saturating_sub(1));
-                let new = match after.take() {
-                    Some(document) => Ok(document),
-                    None => editor.read_revision(change.revision),
+                let key = (change.revision, change.version.clone());
+                let words = if let Some(words) = described.get(&key) {
+                    words.clone()
+                } else {
+                    let Some((before, after)) = editor.compared(change.revision, next.take())?
+                    else {
+                        break;
+                    };
+                    let words = describe(&before, &after);
+                    described.insert(key, words.clone());
+                    next = Some((change.revision.saturating_sub(1), before));
+                    words
                 };
-                let (before, new) = match (before, new) {
-                    (Ok(before), Ok(new)) => (before, new),
-                    (Err(EditFailed::Rejected(_)), _) | (_, Err(EditFailed::Rejected(_))) => break,
-                    (Err(failed), _) | (_, Err(failed)) => return Err(failed),
-                };
-                if let Some(words) = describe(&before, &new) {
-                    found.push(PastChange {
-                        change: words,
-                        ..change
-                    });
-                }
+                found.extend(words.map(|change_words| PastChange {
+                    change: change_words,
+                    ..change
+                }));
                 if found.len() >= limit {
                     break;
                 }
-                after = Some(before);
             }
+            editor.described.put(restrictions, described);
             Ok(found)
         })
         .await
+    }
+
+    /// The documents before and after a change, unless one is not retained. `next` is a revision
+    /// with its document that was read already.
+    fn compared(
+        &self,
+        revision: u64,
+        next: Option<(u64, Document)>,
+    ) -> Result<Option<(Document, Document)>, EditFailed<RevisionError>> {
+        let before = self.read_revision(revision.saturating_sub(1));
+        let after = match next {
+            Some((read, document)) if read == revision => Ok(document),
+            Some(_) | None => self.read_revision(revision),
+        };
+        match (before, after) {
+            (Ok(before), Ok(after)) => Ok(Some((before, after))),
+            (Err(EditFailed::Rejected(_)), _) | (_, Err(EditFailed::Rejected(_))) => Ok(None),
+            (Err(failed), _) | (_, Err(failed)) => Err(failed),
+        }
     }
 
     fn read_history<E>(

@@ -2,6 +2,7 @@
 //! the root has only the rules of its parent.
 
 mod active;
+mod described;
 mod dry_run;
 mod editor;
 mod etcd_store;

@@ -1,11 +1,21 @@
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    fs,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
 
-use doorman_config::{Document, FileSource, LastGoodFile};
+use doorman_config::{Document, FileSource, LastGoodFile, Restrictions, Store};
 use doorman_openapi::{Epoch, Moment};
 use tempfile::TempDir;
 use tokio::time::{advance, sleep};
 
-use super::{file::LastValidWriter, *};
+use super::{editor::MAX_RUNNING, file::LastValidWriter, *};
 use crate::{leasing::SharedLedger, util::clock, util::follow::POLL_INTERVAL};
 use doorman_core::{
     ledger::Ledger, ledger::Predecessor, ledger::Settings, ledger::UnmatchedPolicy,
@@ -239,4 +249,84 @@ async fn failed_write_is_retried_after_the_poll_interval() {
     advance(POLL_INTERVAL).await;
     writer.write(document).await;
     assert!(place.is_file());
+}
+
+/// An editor with a store in which the document was changed so many times.
+async fn editor_after(home: &TempDir, changes: u32) -> Arc<DocumentEditor> {
+    let path = home.path().join("doorman.db");
+    let first = Document::parse(&text(1)).unwrap();
+    let opened = Store::open(&path, &first, 1000).unwrap();
+    let store = DocumentStore::Sqlite(Mutex::new(opened.store));
+    let active = Arc::new(active(opened.document));
+    let editor = Arc::new(DocumentEditor::new(active, store, "store"));
+    for change in 0..changes {
+        set_capacity(&editor, 2 + change).await;
+    }
+    editor
+}
+
+async fn set_capacity(editor: &Arc<DocumentEditor>, capacity: u32) {
+    let edit = move |_: &Document| Ok::<_, Infallible>(Document::parse(&text(capacity)).unwrap());
+    editor.edit("a".to_owned(), edit).await.unwrap();
+}
+
+#[tokio::test]
+async fn change_is_compared_once_per_tenant() {
+    let home = TempDir::new().unwrap();
+    let editor = editor_after(&home, 5).await;
+    let compared = Arc::new(AtomicUsize::new(0));
+    let list = async |tenant: i32, limit: usize| {
+        let restrictions = Restrictions {
+            max_priority: Some(tenant),
+            ..Restrictions::default()
+        };
+        let count = Arc::clone(&compared);
+        let describe = move |_: &Document, new: &Document| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let capacity = new.templates()[0].capacity().get();
+            (capacity != 3.0).then(|| format!("{capacity} for {tenant}"))
+        };
+        let listed = editor.described_history(limit, restrictions, describe);
+        let listed = listed.await.unwrap().into_iter().map(|it| it.change);
+        let listed = listed.collect::<Vec<_>>().join(", ");
+        (listed, compared.swap(0, Ordering::Relaxed))
+    };
+    let newest = |tenant: i32| format!("6 for {tenant}, 5 for {tenant}");
+    assert_eq!(list(1, 2).await, (newest(1), 2));
+    let all = |tenant: i32| format!("{}, 4 for {tenant}, 2 for {tenant}", newest(tenant));
+    assert_eq!(list(1, 10).await, (all(1), 3));
+    assert_eq!(list(2, 10).await, (all(2), 5));
+    for tenant in [1, 2] {
+        assert_eq!(list(tenant, 10).await, (all(tenant), 0));
+    }
+    set_capacity(&editor, 7).await;
+    assert_eq!(list(1, 10).await, (format!("7 for 1, {}", all(1)), 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn comparisons_of_tenants_leave_room_for_other_reads() {
+    let home = TempDir::new().unwrap();
+    let editor = editor_after(&home, 1).await;
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    let tenants: Vec<_> = (0..MAX_RUNNING)
+        .map(|_| {
+            let (editor, ended) = (Arc::clone(&editor), Arc::clone(&ended));
+            tokio::spawn(async move {
+                let describe = move |_: &Document, _: &Document| {
+                    ended.lock().unwrap().recv().unwrap_err();
+                    None
+                };
+                let listed = editor.described_history(1, Restrictions::default(), describe);
+                listed.await.is_ok()
+            })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let read = editor.history(None, 10).await.map(|it| it.len());
+    drop(end);
+    assert!(read.is_ok(), "{read:?}");
+    for tenant in tenants {
+        assert!(tenant.await.unwrap());
+    }
 }

@@ -71,6 +71,7 @@ pub use self::{
     requests::{ReleaseProgress, RenewalCheck},
     resource::decision::Grant,
     resource::feedback::Feedback,
+    resource::unmet::UnmetResources,
     settings::{Predecessor, Settings, UnmatchedPolicy},
     state::Ledger,
     stats::{LedgerEvent, LedgerEvents, LedgerStats},

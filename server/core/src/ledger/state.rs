@@ -15,7 +15,7 @@ use super::{
     resource::decision::{Anomalies, Decision, Grant},
     resource::feedback::{Feedback, LostPredecessor},
     resource::order::RequestStamp,
-    resource::unmet::UnmetDemand,
+    resource::unmet::{UnmetDemand, UnmetResources},
     resource::{Ask, Resource},
     settings::{Predecessor, Settings, UnmatchedPolicy},
     stats::{LedgerEvent, LedgerEvents, LedgerStats},
@@ -59,6 +59,7 @@ pub struct Ledger {
     pub(super) learning_until: Moment,
     pub(super) was_learning: bool,
     pub(super) learning_count: LearningCount,
+    pub(super) unmet: UnmetResources,
     pub(super) expiries: Timers,
     pub(super) stats: LedgerStats,
     pub(super) events: LedgerEvents,
@@ -86,12 +87,13 @@ impl LiveResource {
         grant: &Grant,
         anomalies: Anomalies,
         events: &mut LedgerEvents,
+        now: Moment,
         holder: impl FnOnce() -> Option<&'a HolderId>,
     ) {
         type OfResource = fn(ResourceId) -> LedgerEvent;
         let [small_shares_reported, ..] = self.reported;
-        let has_small_shares =
-            !small_shares_reported && self.resource.shares_are_below_one(&self.resource.terms);
+        let has_small_shares = !small_shares_reported
+            && (self.resource).shares_are_below_one(&self.resource.terms, now);
         let happened: [(bool, OfResource); 4] = [
             (has_small_shares, LedgerEvent::SharesBelowOne),
             (grant.is_unmatched(), LedgerEvent::Unmatched),
@@ -126,6 +128,7 @@ impl Ledger {
             learning_until: now,
             was_learning: false,
             learning_count: LearningCount::default(),
+            unmet: UnmetResources::default(),
             document,
             has_new_document: true,
             generation: 0,
@@ -264,6 +267,12 @@ impl Ledger {
         self.learning_count.at(now)
     }
 
+    /// The resources whose demand has been unmet for at least a minute.
+    #[must_use]
+    pub fn unmet_for_a_minute(&self) -> &UnmetResources {
+        &self.unmet
+    }
+
     /// The most leases of all resources together.
     #[must_use]
     pub fn max_leases(&self) -> usize {
@@ -339,7 +348,8 @@ impl Ledger {
             grant.tokens = (live.resource).continue_bucket(holder, bucket, before, &decision, now);
         }
         self.stats.count(&grant, decision.anomalies);
-        live.report_events(&grant, decision.anomalies, &mut self.events, || {
+        let events = &mut self.events;
+        live.report_events(&grant, decision.anomalies, events, now, || {
             self.holders.id(holder)
         });
         self.schedule_expiry(key);
@@ -355,9 +365,11 @@ impl Ledger {
     /// Notes whether the demand for a resource is met.
     pub(super) fn note_unmet(&mut self, key: ResourceKey, now: Moment) {
         if let Some(live) = self.live.get_mut(key.index()) {
-            let is_unmet = live.resource.unmet(&live.resource.terms) > 0.0;
+            let is_unmet = live.resource.unmet(&live.resource.terms, now) > 0.0;
+            let before = live.unmet.clone();
             let change = live.unmet.observe(is_unmet, now);
             self.events.push_unmet(&live.id, change);
+            self.unmet.update(key, &before, &live.unmet);
         }
     }
 
@@ -482,7 +494,9 @@ impl Ledger {
             live.resource.is_droppable(now) || live.resource.entries.is_empty() && !has_room
         }) && let Some(mut live) = self.live.remove(key.index())
         {
+            let before = live.unmet.clone();
             self.events.push_unmet(&live.id, live.unmet.end(now));
+            self.unmet.update(key, &before, &live.unmet);
             self.learning_count.remove(live.resource.learning_until);
             self.hinting.plans.set(key.index(), Moment::NEVER);
             self.expiries.set(key.index(), Moment::NEVER);

@@ -69,11 +69,15 @@ async fn own_history(
     limit: usize,
 ) -> Result<Json<HistoryPage>, ApiError> {
     let restrictions = caller.restrictions().clone();
+    let own = restrictions.clone();
     let describe = move |old: &Document, new: &Document| {
-        let own = authorize::own_changes(old, new, &restrictions);
+        let own = authorize::own_changes(old, new, &own);
         (!own.is_empty()).then(|| own.summary())
     };
-    let changes = app.editor.described_history(limit, describe).await;
+    let changes = app
+        .editor
+        .described_history(limit, restrictions, describe)
+        .await;
     let name = caller.name();
     let changes = changes
         .map_err(unreadable)?

@@ -31,6 +31,7 @@ pub(super) struct LedgerMetrics {
     stats: LedgerStats,
     max_leases: usize,
     learning: usize,
+    unmet: usize,
     polls: usize,
     survey: Survey,
     top: Vec<ResourceView>,
@@ -59,6 +60,7 @@ impl LedgerMetrics {
             stats: ledger.stats(),
             max_leases: ledger.max_leases(),
             learning: ledger.resources_learning(now),
+            unmet: ledger.unmet_for_a_minute().resources(),
             polls,
             top: ledger.most_wanted(&survey, now),
             survey,
@@ -103,7 +105,7 @@ impl LedgerMetrics {
             (
                 "resources_unmet",
                 "Resources whose demand has been unmet for at least a minute",
-                self.survey.unmet,
+                self.unmet,
             ),
         ];
         for (name, help, number) in totals {

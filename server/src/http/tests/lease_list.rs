@@ -336,3 +336,25 @@ async fn leases_of_a_client_are_listed_over_all_resources() {
         get(&router, &uri).await.problem(400);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn status_tells_of_lasting_unmet_demand() {
+    let router = server("FAIR_SHARE", 100.0);
+    let mut status = Value::Null;
+    for _ in 0..7 {
+        ask(&router, "a", json!({"wants": 150})).await;
+        status = get(&router, "/v1/status").await.json();
+        if status["resources_unmet"] == 0 {
+            assert!(status.get("unmet_since").is_none(), "{status}");
+        }
+        wait(10).await;
+    }
+    assert_eq!(status["resources_unmet"], 1, "{status}");
+    let resource = get(&router, "/v1/resources/db").await.json();
+    let since = |view: &Value| view["unmet_since"].as_u64().unwrap();
+    assert!(since(&status).abs_diff(since(&resource)) <= 11, "{status}");
+    let left = json!({"client_id": "a"});
+    post(&router, "/v1/capacity/release", left.to_string()).await;
+    let status = get(&router, "/v1/status").await.json();
+    assert_eq!(status["resources_unmet"], 0, "{status}");
+}

@@ -78,7 +78,7 @@ async fn server_without_predecessor_reports_no_learning_mode() {
     let router = crate::http::router(app());
     assert_eq!(text(&get(&router, "/readyz").await), "ok\n");
     let status = get(&router, "/v1/status").await.json();
-    for field in ["learning_ends_in", "resources_learning"] {
+    for field in ["learning_ends_in", "resources_learning", "unmet_since"] {
         assert!(status.get(field).is_none(), "{status}");
     }
 }

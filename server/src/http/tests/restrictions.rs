@@ -343,7 +343,9 @@ async fn tenant_sees_only_its_own_resources() {
     tenants.get(&tenant_a(), "/metrics").await.problem(403);
     assert_eq!(tenants.get(&operator(), "/metrics").await.status, 200);
     let status = tenants.get(&tenant_a(), "/v1/status").await.json();
-    assert!(status.get("leases").is_none() && status.get("resources").is_none());
+    for field in ["leases", "resources", "resources_unmet", "unmet_since"] {
+        assert!(status.get(field).is_none(), "{field}");
+    }
 }
 
 #[tokio::test]

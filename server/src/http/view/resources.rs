@@ -120,7 +120,7 @@ async fn largest(
 ) -> Result<Json<ResourcePage>, ApiError> {
     let mut ranking = ResourceRanking::new(sort, query.limit);
     let rank = |ledger: &SharedLedger, _| {
-        Ok(ledger.with(|ledger, _| ledger.rank_resources(&mut ranking, query))?)
+        Ok(ledger.with(|ledger, now| ledger.rank_resources(&mut ranking, query, now))?)
     };
     read.rank(rank).await?;
     let total = ranking.total();

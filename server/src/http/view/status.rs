@@ -1,7 +1,9 @@
 //! Discovery, for clients that look for the master, and status, for operators.
 
+use std::time::Duration;
+
 use axum::extract::State;
-use doorman_core::election::View;
+use doorman_core::{election::View, ledger::LedgerStats};
 use doorman_openapi::{Discovery, Epoch, Mastership, ParentStatus, Seconds, Status, paths};
 
 use crate::{
@@ -39,12 +41,45 @@ pub(in crate::http) async fn get_discovery(
     })
 }
 
+/// Of a master.
+struct Totals {
+    stats: LedgerStats,
+    learning: Option<Duration>,
+    resources_learning: Option<usize>,
+    resources_unmet: usize,
+    unmet_for: Option<Duration>,
+}
+
+impl Totals {
+    /// `None`: this server is not master.
+    fn read(app: &AppState) -> Result<Option<Self>, ApiError> {
+        let read = app.ledger.with(|ledger, now| {
+            let learning_until = ledger.learning_until();
+            let learning = (now < learning_until).then(|| learning_until.since(now));
+            let unmet = ledger.unmet_for_a_minute();
+            Self {
+                stats: ledger.stats(),
+                learning,
+                resources_learning: learning.map(|_| ledger.resources_learning(now)),
+                resources_unmet: unmet.resources(),
+                unmet_for: unmet.since().map(|since| now.since(since)),
+            }
+        });
+        match read {
+            Ok(totals) => Ok(Some(totals)),
+            Err(LedgerUnavailable::NotMaster) => Ok(None),
+            Err(poisoned @ LedgerUnavailable::Poisoned) => Err(poisoned.into()),
+        }
+    }
+}
+
 /// Read the server status
 ///
 /// Identity, uptime, version of the active document, and number of resources and leases.
 /// `config_error` is present while the document source has an invalid document, which is not
 /// active, or cannot be changed. `config_warnings` are those of the active document.
 /// `learning_ends_in` is present in learning mode, after a crash or on an empty data directory.
+/// `resources_unmet` counts the resources whose demand has been unmet for at least a minute.
 /// At a node below the root, `parent` has the time of the parent's last successful response, the
 /// end of its leases, and the last error.
 #[utoipa::path(
@@ -57,20 +92,13 @@ pub(in crate::http) async fn get_status(
     caller: Caller,
     NoQuery: NoQuery,
 ) -> Result<Json<Status>, ApiError> {
-    let read = app.ledger.with(|ledger, now| {
-        let learning_until = ledger.learning_until();
-        let learning = (now < learning_until).then(|| learning_until.since(now));
-        (ledger.stats(), learning, ledger.resources_learning(now))
-    });
-    let (stats, learning, resources_learning) = match read {
-        Ok((stats, learning, resources)) => (Some(stats), learning, learning.map(|_| resources)),
-        Err(LedgerUnavailable::NotMaster) => (None, None, None),
-        Err(poisoned @ LedgerUnavailable::Poisoned) => return Err(poisoned.into()),
-    };
-    let is_master = stats.is_some();
+    let totals = Totals::read(&app)?;
+    let is_master = totals.is_some();
+    let learning = totals.as_ref().and_then(|it| it.learning);
     // The error quotes the document, and the totals tell of others.
     let unrestricted = caller.restrictions().is_unrestricted();
-    let stats = stats.filter(|_| unrestricted);
+    let totals = totals.as_ref().filter(|_| unrestricted);
+    let unmet_for = totals.and_then(|it| it.unmet_for);
     let View { address, epoch, .. } = app.master.borrow().clone();
     let document = app.document.get();
     let server = &app.server;
@@ -102,10 +130,12 @@ pub(in crate::http) async fn get_status(
         config_version: document.version().to_owned(),
         config_error: config_error.filter(|_| unrestricted),
         config_warnings: warnings::of_document(&document, caller.restrictions()),
-        resources: stats.map(|it| it.resources),
-        leases: stats.map(|it| it.leases),
+        resources: totals.map(|it| it.stats.resources),
+        leases: totals.map(|it| it.stats.leases),
         learning_ends_in: learning.map(Seconds::from),
-        resources_learning: resources_learning.filter(|_| unrestricted),
+        resources_learning: totals.and_then(|it| it.resources_learning),
+        resources_unmet: totals.map(|it| it.resources_unmet),
+        unmet_since: unmet_for.map(|it| clock::unix_seconds().saturating_sub(it.as_secs())),
         max_leases: server.max_leases,
     }))
 }

@@ -274,7 +274,11 @@ impl ShareRule {
             | AlgorithmKind::Suppression
             | AlgorithmKind::SharedBucket => demands.total().wants - self.capacity,
         };
-        // Hides what rounding leaves.
+        self.without_rounding(unmet)
+    }
+
+    /// Hides what rounding leaves of an unmet demand.
+    pub(super) fn without_rounding(&self, unmet: f64) -> f64 {
         if unmet > self.capacity * TOLERANCE {
             unmet
         } else {

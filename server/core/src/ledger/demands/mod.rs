@@ -188,12 +188,14 @@ impl DemandTree {
         self.total.weight - self.further_bands as f64
     }
 
-    /// The number of clients that want something.
-    pub(super) fn clients_with_demand(&self) -> f64 {
+    /// The number of clients with demand; one with a demand below that of `one_request` counts as
+    /// a part of a client.
+    pub(super) fn requesting_clients(&self, one_request: f64) -> f64 {
         let mut clients = 0.0;
         let mut band = self.highest_band(None);
         while let Some(this) = band {
-            clients += self.band(this).split_at(0.0).1.weight;
+            let (below, above) = self.band(this).split_at(one_request);
+            clients += below.wants / one_request + above.weight;
             band = self.highest_band(Some(this));
         }
         // A client may want something at several priorities.

@@ -9,6 +9,7 @@ pub(in crate::ledger) mod hint_state;
 pub(in crate::ledger) mod learning;
 pub(in crate::ledger) mod order;
 pub(in crate::ledger) mod parent;
+pub(in crate::ledger) mod recent_demand;
 pub(in crate::ledger) mod spent;
 pub(in crate::ledger) mod under_parent;
 pub(in crate::ledger) mod unit_change;

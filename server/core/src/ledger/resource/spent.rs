@@ -12,7 +12,11 @@ use std::collections::BTreeMap;
 
 use doorman_openapi::{Balance, Bucket, Capacity, Moment};
 
-use super::Resource;
+use super::{
+    Resource,
+    entry::Entry,
+    recent_demand::{BucketReport, RecentDemand, measured_seconds},
+};
 use crate::ledger::{
     keys::{EntrySlot, HolderKey},
     records::HolderRecord,
@@ -29,6 +33,7 @@ pub(in crate::ledger) struct Spent {
     free: f64,
     since: Moment,
     held: BTreeMap<EntrySlot, Held>,
+    recent_demand: RecentDemand,
 }
 
 /// The bucket of a holder, as of its last request.
@@ -102,6 +107,7 @@ impl Spent {
             free,
             since: now,
             held: BTreeMap::new(),
+            recent_demand: RecentDemand::new(now),
         }
     }
 
@@ -113,10 +119,21 @@ impl Spent {
 
     /// Passes what a holder's bucket lacks to the free capacity.
     fn give_back(&mut self, slot: EntrySlot, whole: f64, now: Moment) {
+        self.recent_demand.remove(slot);
         if let Some(held) = self.held.remove(&slot) {
             let most = 2.0 * held.burst * whole;
             self.free = (self.free + held.lacks(now)).min(most);
         }
+    }
+
+    /// The tokens that a holder has spent since its last request, by what it states now.
+    fn spent_by(&self, slot: EntrySlot, bucket: Bucket, before: RatesBefore, now: Moment) -> f64 {
+        let known = self.held.get(&slot);
+        let heard = known.filter(|known| is_same(known.rate, before.held));
+        heard.map_or(0.0, |known| {
+            let stated = Held::before_decision(bucket, before.held, now);
+            (stated.lacks - known.lacks(now)).max(0.0)
+        })
     }
 
     /// Takes over a request and the decision on it, a lease of this rate. Returns the tokens that
@@ -158,10 +175,19 @@ impl Spent {
     fn begin(&self, held: &mut Held, bucket: Bucket, before: RatesBefore, now: Moment) {
         let passed = self.passed(held, before);
         let brought = held.burst * held.rate - passed;
-        let stated = bucket.tokens.map(Balance::get);
-        held.state(stated.unwrap_or(brought).min(brought), now);
-        held.moved = -passed;
-        held.tokens = Some(stated.map_or(brought, |tokens| (brought - tokens).min(0.0)));
+        let Some(stated) = bucket.tokens.map(Balance::get) else {
+            held.state(brought, now);
+            held.moved = -passed;
+            held.tokens = Some(brought);
+            return;
+        };
+        // A holder with a lease for less than a token keeps one, if the free capacity has it.
+        let left = held.burst * (before.free - held.rate) - (self.free - passed);
+        let kept = (stated.min(1.0) - brought).min(left).max(0.0);
+        let most = brought + kept;
+        held.state(stated.min(most), now);
+        held.moved = kept - passed;
+        held.tokens = Some((most - stated).min(0.0));
     }
 
     /// The part of what the free capacity lacks that passes to a lease which grows.
@@ -223,16 +249,27 @@ impl Resource {
         if !self.divides_rate() {
             return None;
         }
-        let slot = self.entries.get(holder)?.slot;
+        let entry = self.entries.get(holder)?;
+        let (slot, wants, per) = (entry.slot, entry.wants(), self.terms.per());
         if decision.lacks.is_none() {
             let held = self.spent.as_ref()?.held.get(&slot)?;
             let is_copy = is_same(held.before, before.held);
             return held.tokens.filter(|_| is_copy).map(Balance::saturating);
         }
-        let rate = decision.capacity.get() / self.terms.per();
+        let rate = decision.capacity.get() / per;
+        let refresh_interval = self.terms.refresh_interval(false).get();
         let spent = self
             .spent
             .get_or_insert_with(|| Spent::new(0.0, now).into());
+        let report = BucketReport {
+            wants: wants / per,
+            spent: spent.spent_by(slot, bucket, before, now),
+            tokens: bucket.tokens.map(Balance::get),
+            burst: bucket.burst.get(),
+            per,
+            refresh_interval,
+        };
+        spent.recent_demand.record(slot, &report, now);
         let tokens = spent.decided(slot, bucket, before, rate, now);
         tokens.map(Balance::saturating)
     }
@@ -299,6 +336,49 @@ impl Resource {
             .spent
             .get_or_insert_with(|| Spent::new(0.0, stopped).into());
         spent.held.insert(slot, held);
+    }
+
+    /// The demand of the last time, if all holders have long buckets.
+    fn recent_demand(&self) -> Option<&RecentDemand> {
+        let recent = &self.spent.as_ref()?.recent_demand;
+        (self.divides_rate() && recent.covers(self.clients())).then_some(recent)
+    }
+
+    /// The demand of all holders that operators are shown.
+    pub(in crate::ledger) fn shown_wants(&self, now: Moment) -> f64 {
+        self.recent_demand().map_or(self.sum_wants(), |recent| {
+            recent.per_second(self.terms.rate(), now) * self.terms.per()
+        })
+    }
+
+    /// The clients that have made a request of late, at most: in the time over which they measure
+    /// their demand, or in that of a long bucket. A demand of less than one request in that time is
+    /// of an earlier one, which fades.
+    pub(in crate::ledger) fn requesting_clients(&self, now: Moment) -> f64 {
+        if let Some(recent) = self.recent_demand() {
+            return self.clients().min(recent.requests(self.terms.rate(), now));
+        }
+        let interval = self.terms.refresh_interval(false).get();
+        let one_request = self.terms.period() / measured_seconds(interval);
+        self.demands.requesting_clients(one_request)
+    }
+
+    /// The demand of a holder that operators are shown.
+    pub(in crate::ledger) fn shown_wants_of(&self, entry: &Entry, now: Moment) -> f64 {
+        let recent = self.recent_demand();
+        let recent = recent.and_then(|it| it.per_second_of(entry.slot, now));
+        recent.map_or_else(|| entry.wants(), |wants| wants * self.terms.per())
+    }
+
+    /// Whether a holder had tokens in a long bucket at its last request.
+    pub(in crate::ledger) fn has_tokens(&self, entry: &Entry) -> bool {
+        let recent = self.recent_demand();
+        recent.is_some_and(|it| it.has_tokens(entry.slot))
+    }
+
+    /// The seconds of its rate that a long bucket holds; 0 without.
+    pub(in crate::ledger) fn long_burst(&self) -> f64 {
+        self.recent_demand().map_or(0.0, RecentDemand::burst)
     }
 
     /// From when on a new state would be the same, while nobody has a lease.

@@ -1,8 +1,10 @@
 //! Since when the demand for a resource is unmet.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use doorman_openapi::{Moment, Seconds};
+
+use crate::ledger::keys::ResourceKey;
 
 /// Unmet demand is reported once it has lasted so many seconds.
 const REPORTED_AFTER: f64 = 60.0;
@@ -69,8 +71,44 @@ impl UnmetDemand {
         now.since(self.since).into()
     }
 
-    /// Whether it has lasted long enough to be reported.
-    pub(in crate::ledger) fn is_reported(&self) -> bool {
-        self.is_reported
+    fn reported_since(&self) -> Option<Moment> {
+        self.is_reported.then_some(self.since)
+    }
+}
+
+/// The resources whose demand has been unmet for at least a minute.
+#[derive(Debug, Clone, Default)]
+pub struct UnmetResources(BTreeSet<(Moment, ResourceKey)>);
+
+impl UnmetResources {
+    /// Their number.
+    #[must_use]
+    pub fn resources(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Since when the demand for the first of them has been unmet.
+    #[must_use]
+    pub fn since(&self) -> Option<Moment> {
+        self.0.first().map(|(since, _)| *since)
+    }
+
+    /// Takes over that of one resource, which was `before`.
+    pub(in crate::ledger) fn update(
+        &mut self,
+        key: ResourceKey,
+        before: &UnmetDemand,
+        now: &UnmetDemand,
+    ) {
+        let (before, now) = (before.reported_since(), now.reported_since());
+        if before == now {
+            return;
+        }
+        if let Some(before) = before {
+            self.0.remove(&(before, key));
+        }
+        if let Some(now) = now {
+            self.0.insert((now, key));
+        }
     }
 }

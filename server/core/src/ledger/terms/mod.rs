@@ -284,13 +284,13 @@ impl ResourceTerms {
         fixed.unwrap_or_else(|| SafeCapacity::AtMost(equal_part()))
     }
 
-    /// Whether an equal share of so many clients is less than one request per refresh interval, if
-    /// it is a rate.
-    pub(in crate::ledger) fn shares_are_below_one(&self, clients: f64) -> bool {
+    /// Whether an equal share of so many clients is less than one request per refresh interval, or
+    /// in the seconds that a bucket saves up, if it is a rate.
+    pub(in crate::ledger) fn shares_are_below_one(&self, clients: f64, burst: f64) -> bool {
         let unit = self.template.as_ref().map(|template| template.unit());
         let is_divided =
             self.rule.divides() && self.rule.capacity > 0.0 && unit == Some(Unit::Rate);
-        let interval = self.algorithm.refresh_interval.get();
+        let interval = self.algorithm.refresh_interval.get().max(burst);
         is_divided && clients > 1.0 && self.rate() / clients * interval < 1.0
     }
 

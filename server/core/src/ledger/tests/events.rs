@@ -5,7 +5,6 @@ use std::time::Duration;
 use doorman_openapi::Seconds;
 
 use super::*;
-use crate::ledger::Survey;
 
 fn refresh_resource(world: &mut World, resource: &str) {
     let mut request = request("a", None, 1.0, None);
@@ -125,16 +124,35 @@ fn small_shares_without_requests_raise_no_warning() {
 }
 
 #[test]
+fn fading_demand_of_earlier_requests_raises_no_warning() {
+    let mut world = World::new(document("FAIR_SHARE", 10.0));
+    world.refresh("busy", 8.0, None);
+    for client in 0..59 {
+        world.refresh(&format!("quiet {client}"), 0.01, None);
+    }
+    assert_eq!(world.view().unwrap().warning, None);
+    assert_eq!(world.ledger.take_events().events, vec![]);
+    // One request within the ten seconds that a client measures.
+    for client in 0..59 {
+        world.refresh(&format!("quiet {client}"), 0.1, None);
+    }
+    assert!(world.view().unwrap().warning.is_some());
+}
+
+#[test]
 fn lasting_unmet_demand_is_reported_with_its_end() {
     let mut world = World::new(document("FAIR_SHARE", 100.0));
     let mut step = |wants: f64| {
         world.wait(10.0);
         world.refresh("a", wants, None);
-        let mut survey = Survey::new(0);
-        while world.ledger.survey(&mut survey, 8, world.now) {}
+        let unmet = world.ledger.unmet_for_a_minute();
+        let (resources, since) = (unmet.resources(), unmet.since());
+        let oldest = since.map(|since| world.now.seconds_since(since));
+        assert_eq!(oldest.is_some(), resources > 0);
+        assert!(oldest.is_none_or(|oldest| oldest >= 60.0), "{oldest:?}");
         let events = world.ledger.take_events().events;
         let seconds = world.view().unwrap().unmet_for;
-        (events, seconds.map(Seconds::get), survey.unmet)
+        (events, seconds.map(Seconds::get), resources)
     };
     for second in 0..6 {
         assert_eq!(step(150.0), (vec![], Some(f64::from(second) * 10.0), 0));
@@ -167,7 +185,9 @@ fn unmet_demand_ends_with_its_resource() {
         world.ledger.take_events().events,
         vec![LedgerEvent::Unmet(db())]
     );
+    assert_eq!(world.ledger.unmet_for_a_minute().resources(), 1);
     world.release("a", None);
+    assert_eq!(world.ledger.unmet_for_a_minute().resources(), 0);
     assert_eq!(
         world.ledger.take_events().events,
         vec![LedgerEvent::MetAgain(db(), Duration::from_secs(80))]

@@ -547,3 +547,18 @@ fn surplus_is_kept_until_another_holder_lacks_capacity() {
     confirm(&mut world, "a", 12, 30.0, Some(30.0));
     assert_eq!(confirm(&mut world, "b", 4, 60.0, Some(23.75)).0, 50.0);
 }
+
+#[test]
+fn free_capacity_is_unknown_until_old_leases_are_known() {
+    let mut world = World::with(document("FAIR_SHARE", 100.0), SUCCESSOR);
+    confirm(&mut world, "a", 1, 60.0, Some(60.0));
+    let view = world.view().unwrap();
+    assert_eq!((view.in_learning_mode, view.free), (true, None));
+    // All of the capacity is confirmed.
+    confirm(&mut world, "b", 1, 40.0, Some(40.0));
+    let view = world.view().unwrap();
+    assert_eq!((view.in_learning_mode, view.free), (true, Some(0.0)));
+    world.wait(22.0);
+    confirm(&mut world, "a", 2, 60.0, Some(60.0));
+    assert_eq!(world.view().unwrap().free, Some(40.0));
+}

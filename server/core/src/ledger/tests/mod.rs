@@ -14,6 +14,7 @@ mod nodes;
 mod order;
 mod parents;
 mod priority_share;
+mod recent_demand;
 mod replace;
 mod requests;
 mod safety;

@@ -193,6 +193,28 @@ fn client_that_lost_a_response_gets_its_bucket_again() {
 }
 
 #[test]
+fn token_without_a_lease_outlives_a_crash_of_the_server() {
+    for first in [0, 1] {
+        let mut world = World::new(parse(DOCUMENT));
+        let mut clients = [Client::new(0), Client::new(1)];
+        clients[0].refresh(&mut world, 4.0);
+        for _ in 0..3 {
+            clients[1].refresh(&mut world, 10.0);
+            clients[0].refresh(&mut world, 0.0);
+        }
+        assert_eq!((clients[0].rate, clients[0].tokens), (Some(0.0), 1.0));
+        close(clients[1].tokens, FULL - 1.0);
+        world.ledger = Ledger::new(parse(DOCUMENT), SETTINGS, world.now);
+        for which in [first, 1 - first] {
+            clients[which].refresh(&mut world, if which == 0 { 0.0 } else { 10.0 });
+        }
+        close(clients[1].tokens, FULL - 1.0);
+        // The server knows of no token that is free once the other one has the whole bucket.
+        assert_eq!(clients[0].tokens, if first == 0 { 1.0 } else { 0.0 });
+    }
+}
+
+#[test]
 fn copy_of_a_request_gets_the_same_tokens() {
     let mut world = World::new(parse(DOCUMENT));
     let mut request = request("c1", Some(1), 10.0, None);

@@ -183,6 +183,10 @@ impl Resource {
         let is_unleased = parent.is_some_and(|it| !it.is_leased(now));
         status.next_grant = status.grant_at_refresh(terms.rule(), available);
         status.view.held_back_by = status.held_back_by(current, is_unleased, is_below_others);
+        if status.view.held_back_by.is_some_and(is_by_shares) && self.has_tokens(entry) {
+            status.view.held_back_by = None;
+        }
+        status.view.wants = Capacity::saturating(self.shown_wants_of(entry, now));
         status
     }
 
@@ -243,29 +247,42 @@ impl Resource {
     }
 
     /// Whether an equal share of the clients that make requests is less than one request per
-    /// refresh interval, and the rest of the capacity is too small to make up for it.
-    pub(in crate::ledger) fn shares_are_below_one(&self, terms: &ResourceTerms) -> bool {
+    /// refresh interval, or in the time of a long bucket, and the rest of the capacity is too small
+    /// to make up for it.
+    pub(in crate::ledger) fn shares_are_below_one(
+        &self,
+        terms: &ResourceTerms,
+        now: Moment,
+    ) -> bool {
+        let burst = self.long_burst();
         // The quick checks first: each decision comes here.
-        terms.shares_are_below_one(self.clients())
-            && self.sum_wants() >= SMALL_SHARES_FROM * terms.capacity()
-            && terms.shares_are_below_one(self.demands.clients_with_demand())
+        terms.shares_are_below_one(self.clients(), burst)
+            && self.shown_wants(now) >= SMALL_SHARES_FROM * terms.capacity()
+            && terms.shares_are_below_one(self.requesting_clients(now), burst)
     }
 
     /// The demand beyond what may be leased.
-    pub(in crate::ledger) fn unmet(&self, terms: &ResourceTerms) -> f64 {
-        self.rule_of(terms).unmet(&self.demands)
+    pub(in crate::ledger) fn unmet(&self, terms: &ResourceTerms, now: Moment) -> f64 {
+        let rule = self.rule_of(terms);
+        if self.long_burst() > 0.0 {
+            rule.without_rounding(self.shown_wants(now) - terms.capacity())
+        } else {
+            rule.unmet(&self.demands)
+        }
     }
 
     /// The most that FAIR_SHARE gives one client in overload.
-    pub(in crate::ledger) fn fill_level(&self, terms: &ResourceTerms) -> Option<f64> {
-        let rule = self.rule_of(terms);
-        let is_overload = rule.unmet(&self.demands) > 0.0;
-        is_overload.then(|| rule.fill_level(&self.demands))?
+    pub(in crate::ledger) fn fill_level(&self, terms: &ResourceTerms, now: Moment) -> Option<f64> {
+        let is_overload = self.unmet(terms, now) > 0.0;
+        is_overload.then(|| self.rule_of(terms).fill_level(&self.demands))?
     }
 
-    /// The free part of a capacity that is divided.
-    pub(in crate::ledger) fn free(&self, terms: &ResourceTerms) -> Option<f64> {
-        terms.rule().divides().then(|| {
+    /// The free part of a capacity that is divided. In learning mode it is unknown until all leases
+    /// of the predecessor are.
+    pub(in crate::ledger) fn free(&self, current: &CurrentTerms<'_>) -> Option<f64> {
+        let terms = current.terms;
+        let is_known = !current.is_learning() || self.are_shares_known(current.now);
+        (terms.rule().divides() && is_known).then(|| {
             let free = terms.available_beside(self.sum_has());
             // Hides what rounding leaves.
             if free > terms.capacity() * TOLERANCE {
@@ -275,6 +292,17 @@ impl Resource {
             }
         })
     }
+}
+
+/// A cause that does not hold back requests while a long bucket has tokens.
+fn is_by_shares(cause: HeldBackBy) -> bool {
+    matches!(
+        cause,
+        HeldBackBy::Share
+            | HeldBackBy::HigherPriorities
+            | HeldBackBy::Others
+            | HeldBackBy::NotRefreshed
+    )
 }
 
 /// Explains a holder's lease. Names no other holder: the reader may not be allowed to see them.

@@ -322,8 +322,8 @@ impl LiveResource {
         let terms = current.terms;
         let template = terms.template();
         let learning = current.is_learning();
-        let warns = resource.shares_are_below_one(terms);
-        let unmet = resource.unmet(terms);
+        let warns = resource.shares_are_below_one(terms, current.now);
+        let unmet = resource.unmet(terms, current.now);
         let parent = resource.parent.as_ref();
         let parent = parent.map(|it| it.view(template.map(|it| it.capacity()), current.now));
         ResourceView {
@@ -337,12 +337,12 @@ impl LiveResource {
             unit: template.map(|template| template.unit()),
             per: template.map(|template| template.per()),
             sum_has: resource.sum_has(),
-            sum_wants: resource.sum_wants(),
+            sum_wants: resource.shown_wants(current.now),
             unmet,
             unmet_for: (unmet > 0.0).then(|| self.unmet.lasts(current.now)),
             unmet_since: None,
-            free: resource.free(terms),
-            fill_level: resource.fill_level(terms),
+            free: resource.free(current),
+            fill_level: resource.fill_level(terms, current.now),
             // A sum of whole numbers, exact up to 2^53.
             clients: clients as u64,
             in_learning_mode: learning,

@@ -59,11 +59,16 @@ impl Ledger {
     /// Examines a bounded number of resources that `query` does not hide; `false` at the end. May
     /// miss resources that appear between calls. A changed `per` counts from the resource's next
     /// refresh: the new template is not looked up for all resources.
-    pub fn rank_resources(&self, ranking: &mut ResourceRanking, query: &PageQuery<'_>) -> bool {
+    pub fn rank_resources(
+        &self,
+        ranking: &mut ResourceRanking,
+        query: &PageQuery<'_>,
+        now: Moment,
+    ) -> bool {
         let (sort, after) = (ranking.sort, ranking.next.take());
         ranking.next = self.scan(query, usize::MAX, after.as_ref(), |id, key| {
             if let Some(live) = self.live.get(key.index()) {
-                ranking.count(amount_of_resource(live, sort), id);
+                ranking.count(amount_of_resource(live, sort, now), id);
             }
         });
         ranking.next.is_some()
@@ -84,7 +89,10 @@ impl Ledger {
         let live = self.find(id)?;
         let (sort, from) = (ranking.sort, ranking.next.take());
         ranking.next = self.scan_holders(live, query, usize::MAX, from, |entry, _| {
-            ranking.count(amount_of_holder(entry, sort, now), &entry.slot.number());
+            ranking.count(
+                amount_of_holder(live, entry, sort, now),
+                &entry.slot.number(),
+            );
         })?;
         Ok(ranking.next.is_some())
     }
@@ -114,21 +122,23 @@ impl Ledger {
     }
 }
 
-fn amount_of_resource(LiveResource { resource, .. }: &LiveResource, sort: SortBy) -> f64 {
+fn amount_of_resource(live: &LiveResource, sort: SortBy, now: Moment) -> f64 {
+    let resource = &live.resource;
     match sort {
-        SortBy::Wants => resource.sum_wants() / resource.terms.period(),
+        SortBy::Wants => resource.shown_wants(now) / resource.terms.period(),
         SortBy::Has => resource.sum_has() / resource.terms.period(),
         SortBy::Clients => resource.clients(),
-        SortBy::Unmet => resource.unmet(&resource.terms) / resource.terms.period(),
+        SortBy::Unmet => resource.unmet(&resource.terms, now) / resource.terms.period(),
     }
 }
 
-fn amount_of_holder(entry: &Entry, sort: SortBy, now: Moment) -> f64 {
+fn amount_of_holder(live: &LiveResource, entry: &Entry, sort: SortBy, now: Moment) -> f64 {
+    let wants = || live.resource.shown_wants_of(entry, now);
     let has = || entry.booking.lease(now).map_or(0.0, |lease| lease.amount);
     match sort {
-        SortBy::Wants => entry.wants(),
+        SortBy::Wants => wants(),
         SortBy::Has => has(),
-        SortBy::Unmet => (entry.wants() - has()).max(0.0),
+        SortBy::Unmet => (wants() - has()).max(0.0),
         SortBy::Clients => entry.clients(),
     }
 }

@@ -11,8 +11,6 @@ use crate::ledger::{
 pub struct Survey {
     /// Resources with more booked than their capacity, after an operator lowered it.
     pub over_capacity: usize,
-    /// Resources whose demand has been unmet for at least a minute.
-    pub unmet: usize,
     /// Resources without a lease from the parent node; `None` at the root.
     pub unleased: Option<usize>,
     /// By demand, rates per second. A changed `per` counts from the resource's next refresh.
@@ -26,7 +24,6 @@ impl Survey {
     pub fn new(top_len: usize) -> Self {
         Self {
             over_capacity: 0,
-            unmet: 0,
             unleased: None,
             largest: Largest::new(top_len),
             next: 0,
@@ -52,12 +49,11 @@ impl Ledger {
             let resource = &live.resource;
             let is_over_capacity = !resource.is_learning(now) && resource.is_over_capacity();
             survey.over_capacity += usize::from(is_over_capacity);
-            survey.unmet += usize::from(live.unmet.is_reported());
             let is_unleased = |it: &ParentLease| !it.is_leased(now);
             if let Some(unleased) = &mut survey.unleased {
                 *unleased += usize::from(resource.parent.as_deref().is_some_and(is_unleased));
             }
-            let rate = resource.sum_wants() / resource.terms.period();
+            let rate = resource.shown_wants(now) / resource.terms.period();
             survey.largest.consider(rate, &ResourceKey::new(slot));
         }
         true
