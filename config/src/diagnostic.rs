@@ -125,6 +125,29 @@ impl Diagnostic {
         format!("{name}:{space}{self}")
     }
 
+    /// The line without the position and the numbers of entries: the same for an entry that has
+    /// moved.
+    #[must_use]
+    pub fn unnumbered(&self) -> String {
+        let line = Self {
+            position: None,
+            ..self.clone()
+        };
+        let line = line.to_string();
+        let mut parts = line.split('[');
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |text, part| {
+            let digits = part.split_once(']').map_or("", |(digits, _)| digits);
+            let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+            let part = if is_number {
+                part.trim_start_matches(digits)
+            } else {
+                part
+            };
+            text + "[" + part
+        })
+    }
+
     /// Whether it is about the whole document, and so quotes no entry of it.
     #[must_use]
     pub fn is_of_whole_document(&self) -> bool {

@@ -44,6 +44,8 @@ pub struct EditNotes {
     /// that the new one matches. `None` if that is the one for `*`, and for a name without
     /// wildcards, whose template applies wherever it is.
     pub placed_before: Option<String>,
+    /// Whether the author wrote the whole document, so that all of its warnings are news.
+    pub replaces_all: bool,
     /// The fields of a replaced entry that the new one leaves out, with the values that are lost:
     /// `safe_capacity: 2`.
     pub dropped: Vec<String>,
@@ -121,7 +123,7 @@ impl Document {
                 document: Self::with_entry(tree, kind, index, name, entry)?,
                 notes: EditNotes {
                     placed_before: next.map(|it| it.identifier_glob().to_owned()),
-                    dropped: Vec::new(),
+                    ..EditNotes::default()
                 },
             });
         };
@@ -133,8 +135,8 @@ impl Document {
         let dropped = dropped.filter(|(field, was)| after.get(*field) != Some(was));
         let dropped = dropped.map(|(field, was)| format!("{field}: {}", diff::text(was)));
         let notes = EditNotes {
-            placed_before: None,
             dropped: dropped.collect(),
+            ..EditNotes::default()
         };
         Ok(Edited { document, notes })
     }

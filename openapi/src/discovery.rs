@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Epoch, NodeId, ServerId};
+use crate::{Epoch, NodeId, Seconds, ServerId};
 
 /// The master, as far as the server knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct Mastership {
 }
 
 /// A server, and the master of its node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Discovery {
     /// Whether this server is the master of its node.
@@ -36,4 +36,8 @@ pub struct Discovery {
     /// The epoch of the node's master; at a server that is not master, the last one that it knows
     /// to have begun, and 0 if it knows none. Never the `heard_epoch` of a request.
     pub epoch: Epoch,
+    /// Seconds for which the server could not read the election, so that the master may be another
+    /// one unless it is this server; absent while it can, and without an election.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub election_unread_for: Option<Seconds>,
 }

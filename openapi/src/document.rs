@@ -29,8 +29,8 @@ pub struct Template {
     /// character, `[…]` one of a class; `\` escapes the next character.
     #[cfg_attr(feature = "schema", schema(value_type = crate::Glob))]
     pub identifier_glob: String,
-    /// The capacity of each matching resource; for a rate, per `per` seconds, and at most 1e9 per
-    /// second. A gauge has at most 1e12 units; its capacity is 0, or at least 1.
+    /// The capacity of each matching resource; for a rate, per `per` seconds: 0, or from 1e-9 to 1e9
+    /// per second. A gauge has at most 1e12 units; its capacity is 0, or at least 1.
     pub capacity: Capacity,
     /// The capacity that a holder may use without a lease: -1 is unlimited, 0 is none. Default: the
     /// capacity divided by the number of clients.

@@ -352,6 +352,10 @@ pub struct Status {
     /// The base URL of the master; null if unknown.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub master: Option<String>,
+    /// Seconds for which the server could not read the election, so that the master may be another
+    /// one unless it is this server; absent while it can, and without an election.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub election_unread_for: Option<Seconds>,
     /// The servers of the parent node; empty at the root.
     pub parents: Vec<String>,
     /// The parent node as this server sees it; absent at the root.

@@ -571,6 +571,32 @@ fn commands_change_the_shared_document() {
     assert!(run(&["export", "--revision", "2"], &one).contains("capacity: 7"));
 }
 
+#[test]
+fn commands_read_what_a_server_has_not_seen_yet() {
+    let etcd = Etcd::start();
+    let [one, other] = [(); 2].map(|()| start(&etcd));
+    let run = |args: &[&str], server: &ControlPlane| {
+        let output = Command::new(doorman())
+            .args(args)
+            .args(["--server", server.address()])
+            .output()
+            .expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    for n in 1..=5 {
+        let name = format!("r{n}");
+        run(&["set", &name, "capacity=5", "--create"], &one);
+        let changed = run(&["set", &name, "capacity=6"], &other);
+        assert!(changed.contains("capacity: 5 → 6"), "{changed}");
+        let exported = run(&["export"], &one);
+        assert!(exported.contains("capacity: 6"), "{exported}");
+        let back = run(&["rollback", "1"], &one);
+        assert!(back.contains(&format!("{name}\" removed")), "{back}");
+    }
+    assert_eq!(history(&one).len(), 16);
+}
+
 fn write(path: &Path, text: &str) {
     std::fs::write(path, text).expect("the directory exists");
 }

@@ -339,13 +339,31 @@ const RESOURCE: FieldType<String> = FieldType {
             Err(invalid) => return error(format!("must be {expected}; {invalid}")),
         };
         for part in parts {
-            if let KeyTemplatePart::Placeholder(name) = part {
-                check_placeholder(name).map_err(Mismatch::Message)?;
+            match part {
+                KeyTemplatePart::Placeholder(name) => check_placeholder(name),
+                KeyTemplatePart::Text(part) => check_literal(part, &text),
             }
+            .map_err(Mismatch::Message)?;
         }
         Ok(text)
     },
 };
+
+/// Rejects wildcards: the resource would have them in its name.
+fn check_literal(part: &str, text: &str) -> Result<(), String> {
+    let Some(at) = part.find(['*', '?']) else {
+        return Ok(());
+    };
+    let before = text.find(part).unwrap_or_default();
+    let literal = text.get(..before.saturating_add(at));
+    let template = format!("{}{{jwt:sub}}", literal.unwrap_or_default());
+    Err(format!(
+        "must be the name of a resource, or have a placeholder for each value, such as {}: it is no \
+         glob, as {} is (a literal * is written %2A, and ? is written %3F)",
+        Quoted(&template),
+        Quoted(text)
+    ))
+}
 
 fn check_placeholder(name: &str) -> Result<(), String> {
     match name.split_once(':') {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use doorman_openapi::{Glob, KeyTemplatePart, parse_key_template};
+use doorman_openapi::{Glob, KeyTemplatePart, PrefixLengths, parse_key_template};
 
 use super::{field::Entry, unused::MAX_STEPS};
 use crate::{
@@ -17,8 +17,15 @@ struct Key<'r> {
     prefix: &'r str,
     /// Characters of its text behind that.
     separators: String,
-    /// Whether the first value is a host, with nothing behind it.
-    ends_with_host: bool,
+    /// The first value, if nothing is behind it.
+    last: Option<Value>,
+}
+
+/// A value whose spelling is known better than that of others.
+#[derive(Clone, Copy)]
+enum Value {
+    Host,
+    Address(PrefixLengths),
 }
 
 /// The relation of a template to the ids of a key.
@@ -94,7 +101,10 @@ impl<'r> Key<'r> {
         (!values.is_empty()).then(|| Self {
             prefix,
             separators: values.iter().map(text).collect(),
-            ends_with_host: matches!(values, [KeyTemplatePart::Placeholder("host")]),
+            last: match values {
+                [KeyTemplatePart::Placeholder(name)] => Value::of(name),
+                _ => None,
+            },
         })
     }
 
@@ -105,6 +115,12 @@ impl<'r> Key<'r> {
         let Some(value) = glob.as_str().strip_prefix(self.prefix) else {
             return Relation::May;
         };
+        if let Some(Value::Address(lengths)) = self.last
+            && let Some((address, length)) = network(value, lengths)
+        {
+            let address = self.encoded(address);
+            return Relation::Spelled(format!("{}{address}%2F{length}", self.prefix));
+        }
         // Keys of code may have more parts, behind a slash or this prefix. Classes and escapes have
         // spellings of their own.
         let is_separated = self.prefix.ends_with(|char| !is_plain(char) && char != '%');
@@ -113,7 +129,7 @@ impl<'r> Key<'r> {
             return Relation::May;
         }
         let mut spelled = self.encoded(value);
-        if self.ends_with_host {
+        if let Some(Value::Host) = self.last {
             spelled = host(&spelled);
         }
         if spelled == value {
@@ -148,6 +164,29 @@ impl<'r> Key<'r> {
         }
         encoded
     }
+}
+
+impl Value {
+    fn of(placeholder: &str) -> Option<Self> {
+        match placeholder.split_once(':') {
+            None if placeholder == "host" => Some(Self::Host),
+            None if placeholder == "client_ip" => Some(Self::Address(PrefixLengths::default())),
+            Some(("client_ip", lengths)) => PrefixLengths::parse(lengths).ok().map(Self::Address),
+            _ => None,
+        }
+    }
+}
+
+/// The address of a network, maybe with wildcards, and its prefix length, if values have such ones.
+/// A whole IPv4 address has none.
+fn network(text: &str, lengths: PrefixLengths) -> Option<(&str, u8)> {
+    let (address, length) = text.rsplit_once('/')?;
+    let length: u8 = length.parse().ok()?;
+    let is_v6 = address.contains(':');
+    let is_v4 = address.contains('.') && !is_v6;
+    let is_address = |char: char| char.is_ascii_hexdigit() || ".:*?".contains(char);
+    let has_length = is_v4 && length == lengths.v4 && length < 32 || is_v6 && length == lengths.v6;
+    (has_length && address.chars().all(is_address)).then_some((address, length))
 }
 
 /// A byte of a value: as it is if it is unreserved (RFC 3986, section 2.3), else encoded.
@@ -241,6 +280,15 @@ mod tests {
         check("host/example.org:8443", host, Some("host/example.org"));
         check("host/example.org.", host, Some("host/example.org"));
         check("host/[::1]", host, None);
+        let networks = &["ip/{client_ip:v4=24}"][..];
+        check("ip/198.51.100.0/24", networks, Some("ip/198.51.100.0%2F24"));
+        check("ip/198.51.*/24", networks, Some("ip/198.51.*%2F24"));
+        check(
+            "ip/2001:db8::/64",
+            &["ip/{client_ip}"],
+            Some("ip/2001%3Adb8%3A%3A%2F64"),
+        );
+        check("ip/198.51.100.0%2F24", networks, None);
         let several = &["t/{header:x-tenant}/{route}"][..];
         check("t/a/%2Fv1/x", several, None);
         check("t/a@b/*", several, Some("t/a%40b/*"));
@@ -250,6 +298,7 @@ mod tests {
     fn template_that_some_key_is_spelled_like_has_no_warning() {
         let user = &["user/{header:x-user}"][..];
         for glob in [
+            "user/198.51.100.0/24",
             "user/a/b@c",
             "user/bob%40example.org",
             "user/*",

@@ -40,6 +40,8 @@ const LEARNING_MODE_DURATION: &str = "learning_mode_duration";
 
 /// The highest rate, in tokens per second.
 const MAX_RATE: f64 = 1e9;
+/// The smallest rate above 0 per second: one in 32 years.
+const MIN_RATE: f64 = 1e-9;
 
 /// The most units of a gauge.
 const MAX_UNITS: f64 = 1e12;
@@ -141,12 +143,15 @@ fn template(
     }
     let (capacity, safe_capacity) = (capacity?, safe_capacity?);
     let per = per?.unwrap_or(Seconds::saturating(1.0));
-    if kind != AlgorithmKind::NoAlgorithm {
-        check_amount(item, "capacity", capacity.get(), unit, per)?;
-    }
-    if let Some(SafeCapacity::AtMost(safe)) = safe_capacity {
-        check_amount(item, "safe_capacity", safe.get(), unit, per)?;
-    }
+    let enforced = (kind != AlgorithmKind::NoAlgorithm).then_some(capacity.get());
+    let safe = match safe_capacity {
+        Some(SafeCapacity::AtMost(safe)) => Some(safe.get()),
+        Some(SafeCapacity::Unlimited) | None => None,
+    };
+    let amounts = [("capacity", enforced), ("safe_capacity", safe)].map(|(field, amount)| {
+        amount.map_or(Ok(()), |it| check_amount(item, field, it, unit, per))
+    });
+    amounts.into_iter().collect::<Result<(), _>>()?;
     Ok(Template {
         identifier_glob: identifier_glob?,
         capacity,
@@ -180,7 +185,8 @@ fn check_gauge(
 }
 
 /// Checks that holders can enforce an amount as it is written: buckets count single tokens up to
-/// [`MAX_RATE`] a second, and gauges whole units up to [`MAX_UNITS`].
+/// [`MAX_RATE`] a second, the slowest for one in decades, and gauges whole units up to
+/// [`MAX_UNITS`].
 fn check_amount(
     template: &Item<'_>,
     field: &str,
@@ -194,6 +200,9 @@ fn check_amount(
     let expected = match unit {
         Unit::Rate if amount > MAX_RATE * per.get() => {
             "must be at most 1e9 per second; count in larger units, such as kilobytes"
+        }
+        Unit::Rate if amount > 0.0 && amount < MIN_RATE * per.get() => {
+            "must be 0, or at least 1e-9 per second"
         }
         Unit::Gauge if amount > MAX_UNITS => "must be at most 1e12 units; count in larger units",
         Unit::Gauge if amount > 0.0 && amount < 1.0 => "must be 0, or at least one whole unit",

@@ -161,6 +161,7 @@ fn amounts_that_cannot_be_enforced_are_rejected() {
     };
     let rate = "must be at most 1e9 per second; count in larger units, such as kilobytes";
     let units = "must be at most 1e12 units; count in larger units";
+    let slow = "must be 0, or at least 1e-9 per second";
     let whole = "must be 0, or at least one whole unit";
     for (template, error) in [
         ("capacity: 1e9", None),
@@ -168,6 +169,13 @@ fn amounts_that_cannot_be_enforced_are_rejected() {
         ("capacity: 1e12, unit: gauge", None),
         ("capacity: 0, unit: gauge", None),
         ("capacity: 1, unit: gauge, per: 1", None),
+        ("capacity: 1e-9", None),
+        ("capacity: 0, safe_capacity: 0", None),
+        ("capacity: 1e-300", Some(("capacity", slow, "1e-300"))),
+        (
+            "capacity: 2, per: 60, safe_capacity: 1e-8",
+            Some(("safe_capacity", slow, "1e-8")),
+        ),
         ("capacity: 1e10", Some(("capacity", rate, "1e10"))),
         (
             "capacity: 2, per: 0.001, safe_capacity: 1e7",
@@ -192,6 +200,8 @@ fn amounts_that_cannot_be_enforced_are_rejected() {
             }
         }
     }
+    let both = errors(&of("STATIC", "capacity: 1e-300, safe_capacity: 1e-300"));
+    assert_eq!(both.to_string().matches(slow).count(), 2, "{both}");
     // Its capacity is of no effect.
     Document::parse(&of("NO_ALGORITHM", "capacity: 1e12")).unwrap();
     check_field(

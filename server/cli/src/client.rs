@@ -10,10 +10,10 @@ use std::{
 
 use axum::http::{
     HeaderValue, Method, Response, StatusCode, Uri,
-    header::{ETAG, IF_MATCH, IF_NONE_MATCH},
+    header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH},
 };
 use bytes::Bytes;
-use doorman_openapi::{Problem, ServerUrl, headers};
+use doorman_openapi::{FieldError, Problem, ServerUrl, headers};
 use doorman_server::DecodedToken;
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use serde::{Serialize, de::DeserializeOwned};
@@ -236,12 +236,17 @@ impl Client {
         self.parse(&self.send(&Outgoing::new(Method::GET, path)).await?)
     }
 
-    /// Also returns the server's `ETag`. One of another release may compute it differently.
+    /// Reads a part of the document before it is changed: the newest, also from a server that has
+    /// not seen it yet. Also returns the server's `ETag`. One of another release may compute it
+    /// differently.
     pub(super) async fn get_with_etag<T: DeserializeOwned>(
         &self,
         path: &str,
     ) -> Result<(T, Option<HeaderValue>), Failure> {
-        let response = self.send(&Outgoing::new(Method::GET, path)).await?;
+        let mut call = Outgoing::new(Method::GET, path);
+        call.headers
+            .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        let response = self.send(&call).await?;
         let etag = response.headers().get(ETAG).cloned();
         Ok((self.parse(&response)?, etag))
     }
@@ -433,7 +438,11 @@ impl Client {
                     self.server()
                 ))
             }
-            Ok(problem) => Failure::new(problem.detail).with_status(status),
+            Ok(problem) => {
+                let errors = further_errors(&problem);
+                let failure = Failure::new(problem.detail).with_status(status);
+                failure.with_errors(errors)
+            }
             Err(_) => self.unexpected(),
         };
         Err(failure.with_request_id(request_id(&response)))
@@ -481,6 +490,21 @@ impl Client {
             self.server()
         ))
     }
+}
+
+/// The errors of a problem beside that of its detail.
+fn further_errors(problem: &Problem) -> Vec<String> {
+    let is_first = |index, detail: &str| index == 0 && problem.detail.contains(detail);
+    let errors = problem.errors.iter().enumerate();
+    let errors = errors.filter(|(index, it)| !is_first(*index, &it.detail));
+    let errors = errors.map(
+        |(_, FieldError { pointer, detail })| match pointer.as_str() {
+            "" => format!("the body {detail}"),
+            pointer => format!("{pointer} {detail}"),
+        },
+    );
+    // Any server may have sent it, and it is shown on a terminal.
+    errors.map(|it| it.replace(char::is_control, "?")).collect()
 }
 
 fn request_id(response: &Response<Bytes>) -> Option<&str> {

@@ -3,6 +3,7 @@
 use std::{
     fmt::Write,
     io,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -17,6 +18,7 @@ use super::{
     client::{Client, ServerArguments, host_name},
     failure::Failure,
     output::{self, JsonFlag, cell, warn},
+    serve_flags::at_least_one,
 };
 
 #[derive(Debug, clap::Args)]
@@ -49,7 +51,7 @@ pub(super) struct ImportArguments {
 )]
 pub(super) struct ExportArguments {
     /// Print this revision; `doorman history` lists them
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = revision)]
     revision: Option<u64>,
     #[command(flatten)]
     output: JsonFlag,
@@ -63,8 +65,8 @@ pub(super) struct ExportArguments {
 )]
 pub(super) struct HistoryArguments {
     /// Maximum number of changes, newest first
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    limit: usize,
+    #[arg(long, value_name = "N", default_value = "50", value_parser = at_least_one::<NonZeroUsize>)]
+    limit: NonZeroUsize,
     #[command(flatten)]
     output: JsonFlag,
     #[command(flatten)]
@@ -79,6 +81,11 @@ pub(super) struct LocationArguments {
     store: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArguments,
+}
+
+pub(super) fn revision(text: &str) -> Result<u64, &'static str> {
+    text.parse()
+        .map_err(|_| "must be a revision, such as 7; doorman history lists them")
 }
 
 pub(super) enum Location {
@@ -197,13 +204,13 @@ pub(super) async fn export(arguments: ExportArguments) -> Result<String, Failure
 }
 
 pub(super) async fn history(arguments: HistoryArguments) -> Result<String, Failure> {
-    let limit = arguments.limit;
+    let limit = arguments.limit.get();
     let changes: Vec<PastChange> = match arguments.location.location()? {
         Location::Server(client) => {
             let into_parts = |page: HistoryPage| (page.changes, page.next_cursor);
             let changes = client.list(paths::HISTORY, limit, into_parts).await?;
             // A store begins with a change.
-            if changes.is_empty() && limit > 0 {
+            if changes.is_empty() {
                 let note = "no history: the document comes from a file; the server's log has its \
                             changes";
                 output::note(&mut io::stderr(), note);
@@ -245,7 +252,8 @@ async fn put(client: &Client, new: &Document) -> Result<String, Failure> {
     // With the ETag, the server rejects the change if the document has changed since.
     let changed: Changed = client
         .change(Method::PUT, paths::TEMPLATES, etag.as_ref(), new.to_json())
-        .await?;
+        .await
+        .map_err(Failure::of_concurrent_change)?;
     warn_of_rest(&changed.warnings.unwrap_or_default(), new);
     Ok(describe("changed", &old, new))
 }
@@ -255,7 +263,8 @@ async fn dry_run(client: &Client, new: &Document) -> Result<String, Failure> {
     let path = format!("{}?dry_run=true", paths::TEMPLATES);
     let dry_run: DryRun = client
         .change(Method::PUT, &path, etag.as_ref(), new.to_json())
-        .await?;
+        .await
+        .map_err(Failure::of_concurrent_change)?;
     warn_of_rest(&dry_run.warnings, new);
     Ok(describe("would change", &old, new) + &effects(&dry_run)?)
 }

@@ -15,6 +15,8 @@ use reqwest::StatusCode;
 pub(super) struct Failure {
     /// One line; more only for the errors of a document.
     message: String,
+    /// Further errors of a rejected request.
+    errors: Vec<String>,
     exit_code: u8,
     /// Of a problem document; a response without one may come from another server or a proxy.
     status: Option<StatusCode>,
@@ -28,6 +30,7 @@ impl Failure {
     pub(super) fn new(message: impl Display) -> Self {
         Self {
             message: format!("doorman: {message}"),
+            errors: Vec::new(),
             exit_code: 1,
             status: None,
             is_not_sent: false,
@@ -89,6 +92,12 @@ impl Failure {
         Self { output, ..self }
     }
 
+    /// Adds errors that the message does not have, each in a line.
+    #[must_use]
+    pub(super) fn with_errors(self, errors: Vec<String>) -> Self {
+        Self { errors, ..self }
+    }
+
     /// Adds the ID of the rejected request in the server's log.
     #[must_use]
     pub(super) fn with_request_id(mut self, id: Option<&str>) -> Self {
@@ -127,6 +136,30 @@ impl Failure {
         self.status == Some(StatusCode::NOT_FOUND)
     }
 
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.status == Some(StatusCode::FORBIDDEN)
+    }
+
+    /// Whether the document has changed since it was read.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.status == Some(StatusCode::PRECONDITION_FAILED)
+    }
+
+    /// Says what to do if the document has changed since it was read.
+    #[must_use]
+    pub(super) fn of_concurrent_change(self) -> Self {
+        if !self.is_outdated() {
+            return self;
+        }
+        let status = self.status;
+        let message = "nothing was changed: the document has changed since this command read it; \
+                       see doorman history, then run it again";
+        Self {
+            status,
+            ..Self::new(message)
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn exit_code(&self) -> u8 {
         self.exit_code
@@ -152,7 +185,8 @@ impl Failure {
 
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        self.errors.iter().try_for_each(|it| write!(f, "\n  {it}"))
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) struct DiffArguments {
 )]
 pub(super) struct RollbackArguments {
     /// The revision to return to; `doorman history` lists them
+    #[arg(value_parser = document::revision)]
     revision: u64,
     /// Print the changes without applying them
     #[arg(long)]
@@ -50,12 +51,14 @@ enum Reference {
 }
 
 impl FromStr for Reference {
-    type Err = String;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-            let revision = text.parse().map(Self::Revision);
-            return revision.map_err(|error| format!("not a revision: {error}"));
+            return document::revision(text).map(Self::Revision);
+        }
+        if text.is_empty() {
+            return Err("must be a revision, such as 7, or a file");
         }
         Ok(Self::File(text.into()))
     }

@@ -1,6 +1,6 @@
 //! `doorman set`: single fields of a template or rule.
 
-use std::{io, str::FromStr};
+use std::{io, str::FromStr, time::Duration};
 
 use axum::http::Method;
 use doorman_config::changed_fields;
@@ -15,6 +15,12 @@ use super::{
     show::encoded,
 };
 
+/// Attempts while others change the same entry.
+const MAX_ATTEMPTS: u32 = 6;
+
+/// The longest pause before the second attempt, doubled before each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A value is JSON, or else text. All other fields stay as they are. To delete a template or rule,\n\
@@ -26,6 +32,7 @@ use super::{
 )]
 pub(super) struct SetArguments {
     /// The glob of a template, or the name of a rule
+    #[arg(value_parser = not_empty)]
     name: String,
     /// A field and its new value: capacity=20, algorithm.lease_length=60. Without a value, or with
     /// null, the field is removed
@@ -42,6 +49,13 @@ pub(super) struct SetArguments {
     dry_run: bool,
     #[command(flatten)]
     server: ServerArguments,
+}
+
+fn not_empty(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() {
+        return Err("must be the glob of a template, such as tenant/*, or the name of a rule");
+    }
+    Ok(text.to_owned())
 }
 
 /// A field, with the sections that it is in, and its new value.
@@ -114,51 +128,102 @@ fn without_nulls(patch: Value) -> Value {
     }
 }
 
+/// Repeats the change while others change the same entry: it changes only the fields that it names.
 pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
+    let entry = Entry::new(&arguments);
     let patch = merge_patch(&arguments.fields)?;
     let client = Client::new(&arguments.server)?;
-    let name = encoded(&arguments.name);
-    let (kind, path) = if arguments.rule {
-        ("rule", paths::RULE.replace("{name}", &name))
-    } else {
-        (
-            "template",
-            paths::TEMPLATE.replace("{identifier_glob}", &name),
-        )
-    };
-    let name = &arguments.name;
-    let old: Result<(Value, _), _> = client.get_with_etag(&path).await;
-    let (old, etag) = match old {
-        Err(failure) if failure.is_not_found() && arguments.create => {
-            let new = without_nulls(patch).to_string();
-            if arguments.dry_run {
-                let path = format!("{path}?dry_run=true");
-                return described(&client.create(&path, new).await?);
-            }
-            warn_of(client.create(&path, new).await?);
-            return Ok(format!("created: {kind} {name:?}\n"));
+    let mut longest_pause = FIRST_PAUSE;
+    for _ in 1..MAX_ATTEMPTS {
+        match entry.set(&client, &arguments, &patch).await {
+            Err(failure) if failure.is_outdated() => {}
+            result => return result,
         }
-        old => old.map_err(with_way_to_create)?,
-    };
-    let patch = patch.to_string();
-    if arguments.dry_run {
-        let path = format!("{path}?dry_run=true");
-        return described(&client.change(Method::PATCH, &path, None, patch).await?);
+        tokio::time::sleep(longest_pause.mul_f64(fastrand::f64())).await;
+        longest_pause *= 2;
     }
-    // With the ETag, the output has all changes of the entry.
-    let mut new: Value = client
-        .change(Method::PATCH, &path, etag.as_ref(), patch)
-        .await?;
-    let warnings = new.as_object_mut().and_then(|new| new.remove("warnings"));
-    warn_of(serde_json::from_value(json!({"warnings": warnings}))?);
-    let changes = changed_fields(&old, &new);
-    if changes.is_empty() {
-        return Ok("nothing to change\n".to_owned());
+    let result = entry.set(&client, &arguments, &patch).await;
+    result.map_err(Failure::of_concurrent_change)
+}
+
+/// A template or rule.
+struct Entry<'a> {
+    kind: &'static str,
+    name: &'a str,
+    path: String,
+}
+
+impl<'a> Entry<'a> {
+    fn new(arguments: &'a SetArguments) -> Self {
+        let name = encoded(&arguments.name);
+        let (kind, path) = if arguments.rule {
+            ("rule", paths::RULE.replace("{name}", &name))
+        } else {
+            (
+                "template",
+                paths::TEMPLATE.replace("{identifier_glob}", &name),
+            )
+        };
+        Self {
+            kind,
+            name: &arguments.name,
+            path,
+        }
     }
-    Ok(format!(
-        "changed: {kind} {name:?}: {}\n",
-        changes.join(", ")
-    ))
+
+    async fn set(
+        &self,
+        client: &Client,
+        arguments: &SetArguments,
+        patch: &Value,
+    ) -> Result<String, Failure> {
+        let old: Result<(Value, _), _> = client.get_with_etag(&self.path).await;
+        let (old, etag) = match old {
+            // A restricted token may create a rule, and does not learn whether there is one.
+            Err(failure)
+                if arguments.create && (failure.is_not_found() || failure.is_forbidden()) =>
+            {
+                return self.create(client, arguments, patch).await;
+            }
+            old => old.map_err(with_way_to_create)?,
+        };
+        let patch = patch.to_string();
+        if arguments.dry_run {
+            let path = format!("{}?dry_run=true", self.path);
+            return described(&client.change(Method::PATCH, &path, None, patch).await?);
+        }
+        // With the ETag, the output has all changes of the entry.
+        let mut new: Value = client
+            .change(Method::PATCH, &self.path, etag.as_ref(), patch)
+            .await?;
+        let warnings = new.as_object_mut().and_then(|new| new.remove("warnings"));
+        warn_of(serde_json::from_value(json!({"warnings": warnings}))?);
+        let changes = changed_fields(&old, &new);
+        if changes.is_empty() {
+            return Ok("nothing to change\n".to_owned());
+        }
+        let Self { kind, name, .. } = self;
+        Ok(format!(
+            "changed: {kind} {name:?}: {}\n",
+            changes.join(", ")
+        ))
+    }
+
+    async fn create(
+        &self,
+        client: &Client,
+        arguments: &SetArguments,
+        patch: &Value,
+    ) -> Result<String, Failure> {
+        let Self { kind, name, path } = self;
+        let new = without_nulls(patch.clone()).to_string();
+        if arguments.dry_run {
+            let path = format!("{path}?dry_run=true");
+            return described(&client.create(&path, new).await?);
+        }
+        warn_of(client.create(path, new).await?);
+        Ok(format!("created: {kind} {name:?}\n"))
+    }
 }
 
 fn described(dry_run: &DryRun) -> Result<String, Failure> {

@@ -22,7 +22,7 @@ use super::{
     client::{Client, MAX_PAGE, ServerArguments},
     failure::Failure,
     output::{self, JsonFlag, cell, per_period, variant_name},
-    serve_flags::one_of,
+    serve_flags::{at_least_one, one_of},
 };
 
 /// Rows of a table by default.
@@ -78,6 +78,7 @@ pub(super) struct ShowArguments {
         long,
         env = "DOORMAN_SHOW_LIMIT",
         value_name = "N",
+        value_parser = at_least_one::<NonZeroUsize>,
         conflicts_with = "all"
     )]
     limit: Option<NonZeroUsize>,

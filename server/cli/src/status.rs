@@ -43,46 +43,114 @@ pub(super) struct ReadyArguments {
     server: ServerArguments,
 }
 
+/// The master in the answer of a server.
+struct Found {
+    address: String,
+    response: serde_json::Value,
+    discovery: Discovery,
+}
+
+impl Found {
+    /// Whether it is the master now, and not only the last that the server has heard of.
+    fn is_certain(&self) -> bool {
+        self.discovery.is_master || self.discovery.election_unread_for.is_none()
+    }
+
+    /// A server may not know yet of a newer one.
+    fn is_better_than(&self, other: &Self) -> bool {
+        let rank = |it: &Self| (it.is_certain(), it.discovery.epoch);
+        rank(self) > rank(other)
+    }
+
+    fn row(&self) -> [String; 5] {
+        let discovery = &self.discovery;
+        [
+            self.address.clone(),
+            discovery.node.to_string(),
+            epoch(Some(discovery)),
+            discovery.level.to_string(),
+            discovery.server_id.to_string(),
+        ]
+    }
+}
+
 /// Asks each server until one knows the master; on a terminal each, whatever the others answer.
 pub(super) async fn master(arguments: MasterArguments) -> Result<String, Failure> {
     let client = Client::new(&arguments.server)?;
     let shows_servers = io::stdout().is_terminal() && client.servers().len() > 1;
-    let mut found = None;
+    let mut found: Option<Found> = None;
     let mut answers = Vec::new();
     for server in 0..client.servers().len() {
-        if found.is_some() && !shows_servers {
+        if found.as_ref().is_some_and(Found::is_certain) && !shows_servers {
             break;
         }
         let answer = discover(&client, server).await;
         if let Ok((response, discovery)) = &answer
-            && let Some(master) = &discovery.mastership.master_address
-            // A server may not know yet of a newer one.
-            && found.as_ref().is_none_or(|(_, _, epoch)| *epoch < discovery.epoch)
+            && let Some(address) = &discovery.mastership.master_address
         {
-            let row = [
-                master.clone(),
-                discovery.node.to_string(),
-                discovery.epoch.get().to_string(),
-                discovery.level.to_string(),
-                discovery.server_id.to_string(),
-            ];
-            found = Some((response.clone(), row, discovery.epoch));
+            let new = Found {
+                address: address.clone(),
+                response: response.clone(),
+                discovery: discovery.clone(),
+            };
+            if found.as_ref().is_none_or(|old| new.is_better_than(old)) {
+                found = Some(new);
+            }
         }
         answers.push(answer.map(|(_, discovery)| discovery));
     }
-    let Some((response, row, _)) = found else {
+    let Some(found) = found else {
         return Err(no_master(&client, answers));
     };
-    if arguments.output.json {
-        return output::pretty_json(&response);
+    let text = if arguments.output.json {
+        output::pretty_json(&found.response)?
+    } else {
+        let mut text = output::table(
+            ["MASTER", "NODE", "EPOCH", "LEVEL", "SOURCE"],
+            [found.row()],
+        );
+        if shows_servers {
+            let rows = server_rows(client.servers(), &answers);
+            text.push('\n');
+            text += &output::table(["SERVER", "ANSWERS", "MASTER", "EPOCH"], rows);
+        }
+        text
+    };
+    if found.is_certain() {
+        if found.discovery.election_unread_for.is_some() {
+            let unread = unread(&found.discovery);
+            let note = format!("it remains master only while its election lease lasts{unread}");
+            output::note(&mut io::stderr(), &note);
+        }
+        return Ok(text);
     }
-    let mut text = output::table(["MASTER", "NODE", "EPOCH", "LEVEL", "SOURCE"], [row]);
-    if shows_servers {
-        let rows = server_rows(client.servers(), &answers);
-        text.push('\n');
-        text += &output::table(["SERVER", "ANSWERS", "MASTER", "EPOCH"], rows);
-    }
-    Ok(text)
+    let remembered = Failure::new(format!(
+        "the master may be another one; {} was the last known{}",
+        found.address,
+        unread(&found.discovery)
+    ));
+    Err(remembered.with_output(text))
+}
+
+/// For how long a server could not read the election.
+fn unread(discovery: &Discovery) -> String {
+    let unread = discovery.election_unread_for;
+    unread.map_or_else(String::new, |unread| {
+        let server = &discovery.server_id;
+        format!(
+            ": {server} could not read the election for {} s",
+            unread.get().floor()
+        )
+    })
+}
+
+/// The epoch of the node's master; `-` without an election, or if it is unknown.
+fn epoch(discovery: Option<&Discovery>) -> String {
+    cell(
+        discovery
+            .map(|it| it.epoch.get())
+            .filter(|epoch| *epoch > 0),
+    )
 }
 
 async fn discover(
@@ -104,7 +172,10 @@ fn no_master(client: &Client, answers: Vec<Result<Discovery, Failure>>) -> Failu
     }
     let texts = client.servers().iter().zip(&answers);
     let texts = texts.map(|(server, answer)| match answer {
-        Ok(discovery) => format!("{server} knows no master of {}", discovery.node),
+        Ok(discovery) => {
+            let unread = unread(discovery);
+            format!("{server} knows no master of {}{unread}", discovery.node)
+        }
         Err(failure) => failure.reason().to_owned(),
     });
     let text = texts.collect::<Vec<_>>().join("; ");
@@ -124,7 +195,7 @@ fn server_rows(servers: &[ServerUrl], answers: &[Result<Discovery, Failure>]) ->
             server.to_string(),
             yes_or_no(discovery.is_some()),
             cell(discovery.map(|it| yes_or_no(it.is_master))),
-            cell(discovery.map(|it| it.epoch.get())),
+            epoch(discovery),
         ]
     })
     .collect()

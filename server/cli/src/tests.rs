@@ -588,6 +588,98 @@ async fn entries_are_created_only_on_request() {
     .await;
 }
 
+#[tokio::test]
+async fn set_shows_all_errors() {
+    with_server(async |address| {
+        let failed = call(&address, "set * capacity=-3 per=-1 unit=x").await;
+        let failed = failed.unwrap_err().to_string();
+        let lines: Vec<_> = failed.lines().collect();
+        assert_eq!(lines.len(), 3, "{failed}");
+        for field in ["/capacity must ", "/per must ", "/unit must "] {
+            assert!(failed.contains(field), "{failed}");
+        }
+    })
+    .await;
+}
+
+/// A token that is restricted to some rules does not learn of others.
+#[tokio::test]
+async fn rule_that_may_not_be_read_is_created() {
+    use axum::{Json, Router, http::HeaderMap, response::IntoResponse, routing::get};
+
+    let forbidden = |errors: serde_json::Value| {
+        let problem = serde_json::json!({"type": "/problems/forbidden", "title": "t", "status": 403,
+            "detail": "the token does not allow the rule `r`", "errors": errors});
+        (StatusCode::FORBIDDEN, Json(problem)).into_response()
+    };
+    for is_own in [true, false] {
+        let rule = get(async move || forbidden(serde_json::json!([])));
+        let rule = rule.put(async move |headers: HeaderMap| {
+            assert_eq!(headers["if-none-match"], "*");
+            if is_own {
+                return (StatusCode::CREATED, Json(serde_json::json!({}))).into_response();
+            }
+            forbidden(serde_json::json!([
+                {"pointer": "/resource", "detail": "is not allowed by the token"}
+            ]))
+        });
+        let routes = Router::new().route("/v1/rules/r", rule);
+        let output = call_stub(routes.clone(), "set --rule r resource=x --create").await;
+        match output {
+            Ok(text) => assert_eq!((text.as_str(), is_own), ("created: rule \"r\"\n", true)),
+            Err(failure) => {
+                let expected = "doorman: the token does not allow the rule `r`\n  \
+                                /resource is not allowed by the token";
+                assert_eq!((failure.to_string().as_str(), is_own), (expected, false));
+            }
+        }
+        assert!(call_stub(routes, "set --rule r cost=2").await.is_err());
+    }
+}
+
+/// Two of three changes meet one of somebody else.
+#[tokio::test]
+async fn set_is_repeated_when_the_entry_changes_meanwhile() {
+    use axum::{Json, Router, http::HeaderMap, response::IntoResponse, routing::get};
+
+    for (changes, succeeds) in [(2, true), (usize::MAX, false)] {
+        let version = Arc::new(AtomicUsize::new(0));
+        let read = Arc::clone(&version);
+        let entry = |capacity: usize| Json(serde_json::json!({"capacity": capacity}));
+        let page = get(async move |headers: HeaderMap| {
+            assert_eq!(headers["cache-control"], "no-cache");
+            let version = read.load(SeqCst);
+            ([("etag", format!("\"{version}\""))], entry(version))
+        });
+        let written = Arc::clone(&version);
+        let page = page.patch(async move |headers: HeaderMap| {
+            if written.load(SeqCst) < changes {
+                written.fetch_add(1, SeqCst);
+            }
+            let version = written.load(SeqCst);
+            if headers["if-match"] == format!("\"{version}\"") && version == changes {
+                return entry(20).into_response();
+            }
+            let problem = serde_json::json!({"type": "/problems/precondition-failed", "title": "t",
+                "status": 412, "detail": "`if-match` failed"});
+            (StatusCode::PRECONDITION_FAILED, Json(problem)).into_response()
+        });
+        let routes = Router::new().route("/v1/templates/db", page);
+        let output = call_stub(routes, "set db capacity=20").await;
+        assert_eq!(output.is_ok(), succeeds, "{output:?}");
+        match output {
+            Ok(text) => assert_eq!(text, "changed: template \"db\": capacity: 2 → 20\n"),
+            Err(failure) => {
+                let text = failure.to_string();
+                assert!(
+                    text.contains("nothing was changed: the document has"),
+                    "{text}"
+                );
+            }
+        }
+    }
+}
+
 /// A server of another release may compute other versions of the same document.
 #[tokio::test]
 async fn import_uses_the_etag_of_the_server() {

@@ -38,7 +38,7 @@ pub(super) fn describe(
     let comparison = compare(ledger, old, new, restrictions, pause)?;
     let effects = comparison.warnings();
     Ok(DryRun {
-        warnings: warnings::of_edit(&effects, &edited.notes, new, restrictions),
+        warnings: warnings::of_edit(&effects, &edited.notes, [old, new], restrictions),
         ..comparison.dry_run
     })
 }

@@ -146,6 +146,32 @@ impl DocumentEditor {
         }
     }
 
+    /// Activates the newest document in etcd: another server may have written it. The active one
+    /// stays if etcd cannot be read.
+    ///
+    /// # Cancel safety
+    /// A read that runs already is completed.
+    pub(crate) async fn refresh(self: &Arc<Self>) {
+        if !matches!(self.store, DocumentStore::Etcd(_)) {
+            return;
+        }
+        let refreshed = self.run(&self.reads, move |editor| match &editor.store {
+            DocumentStore::Etcd(store) => Ok(Handle::current().block_on(async {
+                let mut seen = store.seen.lock().await;
+                store
+                    .refresh(&mut seen, &editor.active, etcd_store::POLL)
+                    .await
+            })?),
+            _ => Ok(()),
+        });
+        if let Err::<(), EditFailed<Infallible>>(failed) = refreshed.await {
+            tracing::debug!(
+                ?failed,
+                "cannot read the newest document; the active one stays"
+            );
+        }
+    }
+
     /// Replaces the active document by the result of `edit`; writes only if something changes.
     /// `edit` is called again if another server changes the document first.
     ///

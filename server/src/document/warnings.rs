@@ -1,5 +1,7 @@
 //! Warnings in responses: those of a document, and of an edit of it.
 
+use std::collections::BTreeSet;
+
 use doorman_config::{Diagnostic, Document, EditNotes, Restrictions};
 
 /// The most warnings in a response.
@@ -8,18 +10,25 @@ const MAX_WARNINGS: usize = 100;
 /// The warnings of a document. A restricted caller gets none of single entries: they may quote what
 /// it must not see.
 pub(crate) fn of_document(document: &Document, restrictions: &Restrictions) -> Vec<String> {
-    let is_visible = |it: &&Diagnostic| restrictions.is_unrestricted() || it.is_of_whole_document();
-    let warnings = document.warnings().iter().filter(is_visible);
-    let warnings = warnings.take(MAX_WARNINGS);
+    let warnings = visible(document, restrictions).take(MAX_WARNINGS);
     warnings.map(ToString::to_string).collect()
 }
 
-/// The warnings of the effects of an edit on live resources, the notes on it, and the warnings of
-/// the resulting document.
+fn visible<'d>(
+    document: &'d Document,
+    restrictions: &Restrictions,
+) -> impl Iterator<Item = &'d Diagnostic> {
+    let sees_all = restrictions.is_unrestricted();
+    let warnings = document.warnings().iter();
+    warnings.filter(move |it| sees_all || it.is_of_whole_document())
+}
+
+/// The warnings of the effects of an edit on live resources, the notes on it, the warnings that the
+/// resulting document has and the one before had not, and the number of the others.
 pub(crate) fn of_edit(
     effects: &[String],
     notes: &EditNotes,
-    document: &Document,
+    [before, after]: [&Document; 2],
     restrictions: &Restrictions,
 ) -> Vec<String> {
     let placed = notes.placed_before.as_ref();
@@ -34,8 +43,27 @@ pub(crate) fn of_edit(
             notes.dropped.join(", ")
         )
     });
-    let notes = placed.into_iter().chain(dropped);
-    let warnings = effects.iter().cloned().chain(notes);
-    let warnings = warnings.chain(of_document(document, restrictions));
-    warnings.take(MAX_WARNINGS).collect()
+    let known: BTreeSet<_> = if notes.replaces_all {
+        BTreeSet::new()
+    } else {
+        let before = visible(before, restrictions);
+        before.map(Diagnostic::unnumbered).collect()
+    };
+    let (old, new): (Vec<_>, Vec<_>) =
+        visible(after, restrictions).partition(|it| known.contains(&it.unnumbered()));
+    let others = (!old.is_empty()).then(|| {
+        let noun = if old.len() == 1 {
+            "warning"
+        } else {
+            "warnings"
+        };
+        format!(
+            "the document has {} more {noun}, as before; doorman export > limits.yaml and doorman \
+             check limits.yaml list them",
+            old.len()
+        )
+    });
+    let warnings = effects.iter().cloned().chain(placed).chain(dropped);
+    let warnings = warnings.chain(new.into_iter().map(ToString::to_string));
+    warnings.take(MAX_WARNINGS).chain(others).collect()
 }

@@ -36,8 +36,8 @@ pub(super) async fn check_livez(State(app): State<AppState>) -> Result<Healthy, 
 ///
 /// Send no requests if this fails: the server is shutting down or has failed.
 ///
-/// Further lines of the text are for people: an unreachable parent, learning mode, and a problem
-/// with the source of the document.
+/// Further lines of the text are for people: an election that cannot be read, an unreachable
+/// parent, learning mode, and a problem with the source of the document.
 #[utoipa::path(
     get,
     path = paths::READYZ,
@@ -62,6 +62,13 @@ pub(super) async fn check_readyz(State(app): State<AppState>) -> Result<Healthy,
             });
         }
         let now = clock::now();
+        if let Some(age) = app.election_unread_for(now) {
+            let remark = format!(
+                "the election cannot be read for {} s: the master may be another one\n",
+                age.as_secs()
+            );
+            text.to_mut().push_str(&remark);
+        }
         let parent = app.server.parent.as_ref().map(|parent| parent.status(now));
         let problem = parent.as_ref().and_then(|it| it.problem.as_ref());
         if let (Some(problem), Some(parent)) = (problem, &parent) {

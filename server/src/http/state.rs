@@ -1,6 +1,9 @@
 //! The parts of the server that handlers use.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use doorman_openapi::{Moment, NodeId, ServerId};
 use tokio::sync::watch;
@@ -39,6 +42,17 @@ pub(crate) struct AppParts {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) requests: RequestMetrics,
     pub(crate) connections: ConnectionMetrics,
+}
+
+/// How long the election may not be read until the master may be another one: some polls.
+const MAX_ELECTION_AGE: Duration = Duration::from_secs(3);
+
+impl AppParts {
+    /// For how long the election could not be read; `None` while it can, and without one.
+    pub(crate) fn election_unread_for(&self, now: Moment) -> Option<Duration> {
+        let age = now.since(self.master.borrow().read_at?);
+        (age > MAX_ELECTION_AGE).then_some(age)
+    }
 }
 
 /// Facts about the server that never change while it runs.

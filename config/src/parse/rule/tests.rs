@@ -222,6 +222,17 @@ fn resource_must_be_a_valid_key_template() {
             ),
         );
     }
+    for glob in ["acme/*", "acme/?/{method}", "acme/{method}/a*"] {
+        let literal = glob.split_once(['*', '?']).unwrap().0;
+        check_resource(
+            glob,
+            &format!(
+                "be the name of a resource, or have a placeholder for each value, such as \
+                 \"{literal}{{jwt:sub}}\": it is no glob, as \"{glob}\" is (a literal * is written %2A, \
+                 and ? is written %3F)"
+            ),
+        );
+    }
     for name in ["peer", "jwt:", "tenant", "method:x", ""] {
         check_resource(
             &format!("{{{name}}}"),

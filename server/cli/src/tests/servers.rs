@@ -63,11 +63,21 @@ impl Stub {
 
     /// A server that answers only which server is master.
     async fn discovery(master: Option<&str>, epoch: u64) -> Self {
+        Self::discovery_of(master, epoch, false, None).await
+    }
+
+    /// One that could not read the election for so many seconds.
+    async fn discovery_of(
+        master: Option<&str>,
+        epoch: u64,
+        is_master: bool,
+        unread: Option<u64>,
+    ) -> Self {
         let mastership = master.map_or_else(|| json!({}), |it| json!({"master_address": it}));
         Self::new(move || {
             Json(json!({
-                "is_master": false, "mastership": mastership, "server_id": "s", "node": "n",
-                "level": 0, "epoch": epoch
+                "is_master": is_master, "mastership": mastership, "server_id": "s", "node": "n",
+                "level": 0, "epoch": epoch, "election_unread_for": unread
             }))
             .into_response()
         })
@@ -216,4 +226,37 @@ async fn node_without_master_is_a_failure_of_each_server() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn remembered_master_is_a_failure_unless_another_server_knows_it() {
+    let remembers = Stub::discovery_of(Some("http://m"), 7, false, Some(12)).await;
+    let is_master = Stub::discovery_of(Some("http://m"), 7, true, Some(4)).await;
+    let knows = Stub::discovery(Some("http://m2"), 6).await;
+    let knows_none = Stub::discovery_of(None, 7, false, Some(12)).await;
+    for flags in ["", " --json"] {
+        let run = async |servers: &[&Stub]| {
+            let servers: Vec<_> = servers.iter().map(|it| it.address.as_str()).collect();
+            run(&format!(
+                "doorman master{flags} --server {}",
+                servers.join(",")
+            ))
+            .await
+        };
+        let failed = run(&[&knows_none, &remembers]).await.unwrap_err();
+        assert_eq!(failed.exit_code(), 1);
+        assert!(failed.output().contains("http://m"), "{}", failed.output());
+        let expected = "doorman: the master may be another one; http://m was the last known: s \
+                        could not read the election for 12 s";
+        assert_eq!(failed.to_string(), expected);
+        let text = run(&[&remembers, &knows]).await.unwrap();
+        assert!(text.contains("http://m2"), "{text}");
+        assert!(run(&[&remembers, &is_master]).await.is_ok());
+        let failed = run(&[&knows_none, &knows_none]).await.unwrap_err();
+        assert!(failed.to_string().contains("for 12 s"), "{failed}");
+    }
+    // Without an election there is no epoch.
+    let alone = Stub::discovery(Some("http://m"), 0).await;
+    let text = run(&format!("doorman master --server {}", alone.address)).await;
+    assert_eq!(rows(&text.unwrap()), "http://m\tn\t-\t0\ts\n");
 }

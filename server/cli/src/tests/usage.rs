@@ -48,6 +48,26 @@ fn usage_errors_are_one_line() {
             "doorman: invalid value '0' for '--max-leases <N>': must be a whole number of at least 1; see --help",
         ),
         (
+            "doorman show --limit 0",
+            "doorman: invalid value '0' for '--limit <N>': must be a whole number of at least 1; see --help",
+        ),
+        (
+            "doorman history --limit 0",
+            "doorman: invalid value '0' for '--limit <N>': must be a whole number of at least 1; see --help",
+        ),
+        (
+            "doorman export --revision x",
+            "doorman: invalid value 'x' for '--revision <N>': must be a revision, such as 7; doorman history lists them; see --help",
+        ),
+        (
+            "doorman rollback -1",
+            "doorman: unexpected argument '-1' found; tip: to pass '-1' as a value, use '-- -1'; see --help",
+        ),
+        (
+            "doorman rollback x",
+            "doorman: invalid value 'x' for '<REVISION>': must be a revision, such as 7; doorman history lists them; see --help",
+        ),
+        (
             "doorman --unmached refuse",
             "doorman: unexpected argument '--unmached' found; tip: a similar argument exists: '--unmatched'; see --help",
         ),
@@ -55,6 +75,10 @@ fn usage_errors_are_one_line() {
         let error = Cli::read(line.split_whitespace()).unwrap_err();
         assert_eq!(Failure::from_usage(&error).to_string(), message);
     }
+    let error = Cli::read(["doorman", "set", "", "capacity=5"]).unwrap_err();
+    let text = Failure::from_usage(&error).to_string();
+    assert!(text.contains("<NAME>"), "{text}");
+    assert!(text.contains("must be the glob of a template"), "{text}");
 }
 
 #[test]

@@ -149,6 +149,8 @@ pub struct EtcdElection {
     /// its data.
     known: ReplyHeader,
     poll_at: Moment,
+    /// When the last poll that succeeded was sent, or the election began.
+    read_at: Option<Moment>,
     /// Campaigns without a result, since the last one that had one.
     lost_campaigns: u32,
     /// Of the event that is handled.
@@ -358,6 +360,7 @@ impl EtcdElection {
             next_call: 0,
             known: ReplyHeader::default(),
             poll_at: Moment::ORIGIN,
+            read_at: None,
             lost_campaigns: 0,
             effects: Vec::new(),
             options,
@@ -536,7 +539,10 @@ impl EtcdElection {
     fn on_reply(&mut self, call: PendingCall, reply: EtcdReply, time: Time) {
         let (now, sent) = (time.now, call.sent);
         match (call.purpose, reply) {
-            (Purpose::Poll, EtcdReply::Txn(reply)) => self.on_poll(&reply, now),
+            (Purpose::Poll, EtcdReply::Txn(reply)) => {
+                self.read_at = Some(sent);
+                self.on_poll(&reply, now);
+            }
             (Purpose::GrantElectionLease { last }, EtcdReply::LeaseGranted { lease, ttl }) => {
                 self.campaign(last, ElectionLease::new(lease, ttl, sent), time);
             }
@@ -873,6 +879,7 @@ impl Election for EtcdElection {
 
     fn handle(&mut self, event: Event<EtcdAnswer>, time: Time) -> Vec<Effect<EtcdCall>> {
         let now = time.now;
+        self.read_at.get_or_insert(now);
         match event {
             Event::Wake => self.wake(now),
             Event::Reply { call, result } => {
@@ -948,6 +955,7 @@ impl Election for EtcdElection {
                 .map(|it| it.address.clone()),
             epoch: self.begun_epoch,
             longest: self.longest,
+            read_at: self.read_at,
         }
     }
 

@@ -32,7 +32,7 @@ use doorman_core::{
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A poll is repeated anyway.
-const POLL: Patience = Patience {
+pub(super) const POLL: Patience = Patience {
     timeout: Duration::from_secs(1),
     attempts: 1,
 };

@@ -152,7 +152,8 @@ pub(super) fn saved(
 }
 
 fn warnings_of(edit: &Edit, restrictions: &Restrictions) -> Vec<String> {
-    warnings::of_edit(&edit.effects, &edit.notes, &edit.after, restrictions)
+    let documents = [&*edit.before, &*edit.after];
+    warnings::of_edit(&edit.effects, &edit.notes, documents, restrictions)
 }
 
 /// The response to a `DELETE`: the warnings, or 204 if there is none.

@@ -148,6 +148,9 @@ impl FromRequestParts<AppState> for ReadRequest {
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let caller = Caller::from_request_parts(parts, state).await?;
         NoQuery::from_request_parts(parts, state).await?;
+        if conditional::wants_newest(&parts.headers) {
+            state.editor.refresh().await;
+        }
         Ok(Self {
             app: state.clone(),
             caller,

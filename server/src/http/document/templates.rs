@@ -48,7 +48,13 @@ pub(in crate::http) async fn replace_templates(
     let preconditions = edit.preconditions.clone();
     let plan = move |document: &config::Document| {
         preconditions.check(Some(document.version()))?;
-        Ok(config::Document::parse_json(&text)?.into())
+        Ok(config::Edited {
+            document: config::Document::parse_json(&text)?,
+            notes: config::EditNotes {
+                replaces_all: true,
+                ..config::EditNotes::default()
+            },
+        })
     };
     if edit.dry_run {
         return edit.describe(plan).await;

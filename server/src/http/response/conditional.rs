@@ -16,6 +16,14 @@ fn etag(version: &str) -> String {
     format!("\"{version}\"")
 }
 
+/// Whether a read must not be answered from a copy: `Cache-Control: no-cache`.
+pub(crate) fn wants_newest(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::CACHE_CONTROL).into_iter();
+    let values = values.filter_map(|value| value.to_str().ok());
+    let mut directives = values.flat_map(|value| value.split(','));
+    directives.any(|directive| directive.trim().eq_ignore_ascii_case("no-cache"))
+}
+
 pub(crate) fn set_etag(response: &mut Response<Body>, version: &str) {
     if let Ok(value) = HeaderValue::try_from(etag(version)) {
         response.headers_mut().insert(header::ETAG, value);

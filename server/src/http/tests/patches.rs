@@ -214,8 +214,24 @@ async fn unused_templates_and_rules_have_warnings() {
         ("/v1/rules/all", r#"{"cost": 2}"#),
         ("/v1/templates/tenant/sb*", r#"{"capacity": 2}"#),
     ] {
-        assert_eq!(warnings(&patch(router, path, text).await), expected);
+        assert_eq!(warnings(&patch(router, path, text).await), [before(2)]);
     }
+    // Old entries move.
+    let first = r#"{"capacity": 5}"#;
+    let moves = put(router, "/v1/templates/tenant", first).await;
+    assert_eq!(warnings(&moves), [before(2)]);
+    let late = r#"{"service": "shop", "resource": "db"}"#;
+    let added = put(router, "/v1/rules/late", late).await;
+    let new = r#"rules[2] "late": never applies: rules[0] "free" comes first and exempts all of its requests"#;
+    assert_eq!(warnings(&added), [new.to_owned(), before(2)]);
+}
+
+/// The line about warnings that the document had before a change.
+fn before(count: usize) -> String {
+    format!(
+        "the document has {count} more warnings, as before; doorman export > limits.yaml and \
+         doorman check limits.yaml list them"
+    )
 }
 
 #[tokio::test]

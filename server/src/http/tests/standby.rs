@@ -17,6 +17,7 @@ fn standby(master: Option<&str>) -> AppState {
         address: master.map(str::to_owned),
         epoch: Some(Epoch::new(9).unwrap()),
         longest: None,
+        read_at: None,
     };
     app.with(|parts| parts.master = watch::channel(view).1)
 }
@@ -77,6 +78,32 @@ async fn standby_is_ready_and_serves_the_rest() {
     let discovery = get(&router, "/v1/discovery").await.json();
     assert_eq!(discovery["is_master"], false);
     assert_eq!(discovery["mastership"]["master_address"], MASTER);
+}
+
+#[tokio::test]
+async fn election_that_cannot_be_read_is_shown_with_its_age() {
+    for (age, shown) in [(2, false), (60, true)] {
+        let app = standby(Some(MASTER)).with(|parts| {
+            let read_at = clock::now().as_nanos() - age * 1_000_000_000;
+            let view = View {
+                read_at: Some(Moment::from_nanos(read_at)),
+                ..parts.master.borrow().clone()
+            };
+            parts.master = watch::channel(view).1;
+        });
+        let router = crate::http::router(app);
+        for path in ["/v1/discovery", "/v1/status"] {
+            let reply = get(&router, path).await.json();
+            let unread = reply["election_unread_for"].as_f64();
+            assert_eq!(unread.is_some_and(|it| it >= 60.0), shown, "{reply}");
+        }
+        let ready = String::from_utf8(get(&router, "/readyz").await.body).unwrap();
+        assert_eq!(
+            ready.contains("election cannot be read for 6"),
+            shown,
+            "{ready}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -38,6 +38,7 @@ pub(in crate::http) async fn get_discovery(
         level: server.level(),
         root: server.root(),
         epoch: epoch.unwrap_or(Epoch::ZERO),
+        election_unread_for: app.election_unread_for(clock::now()).map(Seconds::from),
     })
 }
 
@@ -116,6 +117,7 @@ pub(in crate::http) async fn get_status(
         is_master,
         epoch: epoch.unwrap_or(Epoch::ZERO),
         master: address,
+        election_unread_for: app.election_unread_for(now).map(Seconds::from),
         parents: parent.map_or_else(Vec::new, |parent| parent.servers().to_vec()),
         parent: parent.map(|parent| {
             let status = parent.status(now);

@@ -1088,3 +1088,16 @@ fn etcd_that_begins_anew_is_heard_after_the_reign() {
     script.outwait_forgotten_master();
     assert!(script.begun().is_some());
 }
+
+#[test]
+fn view_has_the_time_of_the_last_poll_that_succeeded() {
+    let mut script = Script::new(options());
+    script.pass(0.0);
+    assert_eq!(script.election.view().read_at, Some(START));
+    script.fail(is_poll);
+    script.pass(0.5);
+    assert_eq!(script.election.view().read_at, Some(START));
+    script.find_no_master(None);
+    let read_at = script.election.view().read_at.unwrap();
+    assert!(START < read_at && read_at <= script.now, "{read_at:?}");
+}
