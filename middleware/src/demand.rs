@@ -216,6 +216,14 @@ impl Window {
         }
     }
 
+    /// Whether the newest stretch has one attempt at most, which is no rate.
+    pub(crate) fn is_one_attempt(&self) -> bool {
+        match &self.recent {
+            Recent::Busy(busy) => busy.stretches[0].attempts <= 1.0,
+            Recent::Quiet | Recent::Once { .. } => true,
+        }
+    }
+
     /// Whether the requests come in bursts.
     pub(crate) fn is_bursty(&self) -> bool {
         match &self.recent {

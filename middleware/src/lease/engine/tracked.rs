@@ -243,12 +243,14 @@ impl TrackedLimiter {
         demand.or_fading(wants.max(growth.min(level.limit)), total, now)
     }
 
-    /// The newest demand. One of many bursts looks like a rate beyond the limit: unless all demands
-    /// fit it counts by the mean, else it would take from others what they use.
+    /// The newest demand. One of many bursts, or of few requests, looks like a rate beyond the
+    /// limit: unless all demands fit it counts by the mean, else it would take from others what
+    /// they use.
     fn newest(&self, level: &LeaseLevel) -> f64 {
         let window = &self.demand.window;
         let newest = window.newest();
-        if newest > level.limit && window.is_bursty() && !self.leasing.fit.is_possible() {
+        let is_by_chance = window.is_bursty() || window.is_one_attempt();
+        if newest > level.limit && is_by_chance && !self.leasing.fit.is_possible() {
             window.generous()
         } else {
             newest

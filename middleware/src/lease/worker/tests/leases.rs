@@ -176,7 +176,7 @@ async fn snapshot_shows_gauge_used_as_rate() {
     let _rate = doorman.rate("db");
     let fault = || doorman.snapshot().limits[0].fault;
     assert_eq!(fault(), None);
-    doorman.ready(SECOND).await.unwrap();
+    doorman.ready(SECOND).await.unwrap_err();
     assert_eq!(
         (fault(), held(&doorman, "db")),
         (Some(LimitFault::NotARate), None)

@@ -54,10 +54,18 @@ struct Sent {
 
 /// Sends the requests of a process each and returns what became of them, in order.
 async fn offer(plane: &Plane, loads: &[Vec<f64>]) -> Vec<Sent> {
-    let services: Vec<(Doorman, LimitService<Inner>)> = loads
-        .iter()
-        .map(|_| process(plane, Limit::rate("api")))
-        .collect();
+    let limits = loads.iter().map(|_| Limit::rate("api"));
+    offer_at(plane, limits, loads).await
+}
+
+/// The same with a limit for each process.
+async fn offer_at(
+    plane: &Plane,
+    limits: impl IntoIterator<Item = Limit>,
+    loads: &[Vec<f64>],
+) -> Vec<Sent> {
+    let limits = limits.into_iter();
+    let services: Vec<_> = limits.map(|limit| process(plane, limit)).collect();
     let mut merged: Vec<(f64, usize)> = Vec::new();
     for (service, times) in loads.iter().enumerate() {
         merged.extend(times.iter().map(|at| (*at, service)));
@@ -332,5 +340,31 @@ async fn bursts_beside_large_loads_are_admitted() {
         }
         println!("{arrivals:?}: {total} of 16,000");
         assert!(total <= most, "{arrivals:?}: {total}");
+    }
+}
+
+/// Two requests of a high priority in a second beside many of a low one.
+#[tokio::test(start_paused = true)]
+async fn seldom_requests_take_no_more_than_they_use() {
+    for kind in ["PRIORITY_SHARE", "FAIR_SHARE"] {
+        for interval in [1, 5] {
+            for (arrivals, seed) in [(Even, 0), (Poisson, 1), (Poisson, 2), (Poisson, 3)] {
+                begin(seed);
+                let plane = with_hints(interval, kind, 10.0);
+                let limits = [1, 0].map(|it| Limit::rate("api").priority(it));
+                let load = |rate| times(&[(60.0, rate)], arrivals, seed + rate as u64);
+                let sent = offer_at(&plane, limits, &[2.0, 50.0].map(load)).await;
+                let used = per_second(&sent, 10.0, 60.0).iter().sum::<usize>();
+                println!("{kind}, refresh {interval}, {arrivals:?} {seed}: {used} of 500");
+                let least = match arrivals {
+                    Even => 475,
+                    _ => 430,
+                };
+                assert!(
+                    used >= least,
+                    "{kind}, {interval}, {arrivals:?} {seed}: {used}"
+                );
+            }
+        }
     }
 }

@@ -146,7 +146,7 @@ async fn first_checks_in_both_units_wait_for_the_answer() {
 async fn check_in_another_unit_than_a_limit_stays_an_error() {
     let plane = plane(Unit::Gauge);
     let (doorman, _service) = process(&plane, Limit::rate("db"));
-    doorman.ready(SECOND).await.unwrap();
+    doorman.ready(SECOND).await.unwrap_err();
     let error = doorman.checks().check(&[ResourceUse::gauge("db")]).await;
     assert!(matches!(error, Err(CheckError::OtherUnit(0))), "{error:?}");
 }
