@@ -137,10 +137,9 @@ impl Diagnostic {
         let mut parts = line.split('[');
         let first = parts.next().unwrap_or_default().to_owned();
         parts.fold(first, |text, part| {
-            let digits = part.split_once(']').map_or("", |(digits, _)| digits);
-            let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
-            let part = if is_number {
-                part.trim_start_matches(digits)
+            let is_entry = text.ends_with("resources") || text.ends_with("rules");
+            let part = if is_entry {
+                part.trim_start_matches(|it: char| it.is_ascii_digit())
             } else {
                 part
             };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use doorman_openapi::{ResourceId, Unit};
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     admission::{
@@ -23,16 +23,20 @@ use crate::{
 
 /// The name of these limits in metrics and logs.
 const NAME: &str = "check";
+/// How long a check waits for the first lease of its resource.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// How long a check waits to learn whether it or an earlier one has the unit of the resource.
 const UNIT_WAIT: Duration = Duration::from_secs(1);
+/// The pause before a limiter in the other unit, which requests still use, is forgotten.
+const FORGET_PAUSE: Duration = Duration::from_millis(20);
 
 /// Decides on resources that are named at run time, several at once, all or nothing: made by
 /// [`Doorman::checks`](crate::Doorman::checks). Cheap to clone.
 ///
 /// The defaults are those of [`Limit::rate`](crate::Limit::rate) and
-/// [`Limit::gauge`](crate::Limit::gauge): excess is rejected, without a lease a rate applies its
-/// safe capacity and a gauge admits nothing, and the first check of a gauge waits up to a second
-/// for its lease. Resources are leased from their first check on, bounded by
+/// [`Limit::gauge`](crate::Limit::gauge): excess is rejected, and without a lease a rate applies its
+/// safe capacity and a gauge admits nothing. But the first check of each resource waits up to a
+/// second for its lease, because callers choose the resources. Resources are leased from their first check on, bounded by
 /// [`Builder::max_keys`](crate::Builder::max_keys), and forgotten when they are idle.
 ///
 /// ```
@@ -63,6 +67,7 @@ struct NamedLimits {
 impl Checks {
     pub(crate) fn new(registry: Arc<Registry>) -> Self {
         let rates = Limit::rate(Key::constant("check/rate/(overflow)")).named(NAME);
+        let rates = rates.wait_for_lease(FIRST_WAIT);
         let gauges = Limit::gauge(Key::constant("check/gauge/(overflow)")).named(NAME);
         Self(Arc::new(NamedLimits {
             rates: CheckTemplate::new(&registry, rates),
@@ -131,7 +136,7 @@ impl NamedLimits {
         };
         let decided = timeout(UNIT_WAIT, async {
             loop {
-                self.replace(mismatch.earlier.as_ref()?).await?;
+                self.forget_earlier(mismatch.earlier.as_ref()?).await?;
                 match self.try_decide(uses, max_wait) {
                     Ok(decision) => return Some(decision),
                     Err(next) => mismatch = next,
@@ -143,12 +148,17 @@ impl NamedLimits {
     }
 
     /// Lets the limiter of an earlier check be forgotten, once it is known that the limiter has
-    /// another unit than its resource. `None` if it stays.
-    async fn replace(&self, earlier: &Acquisition) -> Option<()> {
-        let waited = earlier.wait_first_lease(UNIT_WAIT, u32::MAX).await;
+    /// another unit than its resource. `None` if it has not, or stays for ever.
+    async fn forget_earlier(&self, earlier: &Acquisition) -> Option<()> {
+        earlier.wait_first_lease(UNIT_WAIT, u32::MAX).await.ok()?;
         let limiter = earlier.limiter();
-        let is_wrong = waited.is_ok() && limiter.has_other_unit();
-        self.registry.replace(is_wrong.then_some(limiter)?).await
+        if !limiter.has_other_unit() {
+            return None;
+        }
+        if !self.registry.forget_in_other_unit(limiter).await? {
+            sleep(FORGET_PAUSE).await;
+        }
+        Some(())
     }
 
     fn try_decide(&self, uses: &[ResourceUse], max_wait: Duration) -> Result<Decision, Mismatch> {
@@ -193,8 +203,9 @@ struct Mismatch {
 pub enum CheckError {
     /// A resource does not admit it.
     Refused(RefusedCheck),
-    /// The resource of the use at this index is of the other unit: by the control plane, or by a
-    /// limit or check of this process while the control plane has not answered for a second.
+    /// The use at this index has another unit than its resource, or than a limit of this process on
+    /// the resource. Also one in the right unit, if the control plane has not answered for a second,
+    /// or while units are in use from before a gauge became a rate.
     OtherUnit(usize),
 }
 

@@ -236,8 +236,8 @@ impl Doorman {
     /// if there is nothing to wait for. Optional: fallbacks apply until then.
     ///
     /// # Errors
-    /// [`NotReady`] on timeout, if no worker runs, or if a resource is in another unit than its
-    /// limit. The service can start anyway.
+    /// [`NotReady`] on timeout, if no worker runs, or if a resource named in code or in a rule is in
+    /// another unit than its limit. The service can start anyway.
     ///
     /// # Cancel safety
     /// Safe: it changes nothing.
@@ -247,7 +247,7 @@ impl Doorman {
             None => return Ok(()),
         }
         let mut limiters = self.registry.limiters().into_iter();
-        let other = limiters.find(|limiter| limiter.has_other_unit());
+        let other = limiters.find(|it| it.is_permanent() && it.has_other_unit());
         other.map_or(Ok(()), |it| Err(NotReady::OtherUnit(it.resource())))
     }
 

@@ -100,7 +100,8 @@ pub struct ResourceRequest {
     )]
     #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0.001, maximum = 31_536_000))]
     pub per: Option<Seconds>,
-    /// The client's token bucket on this resource, if it saves up for more than ten seconds. The
+    /// The client's token bucket on this resource, if it saves up for more than ten seconds, or a
+    /// token takes that long at the whole capacity, or that is unknown. The
     /// server keeps what is spent of it when the lease shrinks or ends, and answers with `tokens`
     /// when it grows.
     #[serde(default, skip_serializing_if = "Option::is_none")]

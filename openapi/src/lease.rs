@@ -8,6 +8,10 @@ use crate::{Capacity, InvalidNumber, Seconds};
 /// times this factor.
 pub const CLOCK_DRIFT: f64 = 1.05;
 
+/// A bucket of more seconds of its rate is long: it is filled over several leases, and its holder
+/// states it.
+pub const LONG_BURST: f64 = 10.0;
+
 /// A lease on capacity.
 ///
 /// A holder measures `lease_length` on its own clock from the moment it **sent** the request:

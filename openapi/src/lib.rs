@@ -66,7 +66,7 @@ pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};
 pub use key_template::{
     InvalidKeyTemplate, KeyTemplatePart, MAX_VALUE_BYTES, PrefixLengths, parse_key_template,
 };
-pub use lease::{CLOCK_DRIFT, HeldLease, Lease, SafeCapacity};
+pub use lease::{CLOCK_DRIFT, HeldLease, LONG_BURST, Lease, SafeCapacity};
 pub use number::{
     Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Seconds, Seq,
     deserialize_priority,

@@ -81,7 +81,7 @@ pub struct ResourceView {
     /// The sum of all bookings: the most that the holders may be using now.
     pub sum_has: f64,
     /// The sum of all demands. If every client has a long bucket (`bucket`), it is that of the last
-    /// `per` seconds, or of the time of the bucket if that is longer.
+    /// `per` seconds, or of the time of the largest bucket if that is longer.
     pub sum_wants: f64,
     /// The demand beyond what may be leased: beyond the capacity, with STATIC beyond the capacity
     /// for each client, with NO_ALGORITHM nothing.

@@ -204,6 +204,20 @@ fn reads_continue_without_etcd() {
     );
     assert_eq!(server.curl("/v1/history", &[]).status, 503);
     assert_eq!(capacity(&server), Some(7.0));
+    let known = server.curl("/v1/templates", &["-H", "cache-control: no-cache"]);
+    assert_eq!(known.status, 200, "{}", known.body);
+    let headers = known.headers.to_lowercase();
+    assert!(headers.contains("warning: 111 "), "{headers}");
+    let exported = Command::new(doorman())
+        .args(["export", "--server", server.address()])
+        .output()
+        .expect("it runs");
+    assert!(exported.status.success(), "{exported:?}");
+    let errors = String::from_utf8_lossy(&exported.stderr);
+    assert!(
+        errors.contains("cannot read the newest document"),
+        "{errors}"
+    );
     let dry_run = server.put("/v1/templates?dry_run=true", &document(8));
     assert_eq!(dry_run.status, 200, "{}", dry_run.body);
     assert_eq!(server.curl("/readyz", &[]).status, 200);

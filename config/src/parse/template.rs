@@ -143,15 +143,14 @@ fn template(
     }
     let (capacity, safe_capacity) = (capacity?, safe_capacity?);
     let per = per?.unwrap_or(Seconds::saturating(1.0));
-    let enforced = (kind != AlgorithmKind::NoAlgorithm).then_some(capacity.get());
-    let safe = match safe_capacity {
-        Some(SafeCapacity::AtMost(safe)) => Some(safe.get()),
-        Some(SafeCapacity::Unlimited) | None => None,
+    let checked = match kind {
+        AlgorithmKind::NoAlgorithm => Ok(()),
+        _ => check_amount(item, "capacity", capacity.get(), unit, per),
     };
-    let amounts = [("capacity", enforced), ("safe_capacity", safe)].map(|(field, amount)| {
-        amount.map_or(Ok(()), |it| check_amount(item, field, it, unit, per))
-    });
-    amounts.into_iter().collect::<Result<(), _>>()?;
+    if let Some(SafeCapacity::AtMost(safe)) = safe_capacity {
+        check_amount(item, "safe_capacity", safe.get(), unit, per)?;
+    }
+    checked?;
     Ok(Template {
         identifier_glob: identifier_glob?,
         capacity,

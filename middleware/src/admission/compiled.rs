@@ -15,7 +15,7 @@ use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
     cost::Cost,
     key::{Callers, Placeholder, RequestHead},
-    limit::{Limit, OnLimit, SettleRule, Traffic},
+    limit::{COUNTED_WAIT, Limit, OnLimit, SettleRule, Traffic},
     limiter::{
         Limiter, LimiterHandle, LimiterSettings, NamePrefix, PinnedLimiter, RegisteredSettings,
         Registry, Rejected, WaitLimit,
@@ -89,7 +89,9 @@ impl CheckTemplate {
     pub(crate) fn limit(&self, registry: &Registry, resource: &ResourceId) -> CompiledLimit {
         let id = resource.as_str().as_bytes();
         let limiter = registry.keyed(id, &self.settings, &self.overflow);
-        limiter.attach(&self.settings, &self.limit.name);
+        if limiter.unit() == self.limit.settings.unit {
+            limiter.attach(&self.settings, &self.limit.name);
+        }
         CompiledLimit {
             uniform_cost: None,
             item: LimitItem::new(resource.as_str(), self.limit.settings.unit),
@@ -400,17 +402,22 @@ impl TokenRequest {
         }
     }
 
-    /// A request that is not delayed waits for free units of a gauge, as for its first lease.
-    pub(super) fn wait_limit(&self, unit: Unit, now: Moment) -> WaitLimit {
+    /// A request that is not delayed waits as for the first lease, if a larger one of a gauge or of
+    /// counted tokens may come.
+    pub(super) fn wait_limit(&self, limiter: Limiter<'_>, now: Moment) -> WaitLimit {
         // A request with a deadline, however late, does not wait for ever.
         const LATEST: Moment = Moment::from_nanos(Moment::NEVER.as_nanos() - 1);
+        let wait = match limiter.unit() {
+            // A share of few tokens is none of one.
+            Unit::Rate if limiter.is_counted() => self.wait_for_lease.max(COUNTED_WAIT),
+            Unit::Rate => Duration::ZERO,
+            Unit::Gauge => self.wait_for_lease,
+        };
         match self.max_delay {
-            None if unit == Unit::Gauge && !self.wait_for_lease.is_zero() => {
-                WaitLimit::LargerLease {
-                    deadline: now.after(self.wait_for_lease).min(LATEST),
-                    queue: self.queue,
-                }
-            }
+            None if !wait.is_zero() => WaitLimit::LargerLease {
+                deadline: now.after(wait).min(LATEST),
+                queue: self.queue,
+            },
             None => WaitLimit::NoWait,
             Some(max_delay) => WaitLimit::Until {
                 deadline: now.after(max_delay).min(LATEST),

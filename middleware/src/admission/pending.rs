@@ -360,8 +360,10 @@ impl PendingCheck {
         let Tokens::Own(acquisition, request) = &mut self.tokens else {
             return Ok(());
         };
-        let unit = acquisition.limiter().unit();
-        let limit = since.map_or(WaitLimit::NoWait, |since| request.wait_limit(unit, since));
+        let limiter = acquisition.limiter();
+        let limit = since.map_or(WaitLimit::NoWait, |since| {
+            request.wait_limit(limiter, since)
+        });
         let reserved = acquisition.reserve(limit, now);
         let registry = self.limit.registry(shared);
         registry.record_attempt(acquisition.limiter(), acquisition.shortage(), now);

@@ -214,11 +214,11 @@ impl Engine {
             }
             Nudge::OtherUnit(limiter, done) => {
                 let limiter = limiter.get();
-                if limiter.is_current() && limiter.has_other_unit() {
-                    self.rest(ResourceIndex::new(limiter.number()), now);
-                }
+                let is_forgotten = !limiter.is_current()
+                    || limiter.has_other_unit()
+                        && self.rest(ResourceIndex::new(limiter.number()), now);
                 // The check may be gone.
-                done.send(()).ok();
+                done.send(is_forgotten).ok();
             }
         }
     }
@@ -348,6 +348,13 @@ impl Engine {
         self.limiters
             .iter()
             .any(|(limiter, _)| limiter.is_permanent())
+    }
+
+    /// Whether a resource has a limiter in another unit.
+    pub(super) fn has_other_unit(&mut self, resource: &ResourceId) -> bool {
+        let index = self.limiters.find(resource);
+        let tracked = index.and_then(|index| self.limiters.get_mut(index));
+        tracked.is_some_and(|(limiter, _)| limiter.has_other_unit())
     }
 
     /// Whether a resource has a limiter that stays without requests.

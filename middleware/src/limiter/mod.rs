@@ -476,14 +476,33 @@ impl<'s> Limiter<'s> {
         }
     }
 
-    /// The bucket as the control plane keeps it, if it saves up for long.
+    /// Whether the control plane keeps what is spent of the bucket, because that lasts for long.
+    pub(crate) fn is_counted(self) -> bool {
+        let (unit, burst) = self.with_settings(|it| (it.unit, it.burst.load()));
+        let policy = self.read().policy.map(Policy::per_second);
+        unit == Unit::Rate && policy.map_or(burst.is_long(), |rate| burst.is_long_at(rate))
+    }
+
+    /// Whether a limiter of counted tokens may be forgotten although its bucket is not full: requests
+    /// of the next one wait for the lease, and it has no debt.
+    pub(crate) fn is_idle_kept(self, now: Moment) -> bool {
+        let waits = self.with_settings(|it| it.burst.load().is_long());
+        waits && self.is_leased(now) && !self.is_permanent() && self.lease_level(now).left >= 0.0
+    }
+
+    /// The bucket as the control plane keeps it, if it does. It may before the first answer.
     pub(crate) fn long_bucket(self, now: Moment) -> Option<Bucket> {
-        let burst =
-            self.with_settings(|it| Some(it.burst.load()).filter(|_| it.unit == Unit::Rate))?;
-        if !burst.is_long() {
+        let View {
+            view,
+            published,
+            unit,
+            burst,
+            ..
+        } = self.view(now);
+        let is_unknown = published.policy.is_none() && !published.schedule.ever_leased();
+        if unit != Unit::Rate || !is_unknown && !self.is_counted() {
             return None;
         }
-        let view = self.view(now).view;
         let queued = self.read_queue(WaitQueue::cost);
         let spent = self.record.spent.load() - queued;
         // Nothing is issued before the first rate. What is admitted until then is charged to it.

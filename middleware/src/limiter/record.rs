@@ -179,7 +179,6 @@ impl Terms {
     }
 }
 
-#[inline]
 fn growth_of(head: u64) -> Growth {
     if head & GROWS_ON_REQUEST != 0 {
         Growth::OnRequest
@@ -190,6 +189,7 @@ fn growth_of(head: u64) -> Growth {
     }
 }
 
+#[inline]
 fn policy_of([_, limit, per, _]: TermsKey) -> Option<Policy> {
     let (limit, per) = (f64::from_bits(limit), f64::from_bits(per));
     (per > 0.0).then_some(Policy { limit, per })

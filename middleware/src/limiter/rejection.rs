@@ -15,8 +15,9 @@ use crate::refusal::RefusalReason;
 /// takes a round trip.
 const GROWTH_TIME: Duration = Duration::from_secs(1);
 
-/// How long it takes until other holders that have become idle have released their shares.
-const RELEASE_TIME: Duration = Duration::from_secs(60);
+/// How long it takes until other holders that have become idle have released their shares: by
+/// default a minute, and the time to notice it.
+const RELEASE_TIME: Duration = Duration::from_secs(66);
 
 /// When to retry at a gauge, of which units may be given back at any time.
 const RETURN_TIME: Duration = Duration::from_secs(1);

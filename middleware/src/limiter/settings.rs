@@ -11,13 +11,10 @@ use std::{
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::atomic::AtomicCell;
-use doorman_openapi::{Capacity, Fallback, Seconds, Unit};
+use doorman_openapi::{Capacity, Fallback, LONG_BURST, Seconds, Unit};
 use smallvec::SmallVec;
 
 const MAX_BURST: Duration = Duration::from_secs(86_400);
-/// A bucket of more seconds is filled over several leases.
-const LONG_BURST: f64 = 10.0;
-
 /// The settings of the limit that first used a resource, shared by all limiters of that limit. So a
 /// change reaches every key.
 #[derive(Debug, Default)]
@@ -83,6 +80,11 @@ impl Burst {
     /// Whether it spans changes of leases, so that the control plane keeps what is spent.
     pub(crate) fn is_long(self) -> bool {
         self.0 > LONG_BURST
+    }
+
+    /// The same of a bucket of at least one token at this rate, which is that of the whole limit.
+    pub(crate) fn is_long_at(self, rate: f64) -> bool {
+        self.is_long() || rate * LONG_BURST < 1.0
     }
 
     pub(crate) fn seconds(self) -> Seconds {

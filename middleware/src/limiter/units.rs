@@ -17,7 +17,7 @@ use super::{
     bands::RequestBand,
     bucket::Refill,
     record::Maximum,
-    wait_queue::{Ticket, WaitQueue},
+    wait_queue::{Ticket, WaitQueue, unlock_and_wake},
 };
 
 /// *Spent* of a gauge that is forgotten, or just being put to sleep: nothing can be taken.
@@ -121,6 +121,10 @@ impl Limiter<'_> {
             let queue = self.queue();
             before = self.record.spent.load() - queue.cost() + units;
             queue.wake_first();
+            if queue.has_others() {
+                // The units may be enough for one that waits for a larger lease.
+                unlock_and_wake(queue);
+            }
         }
         match self.read().schedule.refill {
             Refill::Units(leased) => before > leased,

@@ -92,6 +92,12 @@ impl WaitQueue {
         self.slots
     }
 
+    /// Whether requests wait that are neither queued nor held back.
+    pub(super) fn has_others(&self) -> bool {
+        let held_back = self.held_back.values().map(|band| band.requests.len());
+        self.slots as usize > self.queued.len().saturating_add(held_back.sum())
+    }
+
     pub(super) fn add_pending(&mut self, cost: f64) {
         self.requests = self.requests.saturating_add(1);
         self.pending += cost;

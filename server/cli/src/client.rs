@@ -10,7 +10,7 @@ use std::{
 
 use axum::http::{
     HeaderValue, Method, Response, StatusCode, Uri,
-    header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH},
+    header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH, WARNING},
 };
 use bytes::Bytes;
 use doorman_openapi::{FieldError, Problem, ServerUrl, headers};
@@ -29,6 +29,7 @@ use tower_doorman::{
 use super::{
     certificate::{self, ShownCertificate},
     failure::Failure,
+    output::warn,
 };
 
 /// The environment variable with a token. A flag would show it to other users of the machine.
@@ -236,9 +237,9 @@ impl Client {
         self.parse(&self.send(&Outgoing::new(Method::GET, path)).await?)
     }
 
-    /// Reads a part of the document before it is changed: the newest, also from a server that has
-    /// not seen it yet. Also returns the server's `ETag`. One of another release may compute it
-    /// differently.
+    /// Reads the newest version of a part of the document, also from a server that has not seen it
+    /// yet. Warns if the server cannot read it. Also returns the server's `ETag`. One of another
+    /// release may compute it differently.
     pub(super) async fn get_with_etag<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -247,6 +248,12 @@ impl Client {
         call.headers
             .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         let response = self.send(&call).await?;
+        let warning = response.headers().get(WARNING);
+        if warning.is_some_and(|it| it.as_bytes().starts_with(b"111 ")) {
+            let server = self.server();
+            let text = format!("{server} cannot read the newest document; this one may be old");
+            warn(&mut io::stderr(), &text);
+        }
         let etag = response.headers().get(ETAG).cloned();
         Ok((self.parse(&response)?, etag))
     }

@@ -128,21 +128,34 @@ fn without_nulls(patch: Value) -> Value {
     }
 }
 
-/// Repeats the change while others change the same entry: it changes only the fields that it names.
+/// The fields that a merge patch names, as an entry has them.
+fn named_fields(entry: &Value, patch: &Value) -> Value {
+    let Value::Object(fields) = patch else {
+        return entry.clone();
+    };
+    let fields = fields.iter().map(|(name, patch)| {
+        let old = entry.get(name).unwrap_or(&Value::Null);
+        (name.clone(), named_fields(old, patch))
+    });
+    Value::Object(fields.collect())
+}
+
+/// Repeats the change while others change other fields of the same entry.
 pub(super) async fn set(arguments: SetArguments) -> Result<String, Failure> {
     let entry = Entry::new(&arguments);
     let patch = merge_patch(&arguments.fields)?;
     let client = Client::new(&arguments.server)?;
     let mut longest_pause = FIRST_PAUSE;
+    let mut first = None;
     for _ in 1..MAX_ATTEMPTS {
-        match entry.set(&client, &arguments, &patch).await {
+        match entry.set(&client, &arguments, &patch, &mut first).await {
             Err(failure) if failure.is_outdated() => {}
             result => return result,
         }
         tokio::time::sleep(longest_pause.mul_f64(fastrand::f64())).await;
         longest_pause *= 2;
     }
-    let result = entry.set(&client, &arguments, &patch).await;
+    let result = entry.set(&client, &arguments, &patch, &mut first).await;
     result.map_err(Failure::of_concurrent_change)
 }
 
@@ -176,6 +189,7 @@ impl<'a> Entry<'a> {
         client: &Client,
         arguments: &SetArguments,
         patch: &Value,
+        first: &mut Option<Value>,
     ) -> Result<String, Failure> {
         let old: Result<(Value, _), _> = client.get_with_etag(&self.path).await;
         let (old, etag) = match old {
@@ -183,10 +197,20 @@ impl<'a> Entry<'a> {
             Err(failure)
                 if arguments.create && (failure.is_not_found() || failure.is_forbidden()) =>
             {
-                return self.create(client, arguments, patch).await;
+                first.get_or_insert_with(|| named_fields(&Value::Null, patch));
+                let is_hidden = failure.is_forbidden();
+                let created = self.create(client, arguments, patch).await;
+                return created.map_err(|failure| {
+                    if is_hidden && failure.is_outdated() {
+                        self.exists()
+                    } else {
+                        failure
+                    }
+                });
             }
             old => old.map_err(with_way_to_create)?,
         };
+        self.reject_other_change(first, &named_fields(&old, patch))?;
         let patch = patch.to_string();
         if arguments.dry_run {
             let path = format!("{}?dry_run=true", self.path);
@@ -206,6 +230,28 @@ impl<'a> Entry<'a> {
         Ok(format!(
             "changed: {kind} {name:?}: {}\n",
             changes.join(", ")
+        ))
+    }
+
+    /// Fails if a named field is not as this command has read it first.
+    fn reject_other_change(&self, first: &mut Option<Value>, now: &Value) -> Result<(), Failure> {
+        let first = first.get_or_insert_with(|| now.clone());
+        if first == now {
+            return Ok(());
+        }
+        let Self { kind, name, .. } = self;
+        let changes = changed_fields(first, now).join(", ");
+        Err(Failure::new(format!(
+            "nothing was changed: somebody else has changed {kind} {name:?} meanwhile: {changes}; \
+             run the command again to replace that"
+        )))
+    }
+
+    /// The failure to create an entry that the token may not read.
+    fn exists(&self) -> Failure {
+        let Self { kind, name, .. } = self;
+        Failure::new(format!(
+            "nothing was changed: {kind} {name:?} exists, and the token does not allow to read it"
         ))
     }
 

@@ -637,7 +637,7 @@ async fn rule_that_may_not_be_read_is_created() {
     }
 }
 
-/// Two of three changes meet one of somebody else.
+/// Two of three changes meet one of another field.
 #[tokio::test]
 async fn set_is_repeated_when_the_entry_changes_meanwhile() {
     use axum::{Json, Router, http::HeaderMap, response::IntoResponse, routing::get};
@@ -645,11 +645,13 @@ async fn set_is_repeated_when_the_entry_changes_meanwhile() {
     for (changes, succeeds) in [(2, true), (usize::MAX, false)] {
         let version = Arc::new(AtomicUsize::new(0));
         let read = Arc::clone(&version);
-        let entry = |capacity: usize| Json(serde_json::json!({"capacity": capacity}));
+        let entry = |capacity: usize, other: usize| {
+            Json(serde_json::json!({"capacity": capacity, "safe_capacity": other}))
+        };
         let page = get(async move |headers: HeaderMap| {
             assert_eq!(headers["cache-control"], "no-cache");
             let version = read.load(SeqCst);
-            ([("etag", format!("\"{version}\""))], entry(version))
+            ([("etag", format!("\"{version}\""))], entry(2, version))
         });
         let written = Arc::clone(&version);
         let page = page.patch(async move |headers: HeaderMap| {
@@ -658,7 +660,7 @@ async fn set_is_repeated_when_the_entry_changes_meanwhile() {
             }
             let version = written.load(SeqCst);
             if headers["if-match"] == format!("\"{version}\"") && version == changes {
-                return entry(20).into_response();
+                return entry(20, version).into_response();
             }
             let problem = serde_json::json!({"type": "/problems/precondition-failed", "title": "t",
                 "status": 412, "detail": "`if-match` failed"});
@@ -678,6 +680,54 @@ async fn set_is_repeated_when_the_entry_changes_meanwhile() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn set_does_not_replace_a_change_of_the_same_field() {
+    use axum::{Json, Router, routing::get};
+
+    for is_new in [false, true] {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let read = async move || {
+            let capacity = [5, 7][reads.fetch_add(1, SeqCst)];
+            if is_new && capacity == 5 {
+                return Err(rejection(404));
+            }
+            Ok(Json(serde_json::json!({"capacity": capacity})))
+        };
+        let outdated = async || rejection(412);
+        let page = get(read).patch(outdated).put(outdated);
+        let routes = Router::new().route("/v1/templates/db", page);
+        let failed = call_stub(routes, "set db capacity=20 --create").await;
+        let text = failed.unwrap_err().to_string();
+        let expected = "somebody else has changed template \"db\" meanwhile: capacity: ";
+        assert!(text.contains(expected) && text.contains("7"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn creation_of_a_hidden_entry_says_that_it_exists() {
+    use axum::{Router, routing::get};
+
+    let page = get(async || rejection(403)).put(async || rejection(412));
+    let routes = Router::new().route("/v1/rules/r", page);
+    let failed = call_stub(routes, "set --rule r cost=20 --create").await;
+    let expected = "doorman: nothing was changed: rule \"r\" exists, and the token does not allow to \
+                    read it";
+    assert_eq!(failed.unwrap_err().to_string(), expected);
+}
+
+/// A problem document with this status.
+fn rejection(status: u16) -> (StatusCode, axum::Json<serde_json::Value>) {
+    let kind = match status {
+        403 => "forbidden",
+        404 => "not-found",
+        _ => "precondition-failed",
+    };
+    let problem = serde_json::json!({"type": format!("/problems/{kind}"), "title": "t",
+        "status": status, "detail": "d"});
+    let status = StatusCode::from_u16(status).unwrap();
+    (status, axum::Json(problem))
 }
 
 /// A server of another release may compute other versions of the same document.

@@ -1,5 +1,6 @@
-//! Past changes as restricted tokens see them, so that a change is compared once per tenant: for it
-//! two documents have to be read and parsed.
+//! Descriptions of past changes for restricted tokens, remembered by tenant.
+//!
+//! A description compares two documents, which have to be read and parsed.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,13 +21,13 @@ pub(super) struct DescribedChanges(Mutex<VecDeque<(Restrictions, Described)>>);
 
 impl DescribedChanges {
     /// Those of a tenant so far, as far as they are among these changes.
-    pub(super) fn take(&self, restrictions: &Restrictions, changes: &[PastChange]) -> Described {
-        let mut tenants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = tenants.iter().position(|(it, _)| it == restrictions);
-        let found = found.and_then(|position| tenants.remove(position));
-        let mut described = found.map_or_else(Described::default, |(_, described)| described);
+    pub(super) fn known(&self, restrictions: &Restrictions, changes: &[PastChange]) -> Described {
+        let tenants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, described)) = tenants.iter().find(|(it, _)| it == restrictions) else {
+            return Described::default();
+        };
         let keys = changes.iter().map(|it| (it.revision, it.version.clone()));
-        keys.filter_map(|key| described.remove_entry(&key))
+        keys.filter_map(|key| described.get(&key).cloned().map(|words| (key, words)))
             .collect()
     }
 

@@ -14,12 +14,12 @@ use doorman_config::{
     Document, DocumentDiff, EditNotes, Edited, NewChange, Restrictions, RevisionError, Store,
     StoreError,
 };
-use doorman_openapi::{DryRun, PastChange};
+use doorman_openapi::{DryRun, Moment, PastChange};
 use tokio::{runtime::Handle, sync::Semaphore, task, time};
 
 use super::{
     ActiveDocument,
-    described::DescribedChanges,
+    described::{Described, DescribedChanges},
     dry_run,
     etcd_store::{self, EtcdFailure, EtcdStore},
 };
@@ -57,6 +57,10 @@ pub(crate) struct DocumentEditor {
     reads: Lane,
     /// Comparisons of past documents, one at a time: they take longer than other reads.
     comparisons: Lane,
+    /// Reads of the newest document, one at a time: a slow etcd must not block other reads.
+    refreshes: Lane,
+    /// When the last of them that succeeded began.
+    refreshed: Mutex<Moment>,
     described: DescribedChanges,
     /// Writes of changes to the store.
     pub(crate) writes: Outcomes,
@@ -141,35 +145,55 @@ impl DocumentEditor {
             dry_runs: Lane::default(),
             reads: Lane::default(),
             comparisons: Lane::new(1),
+            refreshes: Lane::new(1),
+            refreshed: Mutex::new(Moment::ORIGIN),
             described: DescribedChanges::default(),
             writes: Outcomes::new(["written", "failed"]),
         }
     }
 
-    /// Activates the newest document in etcd: another server may have written it. The active one
-    /// stays if etcd cannot be read.
+    /// Activates the newest document in etcd: another server may have written it. One read serves
+    /// all callers that wait for it when it begins.
+    ///
+    /// # Errors
+    /// The active document stays, because etcd cannot be read.
     ///
     /// # Cancel safety
     /// A read that runs already is completed.
-    pub(crate) async fn refresh(self: &Arc<Self>) {
+    pub(crate) async fn refresh(self: &Arc<Self>) -> Result<(), EditFailed<Infallible>> {
         if !matches!(self.store, DocumentStore::Etcd(_)) {
-            return;
+            return Ok(());
         }
-        let refreshed = self.run(&self.reads, move |editor| match &editor.store {
-            DocumentStore::Etcd(store) => Ok(Handle::current().block_on(async {
+        let asked = clock::now();
+        let refreshed = self.run(&self.refreshes, move |editor| {
+            let DocumentStore::Etcd(store) = &editor.store else {
+                return Ok(());
+            };
+            let last = || {
+                editor
+                    .refreshed
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+            };
+            if *last() > asked {
+                return Ok(());
+            }
+            let began = clock::now();
+            Handle::current().block_on(async {
                 let mut seen = store.seen.lock().await;
                 store
                     .refresh(&mut seen, &editor.active, etcd_store::POLL)
                     .await
-            })?),
-            _ => Ok(()),
+            })?;
+            *last() = began;
+            Ok(())
         });
-        if let Err::<(), EditFailed<Infallible>>(failed) = refreshed.await {
+        refreshed.await.inspect_err(|failed| {
             tracing::debug!(
                 ?failed,
                 "cannot read the newest document; the active one stays"
             );
-        }
+        })
     }
 
     /// Replaces the active document by the result of `edit`; writes only if something changes.
@@ -354,8 +378,8 @@ impl DocumentEditor {
     }
 
     /// The newest changes for which `describe` has words, of the documents before and after; at
-    /// most 100 changes are compared, each once for these restrictions while they are remembered.
-    /// It ends where a document is not retained.
+    /// most 100 changes are compared, each once for these restrictions while it is remembered. The
+    /// list ends at a change that is to be compared and whose documents are not retained.
     pub(crate) async fn described_history(
         self: &Arc<Self>,
         limit: usize,
@@ -364,40 +388,52 @@ impl DocumentEditor {
     ) -> Result<Vec<PastChange>, EditFailed<RevisionError>> {
         self.run(&self.comparisons, move |editor| {
             let changes = editor.read_history(None, MAX_COMPARED)?;
-            let mut described = editor.described.take(&restrictions, &changes);
-            let mut found = Vec::new();
-            let mut next = None;
-            for change in changes {
-                let key = (change.revision, change.version.clone());
-                let words = if let Some(words) = described.get(&key) {
-                    words.clone()
-                } else {
-                    let Some((before, after)) = editor.compared(change.revision, next.take())?
-                    else {
-                        break;
-                    };
-                    let words = describe(&before, &after);
-                    described.insert(key, words.clone());
-                    next = Some((change.revision.saturating_sub(1), before));
-                    words
-                };
-                found.extend(words.map(|change_words| PastChange {
-                    change: change_words,
-                    ..change
-                }));
-                if found.len() >= limit {
-                    break;
-                }
-            }
+            let mut described = editor.described.known(&restrictions, &changes);
+            let found = editor.describe(changes, limit, &mut described, describe);
+            // What was compared before a failure, too.
             editor.described.put(restrictions, described);
-            Ok(found)
+            found
         })
         .await
     }
 
+    fn describe(
+        &self,
+        changes: Vec<PastChange>,
+        limit: usize,
+        described: &mut Described,
+        describe: impl Fn(&Document, &Document) -> Option<String>,
+    ) -> Result<Vec<PastChange>, EditFailed<RevisionError>> {
+        let mut found = Vec::new();
+        let mut next = None;
+        for change in changes {
+            let key = (change.revision, change.version.clone());
+            let words = if let Some(words) = described.get(&key) {
+                words.clone()
+            } else {
+                let Some((before, after)) = self.documents_around(change.revision, next.take())?
+                else {
+                    break;
+                };
+                let words = describe(&before, &after);
+                described.insert(key, words.clone());
+                next = Some((change.revision.saturating_sub(1), before));
+                words
+            };
+            found.extend(words.map(|change_words| PastChange {
+                change: change_words,
+                ..change
+            }));
+            if found.len() >= limit {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     /// The documents before and after a change, unless one is not retained. `next` is a revision
     /// with its document that was read already.
-    fn compared(
+    fn documents_around(
         &self,
         revision: u64,
         next: Option<(u64, Document)>,

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Document, FileSource, LastGoodFile, Restrictions, Store};
+use doorman_config::{Document, EditNotes, FileSource, LastGoodFile, Restrictions, Store};
 use doorman_openapi::{Epoch, Moment};
 use tempfile::TempDir;
 use tokio::time::{advance, sleep};
@@ -303,17 +303,41 @@ async fn change_is_compared_once_per_tenant() {
     assert_eq!(list(1, 10).await, (format!("7 for 1, {}", all(1)), 1));
 }
 
+#[tokio::test]
+async fn failed_comparison_keeps_earlier_ones() {
+    let home = TempDir::new().unwrap();
+    let editor = editor_after(&home, 3).await;
+    let compared = Arc::new(AtomicUsize::new(0));
+    let list = async |fails: bool| {
+        let count = Arc::clone(&compared);
+        let describe = move |_: &Document, _: &Document| {
+            assert!(!fails, "a failure of the test");
+            count.fetch_add(1, Ordering::Relaxed);
+            None
+        };
+        let listed = editor.described_history(10, Restrictions::default(), describe);
+        (listed.await.is_ok(), compared.swap(0, Ordering::Relaxed))
+    };
+    assert_eq!(list(false).await, (true, 3));
+    set_capacity(&editor, 7).await;
+    assert_eq!(list(true).await, (false, 0));
+    assert_eq!(list(false).await, (true, 1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn comparisons_of_tenants_leave_room_for_other_reads() {
     let home = TempDir::new().unwrap();
     let editor = editor_after(&home, 1).await;
     let (end, ended) = mpsc::channel::<()>();
+    let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel();
     let ended = Arc::new(Mutex::new(ended));
     let tenants: Vec<_> = (0..MAX_RUNNING)
         .map(|_| {
             let (editor, ended) = (Arc::clone(&editor), Arc::clone(&ended));
+            let begin = begin.clone();
             tokio::spawn(async move {
                 let describe = move |_: &Document, _: &Document| {
+                    begin.send(()).unwrap();
                     ended.lock().unwrap().recv().unwrap_err();
                     None
                 };
@@ -322,11 +346,63 @@ async fn comparisons_of_tenants_leave_room_for_other_reads() {
             })
         })
         .collect();
-    tokio::task::yield_now().await;
+    begun.recv().await.unwrap();
     let read = editor.history(None, 10).await.map(|it| it.len());
     drop(end);
     assert!(read.is_ok(), "{read:?}");
     for tenant in tenants {
         assert!(tenant.await.unwrap());
     }
+}
+
+fn warnings_of_edit(
+    before: &Document,
+    after: &Document,
+    restrictions: &Restrictions,
+) -> Vec<String> {
+    warnings::of_edit(&[], &EditNotes::default(), [before, after], restrictions)
+}
+
+/// A document with `a*`, templates that it hides, and one for all others.
+fn hiding(hidden: &[String]) -> Document {
+    let hidden = hidden.iter().map(|glob| format!("'{glob}'"));
+    let globs = ["'a*'".to_owned()].into_iter().chain(hidden);
+    let globs = globs.chain(["'*'".to_owned()]);
+    let templates = globs.map(|glob| {
+        format!("{{identifier_glob: {glob}, capacity: 1, algorithm: {{kind: STATIC}}}}")
+    });
+    let templates = templates.collect::<Vec<_>>().join(", ");
+    Document::parse(&format!("resources: [{templates}]")).unwrap()
+}
+
+#[test]
+fn warning_that_differs_in_a_number_of_its_glob_is_new() {
+    let names = |count: usize| (0..count).map(|it| format!("a[{it}]")).collect::<Vec<_>>();
+    let everybody = Restrictions::default();
+    let warnings = warnings_of_edit(&hiding(&names(1)), &hiding(&names(2)), &everybody);
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("\"a[1]\""), "{warnings:?}");
+    assert!(
+        warnings[1].contains("1 more warning, as before"),
+        "{warnings:?}"
+    );
+    let many = warnings_of_edit(&hiding(&names(1)), &hiding(&names(150)), &everybody);
+    assert_eq!(many.len(), 100);
+    assert!(many[99].contains("1 more warning, as before"), "{many:?}");
+}
+
+#[test]
+fn restricted_caller_gets_no_advice_to_read_the_document() {
+    let unlimited = |capacity: u32| {
+        let text = format!(
+            "resources: [{{identifier_glob: a, capacity: {capacity}, algorithm: {{kind: STATIC}}}}]"
+        );
+        Document::parse(&text).unwrap()
+    };
+    let restrictions = Restrictions {
+        max_priority: Some(1),
+        ..Restrictions::default()
+    };
+    let warnings = warnings_of_edit(&unlimited(1), &unlimited(2), &restrictions);
+    assert_eq!(warnings, ["the document has 1 more warning, as before"]);
 }

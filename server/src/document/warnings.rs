@@ -57,13 +57,19 @@ pub(crate) fn of_edit(
         } else {
             "warnings"
         };
+        // `doorman export` needs a token for the whole document.
+        let advice = if restrictions.is_unrestricted() {
+            "; doorman export > limits.yaml and doorman check limits.yaml list them"
+        } else {
+            ""
+        };
         format!(
-            "the document has {} more {noun}, as before; doorman export > limits.yaml and doorman \
-             check limits.yaml list them",
+            "the document has {} more {noun}, as before{advice}",
             old.len()
         )
     });
     let warnings = effects.iter().cloned().chain(placed).chain(dropped);
     let warnings = warnings.chain(new.into_iter().map(ToString::to_string));
-    warnings.take(MAX_WARNINGS).chain(others).collect()
+    let rest = MAX_WARNINGS - usize::from(others.is_some());
+    warnings.take(rest).chain(others).collect()
 }

@@ -335,7 +335,9 @@ impl<E: Into<Self>> From<EditFailed<E>> for ApiError {
                 ),
             ),
             EditFailed::AtRoot(parent) => Self::at_root(ProblemType::Conflict, &parent),
-            EditFailed::Busy => Self::unavailable("too many concurrent document changes"),
+            EditFailed::Busy => {
+                Self::unavailable("too many concurrent reads or changes of the document")
+            }
             EditFailed::Store(error) => {
                 let kind = match error.kind() {
                     StoreErrorKind::Full => ProblemType::InsufficientStorage,

@@ -50,7 +50,7 @@ const MAX_ELECTION_AGE: Duration = Duration::from_secs(3);
 impl AppParts {
     /// For how long the election could not be read; `None` while it can, and without one.
     pub(crate) fn election_unread_for(&self, now: Moment) -> Option<Duration> {
-        let age = now.since(self.master.borrow().read_at?);
+        let age = now.since(self.master.borrow().unread_since?);
         (age > MAX_ELECTION_AGE).then_some(age)
     }
 }

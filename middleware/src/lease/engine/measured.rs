@@ -15,6 +15,9 @@ const DEFAULT_INTERVAL: f64 = 1.0;
 /// The part of a window after which a total of attempts that refunds have lowered counts.
 const LOWERED_AFTER: f32 = 0.25;
 
+/// The seconds without attempts after which little of counted tokens is wanted.
+const UNUSED_TIME: f64 = 60.0;
+
 #[derive(Debug)]
 pub(super) struct MeasuredDemand {
     pub(super) window: Window,
@@ -134,12 +137,21 @@ impl MeasuredDemand {
         self.bands = Some(tracked);
     }
 
-    /// `wants`, or one attempt in the time without any.
-    pub(super) fn or_fading(&self, wants: f64, total: f64, now: Moment) -> f64 {
-        if total > 0.0 && wants == 0.0 {
-            return fading_demand(now.seconds_since(self.last_attempt));
+    /// `wants`, or one attempt in the time without any: after a minute at most this, if the control
+    /// plane counts tokens, which are for others then.
+    pub(super) fn or_fading(
+        &self,
+        wants: f64,
+        total: f64,
+        counted: Option<f64>,
+        now: Moment,
+    ) -> f64 {
+        if total == 0.0 || wants > 0.0 {
+            return wants;
         }
-        wants
+        let quiet = now.seconds_since(self.last_attempt);
+        let most = counted.filter(|_| quiet > UNUSED_TIME);
+        fading_demand(quiet).min(most.unwrap_or(f64::INFINITY))
     }
 
     /// A demand in the resource's own unit, of attempts per second or units.

@@ -21,6 +21,10 @@ use crate::{
 
 /// Growth of the wants while requests wait: how much they would use is unknown.
 const GROWTH_WHILE_WAITING: f64 = 2.0;
+/// The time for which a limiter is kept whose unit is not that of its resource.
+const KEPT_IN_OTHER_UNIT: Duration = Duration::from_secs(5);
+/// The part of a limit of counted tokens that a process without requests wants.
+const UNUSED_PART: f64 = 0.01;
 /// A lease above this multiple of the demand has surplus to give back.
 const MUCH_SURPLUS: f64 = 1.3;
 
@@ -33,6 +37,8 @@ pub(super) struct TrackedLimiter {
     pub(super) answered: bool,
     /// The resource was once in another unit than its limiter.
     unit_mismatch: bool,
+    /// The control plane keeps what is spent of the lease: a new one brings its tokens.
+    is_counted: bool,
 }
 
 /// The course of leasing since the limiter was created or last slept.
@@ -92,6 +98,7 @@ impl TrackedLimiter {
             leasing: Leasing::default(),
             answered: false,
             unit_mismatch: false,
+            is_counted: false,
         }
     }
 
@@ -148,7 +155,8 @@ impl TrackedLimiter {
             bands.accept_fall();
         }
         let measured = demand.window.per_second();
-        let wants = demand.or_fading(measured, total, now);
+        let unused = self.wants_if_unused(&limiter.lease_level(now));
+        let wants = self.demand.or_fading(measured, total, unused, now);
         self.demand(limiter, wants, now)
     }
 
@@ -240,7 +248,8 @@ impl TrackedLimiter {
         if let Some(expected) = leasing.repeated_bursts.expected() {
             growth = growth.max(expected);
         }
-        demand.or_fading(wants.max(growth.min(level.limit)), total, now)
+        let wants = wants.max(growth.min(level.limit));
+        demand.or_fading(wants, total, self.wants_if_unused(&level), now)
     }
 
     /// The newest demand. One of many bursts, or of few requests, looks like a rate beyond the
@@ -262,6 +271,11 @@ impl TrackedLimiter {
     fn runs_out_soon(&self, level: &LeaseLevel) -> bool {
         let excess = self.newest(level) - level.rate;
         level.left < excess * self.leasing.shortages.pause().max(RECALL_TIME)
+    }
+
+    /// The demand of a limiter without requests for tokens that the control plane counts.
+    fn wants_if_unused(&self, level: &LeaseLevel) -> Option<f64> {
+        (self.is_counted && level.left >= 0.0).then_some(UNUSED_PART * level.limit)
     }
 
     fn next_sample(&self, now: Moment) -> Moment {
@@ -337,8 +351,15 @@ impl TrackedLimiter {
         let gives_back =
             expected.is_some_and(|all| demand.as_ref().is_none_or(|it| it.wants < all));
         self.leasing.gives_back |= gives_back;
-        let is_unused = limiter.has_other_unit() || limiter.is_full(now);
-        let idle = self.demand.last_attempt.after(idle_after) <= now && is_unused;
+        // Requests of other limits in the right unit wait until it is forgotten.
+        let idle = if limiter.has_other_unit() {
+            let kept = idle_after.min(KEPT_IN_OTHER_UNIT);
+            self.demand.last_attempt.after(kept) <= now
+        } else {
+            // The control plane keeps what a bucket lacks that it counts.
+            let is_kept = self.is_counted && limiter.is_idle_kept(now);
+            self.demand.last_attempt.after(idle_after) <= now && (is_kept || limiter.is_full(now))
+        };
         if self.leasing.asleep && !idle {
             self.wake(limiter, now);
         }
@@ -498,6 +519,12 @@ impl TrackedLimiter {
         let slept = self.slept();
         self.demand.set_suppression(limiter, interval, slept, now);
         let leased = status.lease.map_or(Capacity::ZERO, |lease| lease.capacity);
+        self.is_counted = match status.lease.map(|it| it.sharing) {
+            Some(Sharing::Grown(_)) => true,
+            // A larger lease of a counted resource would bring tokens.
+            Some(Sharing::Divided) => self.is_counted && leased <= self.leasing.leased,
+            Some(Sharing::Bucket(_) | Sharing::Suppressed(_)) | None => false,
+        };
         if leased <= mem::replace(&mut self.leasing.leased, leased) {
             return None;
         }

@@ -180,7 +180,8 @@ impl<T: Transport> Worker<T> {
             self.meter.forget(resource);
         }
         if let Some(unit) = publication.unit_mismatch
-            && let Some(suppressed) = self.gauge_log.try_log(now)
+            && let Some(suppressed) =
+                (publication.is_permanent.then_some(0)).or_else(|| self.gauge_log.try_log(now))
         {
             let (is, used) = match unit {
                 Unit::Rate => ("gauge", "rate"),
@@ -200,8 +201,11 @@ impl<T: Transport> Worker<T> {
 
     /// Logs that the control plane answers, and why it grants nothing.
     fn log_answer_without_lease(&mut self, endpoint: usize, response: &CapacityResponse) {
-        let resources = response.resources.iter();
-        let without_lease = resources.filter(|it| it.gets.lease_length == Seconds::ZERO);
+        let engine = &mut self.parts.engine;
+        let without_lease = response.resources.iter().filter(|it| {
+            // One in another unit has none because it wants none.
+            it.gets.lease_length == Seconds::ZERO && !engine.has_other_unit(&it.resource_id)
+        });
         let count = without_lease.count();
         if count > 0
             && let Some(suppressed) = self.learning_log.try_log(clock::now())

@@ -55,9 +55,9 @@ pub(crate) enum Nudge {
     /// The demand should be reported soon: units of a gauge were given back, of which more are in
     /// use than leased, or another demand was stated.
     Returned(LimiterHandle),
-    /// The limiter has another unit than its resource, and a check in the right one waits until it
-    /// is forgotten.
-    OtherUnit(LimiterHandle, oneshot::Sender<()>),
+    /// The limiter has another unit than its resource. A check in the right one waits to hear
+    /// whether the limiter is forgotten.
+    OtherUnit(LimiterHandle, oneshot::Sender<bool>),
 }
 
 /// All limiters of the process, owned by the request path. The worker holds only the receiver of
@@ -378,17 +378,18 @@ impl Registry {
     }
 
     /// Lets the worker forget a limiter in another unit than its resource, so that the next check
-    /// begins another. It stays while requests wait. `None` if it stays for ever.
-    pub(crate) async fn replace(&self, limiter: Limiter<'_>) -> Option<()> {
+    /// begins another. False if it stays, because requests wait or units are in use; `None` if it
+    /// stays for ever.
+    pub(crate) async fn forget_in_other_unit(&self, limiter: Limiter<'_>) -> Option<bool> {
         let Source::Worker { nudges, .. } = &self.source else {
             return None;
         };
         if limiter.is_permanent() {
             return None;
         }
-        let (done, processed) = oneshot::channel();
+        let (done, is_forgotten) = oneshot::channel();
         nudges.send(Nudge::OtherUnit(limiter.handle(), done)).ok()?;
-        processed.await.ok()
+        is_forgotten.await.ok()
     }
 
     /// Resolves when no lease can come: the worker has ended, or there is none.

@@ -281,7 +281,7 @@ impl Election for Alone {
             address: (self.state != Phase::Resigned).then(|| self.address.clone()),
             epoch: self.last_epoch(),
             longest: self.term.longest,
-            read_at: None,
+            unread_since: None,
         }
     }
 

@@ -149,8 +149,8 @@ pub struct EtcdElection {
     /// its data.
     known: ReplyHeader,
     poll_at: Moment,
-    /// When the last poll that succeeded was sent, or the election began.
-    read_at: Option<Moment>,
+    /// When the first poll that failed since the last one that succeeded was sent.
+    unread_since: Option<Moment>,
     /// Campaigns without a result, since the last one that had one.
     lost_campaigns: u32,
     /// Of the event that is handled.
@@ -360,7 +360,7 @@ impl EtcdElection {
             next_call: 0,
             known: ReplyHeader::default(),
             poll_at: Moment::ORIGIN,
-            read_at: None,
+            unread_since: None,
             lost_campaigns: 0,
             effects: Vec::new(),
             options,
@@ -460,7 +460,7 @@ impl EtcdElection {
         let overdue: Vec<_> = overdue.map(|(id, _)| *id).collect();
         for id in overdue {
             if let Some(call) = self.calls.remove(&id) {
-                self.on_failure(&call.purpose, now);
+                self.on_failure(&call, now);
             }
         }
         self.renew(now);
@@ -522,7 +522,7 @@ impl EtcdElection {
     fn on_answer(&mut self, call: PendingCall, answer: EtcdAnswer, time: Time) {
         let EtcdAnswer { header, reply } = answer;
         if self.is_of_deposed_leader(header) {
-            return self.on_failure(&call.purpose, time.now);
+            return self.on_failure(&call, time.now);
         }
         let is_campaign = matches!(call.purpose, Purpose::Campaign(_));
         self.on_reply(call, reply, time);
@@ -540,7 +540,7 @@ impl EtcdElection {
         let (now, sent) = (time.now, call.sent);
         match (call.purpose, reply) {
             (Purpose::Poll, EtcdReply::Txn(reply)) => {
-                self.read_at = Some(sent);
+                self.unread_since = None;
                 self.on_poll(&reply, now);
             }
             (Purpose::GrantElectionLease { last }, EtcdReply::LeaseGranted { lease, ttl }) => {
@@ -595,14 +595,17 @@ impl EtcdElection {
             }
             (Purpose::Revoke, _) => {}
             // etcd replies to each call by its name.
-            (purpose, _) => self.on_failure(&purpose, now),
+            (purpose, _) => self.on_failure(&PendingCall { purpose, sent }, now),
         }
     }
 
-    fn on_failure(&mut self, purpose: &Purpose, now: Moment) {
+    fn on_failure(&mut self, call: &PendingCall, now: Moment) {
         let retry_at = now.after_seconds(RETRY_DELAY);
-        match purpose {
-            Purpose::Poll => self.poll_at = retry_at,
+        match &call.purpose {
+            Purpose::Poll => {
+                self.unread_since.get_or_insert(call.sent);
+                self.poll_at = retry_at;
+            }
             // The transaction may have been executed. Without its result the reign cannot begin, so
             // the key must go.
             Purpose::GrantElectionLease { .. } | Purpose::Campaign(_) => {
@@ -879,7 +882,6 @@ impl Election for EtcdElection {
 
     fn handle(&mut self, event: Event<EtcdAnswer>, time: Time) -> Vec<Effect<EtcdCall>> {
         let now = time.now;
-        self.read_at.get_or_insert(now);
         match event {
             Event::Wake => self.wake(now),
             Event::Reply { call, result } => {
@@ -892,7 +894,7 @@ impl Election for EtcdElection {
                 if let Some(call) = self.calls.remove(&call) {
                     match result {
                         Some(answer) => self.on_answer(call, answer, time),
-                        None => self.on_failure(&call.purpose, now),
+                        None => self.on_failure(&call, now),
                     }
                 }
             }
@@ -955,7 +957,7 @@ impl Election for EtcdElection {
                 .map(|it| it.address.clone()),
             epoch: self.begun_epoch,
             longest: self.longest,
-            read_at: self.read_at,
+            unread_since: self.unread_since,
         }
     }
 

@@ -347,9 +347,9 @@ pub struct View {
     /// The longest booking of any lease of the node that may last, in nanoseconds; `None` if it is
     /// unknown.
     pub longest: Option<u64>,
-    /// When the storage of the election was last read, or the server began to; `None` if no other
+    /// Since when the storage of the election cannot be read; `None` while it can, and if no other
     /// server writes there.
-    pub read_at: Option<Moment>,
+    pub unread_since: Option<Moment>,
 }
 
 /// The next epoch: above all others, and not below the wall clock, so that it grows even if the

@@ -346,6 +346,8 @@ impl Ledger {
         );
         if let Some((bucket, before)) = before {
             grant.tokens = (live.resource).continue_bucket(holder, bucket, before, &decision, now);
+        } else if decision.lacks.is_some() {
+            live.resource.forget_recent_demand(holder);
         }
         self.stats.count(&grant, decision.anomalies);
         let events = &mut self.events;

@@ -107,9 +107,7 @@ async fn check(
     tokio::select! {
         biased;
         decided = agent.checks.check_within(uses, max_wait) => Ok(decided),
-        () = agent.draining.begun(), if !max_wait.is_zero() => {
-            Err(ApiError::unavailable("the agent is shutting down"))
-        }
+        () = agent.draining.begun() => Err(ApiError::unavailable("the agent is shutting down")),
     }
 }
 
@@ -304,10 +302,8 @@ fn other_unit(resources: &[ResourceCheck], index: usize, is_list: bool) -> Field
         Some(Unit::Gauge) => "rate",
         Some(Unit::Rate) | None => "gauge",
     };
-    let detail = format!(
-        "must be `{other}`: the resource is one, or this agent uses it as one by a rule or an \
-         earlier check, until it is idle"
-    );
+    let detail =
+        format!("must be `{other}`: the resource is one, or this agent uses it as one by a rule");
     FieldError::new(place, detail)
 }
 

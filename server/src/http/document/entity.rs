@@ -140,6 +140,8 @@ pub(in crate::http) struct ReadRequest {
     pub(super) app: AppState,
     pub(super) caller: Caller,
     headers: HeaderMap,
+    /// The newest document was asked for, and could not be read.
+    is_stale: bool,
 }
 
 impl FromRequestParts<AppState> for ReadRequest {
@@ -148,18 +150,24 @@ impl FromRequestParts<AppState> for ReadRequest {
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let caller = Caller::from_request_parts(parts, state).await?;
         NoQuery::from_request_parts(parts, state).await?;
-        if conditional::wants_newest(&parts.headers) {
-            state.editor.refresh().await;
-        }
         Ok(Self {
             app: state.clone(),
             caller,
             headers: std::mem::take(&mut parts.headers),
+            is_stale: false,
         })
     }
 }
 
 impl ReadRequest {
+    /// Activates the newest document if the caller asks for it. The response says if it cannot be
+    /// read.
+    pub(super) async fn refresh(&mut self) {
+        if conditional::wants_newest(&self.headers) {
+            self.is_stale = self.app.editor.refresh().await.is_err();
+        }
+    }
+
     /// The response with a value of this version.
     ///
     /// # Errors
@@ -170,12 +178,20 @@ impl ReadRequest {
         value: &impl Serialize,
     ) -> Result<Response<Body>, ApiError> {
         Preconditions::of(&self.headers).check_if_match(Some(version))?;
-        Ok(conditional::json(&self.headers, version, || value))
+        let mut response = conditional::json(&self.headers, version, || value);
+        if self.is_stale {
+            conditional::set_stale(&mut response);
+        }
+        Ok(response)
     }
 
-    pub(super) fn entity<T: Entity>(&self, name: &str) -> Result<Response<Body>, ApiError> {
+    pub(super) async fn entity<T: Entity>(
+        mut self,
+        name: &str,
+    ) -> Result<Response<Body>, ApiError> {
+        T::authorize_name(name, self.caller.restrictions())?;
+        self.refresh().await;
         let restrictions = self.caller.restrictions();
-        T::authorize_name(name, restrictions)?;
         let document = T::document(&self.app)?;
         let entity = T::find(&document, name);
         T::authorize(entity, name, restrictions)?;

@@ -89,7 +89,7 @@ pub(in crate::http) async fn get_rule(
     PathParam(name): PathParam,
     request: ReadRequest,
 ) -> Result<Response<Body>, ApiError> {
-    request.entity::<config::Rule>(&name)
+    request.entity::<config::Rule>(&name).await
 }
 
 /// Put a rule

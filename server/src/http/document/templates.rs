@@ -23,9 +23,10 @@ use crate::http::{authorize, error::ApiError, extract::PathParam, openapi::compl
     responses((status = OK, description = "The document", body = Document), NotModified)
 )]
 pub(in crate::http) async fn get_templates(
-    request: ReadRequest,
+    mut request: ReadRequest,
 ) -> Result<Response<Body>, ApiError> {
     authorize::whole_document(request.caller.restrictions())?;
+    request.refresh().await;
     let document = config::Template::document(&request.app)?;
     request.respond(document.version(), &*document)
 }
@@ -84,7 +85,7 @@ pub(in crate::http) async fn get_template(
     PathParam(glob): PathParam,
     request: ReadRequest,
 ) -> Result<Response<Body>, ApiError> {
-    request.entity::<config::Template>(&glob)
+    request.entity::<config::Template>(&glob).await
 }
 
 /// Put a template

@@ -24,6 +24,13 @@ pub(crate) fn wants_newest(headers: &HeaderMap) -> bool {
     directives.any(|directive| directive.trim().eq_ignore_ascii_case("no-cache"))
 }
 
+/// Says that the response is not known to be the newest one (RFC 7234, section 5.5).
+pub(crate) fn set_stale(response: &mut Response<Body>) {
+    let text = "111 - \"the newest document cannot be read; this one may be old\"";
+    let headers = response.headers_mut();
+    headers.insert(header::WARNING, HeaderValue::from_static(text));
+}
+
 pub(crate) fn set_etag(response: &mut Response<Body>, version: &str) {
     if let Ok(value) = HeaderValue::try_from(etag(version)) {
         response.headers_mut().insert(header::ETAG, value);

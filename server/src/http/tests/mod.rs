@@ -95,7 +95,7 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
         address: Some(server.advertise.clone()),
         epoch: Some(epoch),
         longest: None,
-        read_at: None,
+        unread_since: None,
     };
     let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), document));
     AppState::from(AppParts {

@@ -17,7 +17,7 @@ fn standby(master: Option<&str>) -> AppState {
         address: master.map(str::to_owned),
         epoch: Some(Epoch::new(9).unwrap()),
         longest: None,
-        read_at: None,
+        unread_since: None,
     };
     app.with(|parts| parts.master = watch::channel(view).1)
 }
@@ -84,9 +84,9 @@ async fn standby_is_ready_and_serves_the_rest() {
 async fn election_that_cannot_be_read_is_shown_with_its_age() {
     for (age, shown) in [(2, false), (60, true)] {
         let app = standby(Some(MASTER)).with(|parts| {
-            let read_at = clock::now().as_nanos() - age * 1_000_000_000;
+            let since = clock::now().as_nanos() - age * 1_000_000_000;
             let view = View {
-                read_at: Some(Moment::from_nanos(read_at)),
+                unread_since: Some(Moment::from_nanos(since)),
                 ..parts.master.borrow().clone()
             };
             parts.master = watch::channel(view).1;

@@ -286,3 +286,25 @@ async fn cold_gauge_admits_up_to_its_limit_at_once() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn unit_that_is_given_back_ends_the_wait_for_a_larger_lease() {
+    let plane = gauge(5, 10);
+    let (doorman, _worker) = run(builder(), &plane);
+    let checks = doorman.checks();
+    let unit = [ResourceUse::gauge("db")];
+    let mut held = vec![checks.check(&unit).await.unwrap()];
+    plane.set(|_: &Received| Reply::Hang);
+    let began = clock::now();
+    while clock::now() == began {
+        held.extend(checks.check(&unit).await.ok());
+    }
+    let returned = async {
+        sleep(SECOND / 10).await;
+        drop(held);
+    };
+    let began = clock::now();
+    let (admitted, ()) = futures_util::future::join(checks.check(&unit), returned).await;
+    drop(admitted.unwrap());
+    assert_eq!(clock::now().since(began), SECOND / 10);
+}

@@ -2,10 +2,11 @@
 
 use doorman_core::ledger::Tuning;
 use doorman_openapi::Fallback;
+use futures_util::future::join_all;
 use http::Request;
 
 use super::{real_ledger::Server, *};
-use crate::{OnLimit, Rate, RateSettings};
+use crate::{OnLimit, Rate, RateSettings, ResourceUse};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -176,7 +177,7 @@ async fn service_spends_one_quota_over_restarts_and_crashes() {
         let layer = doorman.layer(Limit::rate("export").burst(HOUR)).unwrap();
         let service = layer.layer(Inner);
         let requests = (0..40).map(|_| send(&service, Request::new(())));
-        let responses = futures_util::future::join_all(requests).await;
+        let responses = join_all(requests).await;
         admitted += responses.iter().filter(|it| it.status() == 200).count();
         // A crash after its last report.
         sleep(6 * SECOND).await;
@@ -227,7 +228,10 @@ async fn spent_quota_tells_when_the_next_token_comes() {
             "{fallback:?}: {wait:?}"
         );
         sleep(wait).await;
-        assert_eq!(take(&process.rate, 2), 1, "{fallback:?}");
+        // An idle process has given the refill back, and asks for it.
+        let first = take(&process.rate, 2);
+        sleep(SECOND).await;
+        assert_eq!(first + take(&process.rate, 2), 1, "{fallback:?}");
     }
 }
 
@@ -268,6 +272,159 @@ async fn small_first_share_is_retried_with_the_next_answer() {
         assert!(retries <= 6, "{retries} of {hourly}");
         // The first process may release its share.
         second.spend(hourly, Duration::ZERO).await;
-        assert!(retry_after(&second) <= 60 * SECOND, "{hourly}");
+        assert!(retry_after(&second) <= 66 * SECOND, "{hourly}");
     }
+}
+
+/// A process whose callers name a resource.
+async fn checking(server: &Server) -> (Doorman, JoinHandle<()>) {
+    let (doorman, worker) = run(builder(), &server.plane);
+    doorman.ready(SECOND).await.unwrap();
+    (doorman, worker)
+}
+
+/// How many of so many checks at once are admitted.
+async fn check(doorman: &Doorman, requests: u32) -> usize {
+    let checks = doorman.checks();
+    let uses = [ResourceUse::rate("export")];
+    let decided = join_all((0..requests).map(|_| checks.check(&uses))).await;
+    decided.iter().filter(|it| it.is_ok()).count()
+}
+
+/// The bucket of such a limit holds one token, which takes minutes.
+#[tokio::test(start_paused = true)]
+async fn slow_limit_does_not_begin_anew_with_each_process() {
+    for hourly in [2, 6, 60] {
+        let server = server(hourly);
+        let mut admitted = 0;
+        for is_crash in [false, false, true, false] {
+            let (doorman, worker) = checking(&server).await;
+            admitted += check(&doorman, 1).await;
+            sleep(SECOND).await;
+            if is_crash {
+                sleep(6 * SECOND).await;
+                worker.abort();
+            } else {
+                doorman.shutdown().await.unwrap();
+            }
+        }
+        assert_eq!(admitted, 1, "{hourly} an hour");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_checks_of_a_slow_limit_wait_for_its_lease() {
+    for hourly in [0, 5, 60] {
+        let server = server(hourly);
+        let (doorman, _worker) = checking(&server).await;
+        let admitted = check(&doorman, 200).await;
+        assert_eq!(admitted, usize::from(hourly > 0), "{hourly} an hour");
+    }
+}
+
+/// An idle process holds up nobody: neither by a key nor by a limit that stays.
+#[tokio::test(start_paused = true)]
+async fn idle_process_leaves_the_rest_of_its_quota_to_others() {
+    let by_key = || Limit::rate(Key::header("x-tenant").unwrap());
+    for limit in [by_key(), Limit::rate("export")] {
+        for spent in [1, 3, 5] {
+            let server = server(6);
+            let service = || {
+                let (doorman, _) = run(builder(), &server.plane);
+                let limit = limit.clone().burst(HOUR);
+                let service = doorman.layer(limit).unwrap().layer(Inner);
+                (doorman, service)
+            };
+            let admits = async |(_, service): &(Doorman, LimitService<Inner>)| {
+                let request = Request::builder().header("x-tenant", "export");
+                let answer = send(service, request.body(()).unwrap()).await;
+                answer.status() == 200
+            };
+            let first = service();
+            for _ in 0..spent {
+                assert!(admits(&first).await);
+            }
+            let second = service();
+            let mut admitted = 0;
+            for _ in 0..50 {
+                let ok = admits(&second).await;
+                admitted += u32::from(ok);
+                sleep(2 * SECOND).await;
+            }
+            // Parts of a token stay with each.
+            assert!(
+                (5..=6).contains(&(spent + admitted)),
+                "{limit:?}: {admitted}"
+            );
+        }
+    }
+}
+
+/// Nobody keeps what is spent of leases that are not parts of one capacity.
+#[tokio::test(start_paused = true)]
+async fn idle_key_of_a_static_quota_does_not_begin_anew() {
+    let document = "resources: [{identifier_glob: '*', capacity: 6, per: 3600, algorithm: \
+                    {kind: STATIC, lease_length: 60, refresh_interval: 5}}]";
+    let server = Server::start(document.to_owned(), &Tuning::DEFAULT);
+    let (doorman, _worker) = checking(&server).await;
+    assert_eq!(check(&doorman, 9).await, 1);
+    for _ in 0..4 {
+        sleep(100 * SECOND).await;
+        assert_eq!(check(&doorman, 1).await, 0);
+    }
+}
+
+/// Each request comes long after the lease of the one before was given up.
+#[tokio::test(start_paused = true)]
+async fn seldom_requests_of_a_slow_key_are_not_admitted_on_credit() {
+    let server = server(6);
+    let (doorman, _worker) = run(builder(), &server.plane);
+    let layer = doorman.layer(Limit::rate(Key::header("x-tenant").unwrap()));
+    let service = layer.unwrap().layer(Inner);
+    let mut admitted = 0;
+    for _ in 0..40 {
+        let request = Request::builder().header("x-tenant", "acme").body(());
+        admitted += u32::from(send(&service, request.unwrap()).await.status() == 200);
+        sleep(66 * SECOND).await;
+    }
+    // 44 minutes, and a token that was there before.
+    assert!((4..=6).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_request_of_a_slow_limit_is_admitted() {
+    for (capacity, per) in [(2, 3600), (6, 3600), (1, 604_800)] {
+        let document = format!(
+            "resources: [{{identifier_glob: '*', capacity: {capacity}, per: {per}, algorithm: \
+             {{kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}}}]"
+        );
+        let server = Server::start(document, &Tuning::DEFAULT);
+        let (doorman, service) = process(&server.plane, Limit::rate("export"));
+        doorman.ready(SECOND).await.unwrap();
+        let first = send(&service, Request::new(())).await;
+        assert_eq!(first.status(), 200, "{capacity} in {per}");
+        let second = send(&service, Request::new(())).await;
+        assert_eq!(second.status(), 429, "{capacity} in {per}");
+    }
+}
+
+/// A token that a process saved up returns to all when it stops.
+#[tokio::test(start_paused = true)]
+async fn saved_token_outlives_its_process() {
+    let server = server(6);
+    for _ in 0..8 {
+        // Each has a tenth of the rate, and two requests in the time of a token.
+        let (doorman, _worker) = checking(&server).await;
+        let (other, _other) = checking(&server).await;
+        for _ in 0..2 {
+            check(&doorman, 1).await;
+            check(&other, 1).await;
+            sleep(HOUR / 12).await;
+        }
+        doorman.shutdown().await.unwrap();
+        other.shutdown().await.unwrap();
+        sleep(HOUR / 6).await;
+    }
+    let (doorman, _worker) = checking(&server).await;
+    assert_eq!(check(&doorman, 1).await, 1);
 }

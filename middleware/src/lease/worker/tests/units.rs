@@ -9,7 +9,7 @@ use super::{
     real_ledger::{Server, gauge, with_hints},
     *,
 };
-use crate::{CheckError, GaugeSettings, LimitFault, RefusalReason, ResourceUse};
+use crate::{CheckError, GaugeSettings, LimitFault, NotReady, RefusalReason, ResourceUse};
 
 /// A control plane with a resource `db` of 10 in this unit.
 fn plane(unit: Unit) -> Plane {
@@ -140,6 +140,41 @@ async fn first_checks_in_both_units_wait_for_the_answer() {
         let (_, admitted) = join(join_all(wrong_ones), join_all(right_ones)).await;
         assert!(admitted.iter().all(Result::is_ok), "{admitted:?}");
     }
+}
+
+/// Operations that began before a gauge became a rate keep the limiter.
+#[tokio::test(start_paused = true)]
+async fn check_in_the_new_unit_waits_until_no_units_are_in_use() {
+    let plane = plane(Unit::Gauge);
+    let (doorman, _) = run(builder(), &plane);
+    let checks = doorman.checks();
+    let (gauge, rate) = right_and_wrong(Unit::Gauge);
+    let held = checks.check(&gauge).await.unwrap();
+    plane.set(grants(10.0));
+    sleep(6 * SECOND).await;
+    let began = clock::now();
+    let error = checks.check(&rate).await.unwrap_err();
+    assert!(matches!(error, CheckError::OtherUnit(0)), "{error:?}");
+    assert_eq!(clock::now().since(began), SECOND);
+    let returned = async {
+        sleep(SECOND / 2).await;
+        drop(held);
+    };
+    let (admitted, ()) = join(checks.check(&rate), returned).await;
+    drop(admitted.unwrap());
+    assert!(clock::now().since(began) < 2 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ready_is_about_the_limits_of_the_service() {
+    let plane = plane(Unit::Gauge);
+    let (doorman, _) = run(builder(), &plane);
+    drop(doorman.checks().check(&[ResourceUse::rate("db")]).await);
+    sleep(SECOND).await;
+    doorman.ready(SECOND).await.unwrap();
+    let _rate = doorman.rate("db");
+    let error = doorman.ready(SECOND).await.unwrap_err();
+    assert_eq!(error, NotReady::OtherUnit(id("db")));
 }
 
 #[tokio::test(start_paused = true)]

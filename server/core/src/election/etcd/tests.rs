@@ -1090,14 +1090,36 @@ fn etcd_that_begins_anew_is_heard_after_the_reign() {
 }
 
 #[test]
-fn view_has_the_time_of_the_last_poll_that_succeeded() {
+fn view_has_the_time_of_the_first_poll_that_failed() {
     let mut script = Script::new(options());
     script.pass(0.0);
-    assert_eq!(script.election.view().read_at, Some(START));
+    assert_eq!(script.election.view().unread_since, None);
     script.fail(is_poll);
     script.pass(0.5);
-    assert_eq!(script.election.view().read_at, Some(START));
+    script.fail(is_poll);
+    assert_eq!(script.election.view().unread_since, Some(START));
+    script.pass(0.5);
     script.find_no_master(None);
-    let read_at = script.election.view().read_at.unwrap();
-    assert!(START < read_at && read_at <= script.now, "{read_at:?}");
+    assert_eq!(script.election.view().unread_since, None);
+}
+
+/// The longest pause is longer than the age from which on it would be shown.
+#[test]
+fn pause_after_lost_campaigns_is_no_unread_election() {
+    let mut script = Script::new(EtcdOptions {
+        instance: 1023,
+        ..options()
+    });
+    for _ in 0..10 {
+        script.open.clear();
+        while !script.open.iter().any(|(_, call)| is_poll(call)) {
+            script.now = script.now.max(script.election.wake_at());
+            script.handle(Event::Wake);
+        }
+        script.find_no_master(None);
+        script.fail(is_grant);
+    }
+    let pause = script.election.wake_at().seconds_since(script.now);
+    assert!(pause > 3.0, "{pause}");
+    assert_eq!(script.election.view().unread_since, None);
 }

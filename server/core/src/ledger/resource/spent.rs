@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use doorman_openapi::{Balance, Bucket, Capacity, Moment};
+use doorman_openapi::{Balance, Bucket, Capacity, LONG_BURST, Moment, Seconds};
 
 use super::{
     Resource,
@@ -40,6 +40,8 @@ pub(in crate::ledger) struct Spent {
 #[derive(Debug, Clone, Copy)]
 struct Held {
     lacks: f64,
+    /// The part of a token that it has beyond a full bucket.
+    extra: f64,
     since: Moment,
     /// The seconds of its rate that it holds.
     burst: f64,
@@ -71,6 +73,7 @@ impl Held {
     fn before_decision(bucket: Bucket, rate: f64, now: Moment) -> Self {
         let mut held = Self {
             lacks: 0.0,
+            extra: 0.0,
             since: now,
             burst: bucket.burst.get(),
             rate,
@@ -97,6 +100,7 @@ impl Held {
     fn state(&mut self, tokens: f64, now: Moment) {
         let full = self.burst * self.rate;
         self.lacks = (full - tokens).clamp(0.0, 2.0 * full);
+        self.extra = (tokens - full).clamp(0.0, 1.0);
         self.since = now;
     }
 }
@@ -113,8 +117,12 @@ impl Spent {
 
     /// Refills the bucket of the free capacity at this rate.
     fn refill(&mut self, rate: f64, now: Moment) {
-        self.free = (self.free - rate * now.seconds_since(self.since)).max(0.0);
+        self.free = self.free_at(rate, now);
         self.since = now;
+    }
+
+    fn free_at(&self, rate: f64, now: Moment) -> f64 {
+        (self.free - rate * now.seconds_since(self.since)).max(0.0)
     }
 
     /// Passes what a holder's bucket lacks to the free capacity.
@@ -122,7 +130,7 @@ impl Spent {
         self.recent_demand.remove(slot);
         if let Some(held) = self.held.remove(&slot) {
             let most = 2.0 * held.burst * whole;
-            self.free = (self.free + held.lacks(now)).min(most);
+            self.free = (self.free + held.lacks(now) - held.extra).clamp(0.0, most);
         }
     }
 
@@ -202,6 +210,15 @@ impl Spent {
     }
 }
 
+/// A bucket that holds at least a token at the rate of the whole capacity, rounding included.
+fn of_one_token(bucket: Bucket, whole: f64) -> Bucket {
+    let least = (1.0 + TOLERANCE) / whole;
+    Bucket {
+        burst: Seconds::saturating(bucket.burst.get().max(least)),
+        ..bucket
+    }
+}
+
 fn is_same(rate: f64, other: f64) -> bool {
     (rate - other).abs() <= other * TOLERANCE
 }
@@ -251,6 +268,15 @@ impl Resource {
         }
         let entry = self.entries.get(holder)?;
         let (slot, wants, per) = (entry.slot, entry.wants(), self.terms.per());
+        let bucket = match self.parent {
+            None => of_one_token(bucket, self.terms.rate()),
+            // The capacity of a node is what its parent leases now.
+            Some(_) => bucket,
+        };
+        if bucket.burst.get() <= LONG_BURST {
+            self.give_back_bucket(slot, now);
+            return None;
+        }
         if decision.lacks.is_none() {
             let held = self.spent.as_ref()?.held.get(&slot)?;
             let is_copy = is_same(held.before, before.held);
@@ -274,6 +300,13 @@ impl Resource {
         tokens.map(Balance::saturating)
     }
 
+    /// Forgets the demand of a long bucket that a holder no longer states.
+    pub(in crate::ledger) fn forget_recent_demand(&mut self, holder: HolderKey) {
+        if let (Some(spent), Some(entry)) = (&mut self.spent, self.entries.get(holder)) {
+            spent.recent_demand.remove(entry.slot);
+        }
+    }
+
     /// Takes over what a holder states when it releases its lease.
     pub(in crate::ledger) fn note_tokens(&mut self, slot: EntrySlot, tokens: Balance, now: Moment) {
         let held = self.spent.as_mut().and_then(|it| it.held.get_mut(&slot));
@@ -293,9 +326,8 @@ impl Resource {
 
     /// The tokens that the bucket of the free capacity lacks now, for a successor.
     pub(in crate::ledger) fn spent_of_free(&self, now: Moment) -> Option<Capacity> {
-        let mut spent = self.spent.as_deref()?.clone();
-        spent.refill(self.free_rate(), now);
-        (spent.free > 0.0).then(|| Capacity::saturating(spent.free))
+        let free = self.spent.as_ref()?.free_at(self.free_rate(), now);
+        (free > 0.0).then(|| Capacity::saturating(free))
     }
 
     pub(in crate::ledger) fn restore_spent_of_free(&mut self, free: Capacity, stopped: Moment) {
@@ -325,6 +357,7 @@ impl Resource {
         let rate = lease.amount / self.terms.per();
         let held = Held {
             lacks: lacks.get(),
+            extra: 0.0,
             since: stopped,
             burst: LONGEST,
             rate,
@@ -387,7 +420,7 @@ impl Resource {
         let rate = self.terms.limit() / self.terms.per();
         match &self.spent {
             Some(spent) if spent.free > 0.0 && rate > 0.0 => {
-                let seconds = (spent.free / rate).min(LONGEST);
+                let seconds = (spent.free / rate).min(LONGEST.max(2.0 / rate));
                 spent.since.after_seconds(seconds)
             }
             Some(_) | None => Moment::ORIGIN,

@@ -59,6 +59,8 @@ pub struct HolderStatus {
     lease_end: Option<Moment>,
     /// In learning mode: whether its claim is confirmed.
     confirmed: bool,
+    /// Whether it wants more than its share, and has tokens in a long bucket.
+    has_tokens: bool,
 }
 
 impl HolderStatus {
@@ -178,6 +180,7 @@ impl Resource {
             }),
             lease_end: entry.booking.lease(now).map(|lease| lease.end),
             confirmed: self.is_confirmed(entry),
+            has_tokens: false,
         };
         let parent = self.parent.as_deref();
         let is_unleased = parent.is_some_and(|it| !it.is_leased(now));
@@ -185,6 +188,7 @@ impl Resource {
         status.view.held_back_by = status.held_back_by(current, is_unleased, is_below_others);
         if status.view.held_back_by.is_some_and(is_by_shares) && self.has_tokens(entry) {
             status.view.held_back_by = None;
+            status.has_tokens = true;
         }
         status.view.wants = Capacity::saturating(self.shown_wants_of(entry, now));
         status
@@ -369,6 +373,9 @@ fn explain_met(holder: &HolderStatus) -> String {
         "it wants nothing".to_owned()
     } else if reaches(holder.view.share.get(), holder.view.wants.get()) {
         "it has what it wants".to_owned()
+    } else if holder.has_tokens {
+        let share = rounded(holder.view.share.get());
+        format!("its share is {share}, and its bucket has tokens")
     } else {
         format!(
             "it has what it wants; its share is {} from its next refresh on",
