@@ -14,7 +14,7 @@ use crate::{
         LimitCheck, LimitChecks, RateLimitHeaders, add_check,
     },
     key::{Callers, Key, RequestHead},
-    limit::{Limit, Traffic},
+    limit::{COUNTED_WAIT, Limit, Traffic},
     limiter::{Acquisition, Registry},
     permit::Permit,
     refusal::{Refusal, RefusalReason},
@@ -23,8 +23,6 @@ use crate::{
 
 /// The name of these limits in metrics and logs.
 const NAME: &str = "check";
-/// How long a check waits for the first lease of its resource.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// How long a check waits to learn whether it or an earlier one has the unit of the resource.
 const UNIT_WAIT: Duration = Duration::from_secs(1);
 /// The pause before a limiter in the other unit, which requests still use, is forgotten.
@@ -34,10 +32,10 @@ const FORGET_PAUSE: Duration = Duration::from_millis(20);
 /// [`Doorman::checks`](crate::Doorman::checks). Cheap to clone.
 ///
 /// The defaults are those of [`Limit::rate`](crate::Limit::rate) and
-/// [`Limit::gauge`](crate::Limit::gauge): excess is rejected, and without a lease a rate applies its
-/// safe capacity and a gauge admits nothing. But the first check of each resource waits up to a
-/// second for its lease, because callers choose the resources. Resources are leased from their first check on, bounded by
-/// [`Builder::max_keys`](crate::Builder::max_keys), and forgotten when they are idle.
+/// [`Limit::gauge`](crate::Limit::gauge): excess is rejected, and without a lease a rate applies
+/// its safe capacity and a gauge admits nothing. But the first check of each resource waits up to
+/// a second for its lease, because callers choose the resources. Resources are leased from their
+/// first check on, bounded by [`Builder::max_keys`](crate::Builder::max_keys), and forgotten when they are idle.
 ///
 /// ```
 /// use tower_doorman::{Doorman, ResourceUse};
@@ -67,7 +65,7 @@ struct NamedLimits {
 impl Checks {
     pub(crate) fn new(registry: Arc<Registry>) -> Self {
         let rates = Limit::rate(Key::constant("check/rate/(overflow)")).named(NAME);
-        let rates = rates.wait_for_lease(FIRST_WAIT);
+        let rates = rates.wait_for_lease(COUNTED_WAIT);
         let gauges = Limit::gauge(Key::constant("check/gauge/(overflow)")).named(NAME);
         Self(Arc::new(NamedLimits {
             rates: CheckTemplate::new(&registry, rates),
@@ -203,9 +201,9 @@ struct Mismatch {
 pub enum CheckError {
     /// A resource does not admit it.
     Refused(RefusedCheck),
-    /// The use at this index has another unit than its resource, or than a limit of this process on
-    /// the resource. Also one in the right unit, if the control plane has not answered for a second,
-    /// or while units are in use from before a gauge became a rate.
+    /// The use at this index has another unit than its resource, or than a limit of this process
+    /// on the resource. Also one in the right unit, if the control plane has not answered for a
+    /// second, or while units are in use from before a gauge became a rate.
     OtherUnit(usize),
 }
 

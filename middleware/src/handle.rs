@@ -236,8 +236,8 @@ impl Doorman {
     /// if there is nothing to wait for. Optional: fallbacks apply until then.
     ///
     /// # Errors
-    /// [`NotReady`] on timeout, if no worker runs, or if a resource named in code or in a rule is in
-    /// another unit than its limit. The service can start anyway.
+    /// [`NotReady`] on timeout, if no worker runs, or if a resource named in code or in a rule is
+    /// in another unit than its limit. The service can start anyway.
     ///
     /// # Cancel safety
     /// Safe: it changes nothing.

@@ -275,8 +275,8 @@ impl Limit {
     /// By default 0, a second for a gauge or a [burst](Self::burst) of more than ten seconds, and
     /// five for [outbound](crate::LimitLayer::outbound) requests. The time runs once per resource:
     /// from its first request, or for a constant key from the construction of the layer. A request
-    /// of a gauge also waits for so long for a larger lease, while more units may be free, and one of
-    /// a limit of less than a token in ten seconds for a second at least.
+    /// of a gauge also waits for so long for a larger lease, while more units may be free, and one
+    /// of a limit of less than a token in ten seconds for a second at least.
     pub fn wait_for_lease(mut self, max_wait: Duration) -> Self {
         self.wait_for_lease = Some(max_wait);
         self

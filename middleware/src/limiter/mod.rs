@@ -476,16 +476,17 @@ impl<'s> Limiter<'s> {
         }
     }
 
-    /// Whether the control plane keeps what is spent of the bucket, because that lasts for long.
+    /// Whether the control plane counts the tokens, if it divides the capacity: what is spent of
+    /// the bucket lasts for long.
     pub(crate) fn is_counted(self) -> bool {
         let (unit, burst) = self.with_settings(|it| (it.unit, it.burst.load()));
         let policy = self.read().policy.map(Policy::per_second);
         unit == Unit::Rate && policy.map_or(burst.is_long(), |rate| burst.is_long_at(rate))
     }
 
-    /// Whether a limiter of counted tokens may be forgotten although its bucket is not full: requests
-    /// of the next one wait for the lease, and it has no debt.
-    pub(crate) fn is_idle_kept(self, now: Moment) -> bool {
+    /// Whether a limiter of counted tokens may be forgotten although its bucket is not full: it has
+    /// no debt, and requests of the next one wait for its lease.
+    pub(crate) fn can_begin_anew(self, now: Moment) -> bool {
         let waits = self.with_settings(|it| it.burst.load().is_long());
         waits && self.is_leased(now) && !self.is_permanent() && self.lease_level(now).left >= 0.0
     }

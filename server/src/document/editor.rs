@@ -390,7 +390,7 @@ impl DocumentEditor {
             let changes = editor.read_history(None, MAX_COMPARED)?;
             let mut described = editor.described.known(&restrictions, &changes);
             let found = editor.describe(changes, limit, &mut described, describe);
-            // What was compared before a failure, too.
+            // Also those that were compared before a failure.
             editor.described.put(restrictions, described);
             found
         })

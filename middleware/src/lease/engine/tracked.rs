@@ -176,9 +176,9 @@ impl TrackedLimiter {
         self.demand.window.begin_stretch()
     }
 
-    /// Whether a stretch of attempts shows a fall: not at a gauge, under SUPPRESSION, while requests
-    /// wait, which need all of the lease, or while the holder waits for a larger one because of a
-    /// rise that was just measured.
+    /// Whether a stretch of attempts shows a fall: not at a gauge, under SUPPRESSION, while
+    /// requests wait, which need all of the lease, or while the holder waits for a larger one
+    /// because of a rise that was just measured.
     fn may_have_fallen(&self, limiter: Limiter<'_>) -> bool {
         let Leasing {
             supply, shortages, ..
@@ -357,7 +357,7 @@ impl TrackedLimiter {
             self.demand.last_attempt.after(kept) <= now
         } else {
             // The control plane keeps what a bucket lacks that it counts.
-            let is_kept = self.is_counted && limiter.is_idle_kept(now);
+            let is_kept = self.is_counted && limiter.can_begin_anew(now);
             self.demand.last_attempt.after(idle_after) <= now && (is_kept || limiter.is_full(now))
         };
         if self.leasing.asleep && !idle {

@@ -132,7 +132,7 @@ impl RecentDemand {
         !self.holders.is_empty() && self.holders.len() as f64 >= clients
     }
 
-    /// Of all holders, in tokens per second. What was admitted is no more than this `rate`: a
+    /// Of all holders, in tokens per second. Admitted ones count up to this `rate`: a
     /// bucket that was full admits more for a while.
     pub(in crate::ledger) fn per_second(&self, rate: f64, now: Moment) -> f64 {
         let span = self.span();
