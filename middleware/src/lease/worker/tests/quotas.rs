@@ -407,24 +407,3 @@ async fn first_request_of_a_slow_limit_is_admitted() {
         assert_eq!(second.status(), 429, "{capacity} in {per}");
     }
 }
-
-/// A token that a process saved up returns to all when it stops.
-#[tokio::test(start_paused = true)]
-async fn saved_token_outlives_its_process() {
-    let server = server(6);
-    for _ in 0..8 {
-        // Each has a tenth of the rate, and two requests in the time of a token.
-        let (doorman, _worker) = checking(&server).await;
-        let (other, _other) = checking(&server).await;
-        for _ in 0..2 {
-            check(&doorman, 1).await;
-            check(&other, 1).await;
-            sleep(HOUR / 12).await;
-        }
-        doorman.shutdown().await.unwrap();
-        other.shutdown().await.unwrap();
-        sleep(HOUR / 6).await;
-    }
-    let (doorman, _worker) = checking(&server).await;
-    assert_eq!(check(&doorman, 1).await, 1);
-}

@@ -215,6 +215,22 @@ fn token_without_a_lease_outlives_a_crash_of_the_server() {
 }
 
 #[test]
+fn token_beyond_a_part_returns_with_its_release() {
+    let mut world = World::new(parse(DOCUMENT));
+    let [mut idle, mut busy] = [Client::new(0), Client::new(1)];
+    idle.refresh(&mut world, 4.0);
+    for _ in 0..3 {
+        busy.refresh(&mut world, 10.0);
+        idle.refresh(&mut world, 0.0);
+    }
+    assert_eq!((idle.rate, idle.tokens), (Some(0.0), 1.0));
+    busy.refresh(&mut world, 4.0);
+    idle.release(&mut world);
+    busy.refresh(&mut world, 10.0);
+    close(busy.tokens, FULL);
+}
+
+#[test]
 fn copy_of_a_request_gets_the_same_tokens() {
     let mut world = World::new(parse(DOCUMENT));
     let mut request = request("c1", Some(1), 10.0, None);
