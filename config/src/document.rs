@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use doorman_openapi::{ResourceId, Rule as RuleDefinition, RulesResponse, Seconds};
+use doorman_openapi::{
+    ResourceId, Rule as RuleDefinition, RulesResponse, Seconds, escape_hidden_in_lines, is_hidden,
+};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use crate::{
@@ -123,7 +125,12 @@ impl Document {
             Ok(tree) => serde_saphyr::to_string(&tree),
             Err(_) => serde_saphyr::to_string(self),
         };
-        text.unwrap_or_default()
+        let text = text.unwrap_or_default();
+        if text.contains(is_hidden) {
+            // An escape needs quotes, and YAML contains JSON.
+            return escape_hidden_in_lines(&self.to_pretty_json()).into_owned();
+        }
+        text
     }
 
     /// The document as indented JSON for people, with all defaults.

@@ -41,6 +41,8 @@ pub struct Grant {
     pub scopes: Scopes,
     /// The restrictions.
     pub restrictions: Arc<Restrictions>,
+    /// Whether a token needs the claim `client_id`, which restricts it further.
+    pub requires_client_id: bool,
 }
 
 impl Grants {

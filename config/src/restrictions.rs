@@ -2,6 +2,7 @@
 
 use std::{
     hash::{Hash, Hasher},
+    num::NonZeroU32,
     sync::Arc,
 };
 
@@ -23,6 +24,9 @@ pub struct Restrictions {
     pub max_priority: Option<i32>,
     /// The highest capacity of its templates.
     pub max_capacity: Option<MaxCapacity>,
+    /// The most clients and nodes that hold leases at once, for all tokens with equal restrictions
+    /// together.
+    pub max_clients: Option<NonZeroU32>,
 }
 
 /// The shortest lease under a highest capacity, in seconds.
@@ -52,9 +56,11 @@ impl Restrictions {
             services,
             max_priority,
             max_capacity,
+            max_clients,
         } = self;
         let has_globs = clients.is_some() || resources.is_some() || services.is_some();
-        !has_globs && max_priority.is_none() && max_capacity.is_none()
+        let has_bounds = max_priority.is_some() || max_capacity.is_some() || max_clients.is_some();
+        !has_globs && !has_bounds
     }
 
     /// Whether the client or node is allowed.
@@ -277,7 +283,7 @@ mod tests {
             prop_assume!(a != b);
             let of = |name: &str| {
                 let all = globs(&[&format!("{name}/*")]);
-                Restrictions { clients: all.clone(), resources: all.clone(), services: all, max_priority: Some(priority), max_capacity: None }
+                Restrictions { clients: all.clone(), resources: all.clone(), services: all, max_priority: Some(priority), max_capacity: None, max_clients: None }
             };
             let (of_a, of_b) = (of(&a), of(&b));
             let id = format!("{b}/{id}");

@@ -199,7 +199,8 @@ pub enum Reason {
     Pending,
     /// The capacity is 0.
     Blocked,
-    /// The server has reached its maximum number of leases.
+    /// The server has reached its maximum number of leases, or the tenant that of its leases or
+    /// clients.
     Full,
     /// Less than wanted: the holder's share. Read an unknown reason as this one.
     #[serde(other)]

@@ -363,6 +363,9 @@ impl GlobSet {
         if globs.len() > Self::MAX_LEN {
             return Err(InvalidGlob("at most 64 globs"));
         }
+        let mut globs = globs;
+        globs.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+        globs.dedup();
         Ok(Self(globs.into()))
     }
 
@@ -388,6 +391,12 @@ impl GlobSet {
     #[must_use]
     pub fn seek<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
         self.0.iter().filter_map(|glob| glob.seek(text)).min()
+    }
+
+    /// Whether the set [covers](Self::covers) each glob of another one.
+    #[must_use]
+    pub fn covers_all(&self, others: &Self) -> bool {
+        others.0.iter().all(|glob| self.covers(glob))
     }
 
     /// Whether one glob of the set is a [superset](Glob::is_superset_of) of `glob`.

@@ -167,6 +167,59 @@ fn mode(metadata: &Metadata) -> u32 {
 }
 
 #[test]
+fn token_warns_that_it_releases_leases_of_all_clients() {
+    let home = TempDir::new().expect("a temporary directory");
+    let secret = home.path().join("secret");
+    fs::write(&secret, [b's'; 32]).expect("the directory is new");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("it exists");
+    let secret = secret.display().to_string();
+    for (more, warns) in [
+        (&["--scope", "capacity"][..], true),
+        (&["--scope", "capacity", "--resources", "db"], true),
+        (&["--scope", "capacity", "--client-id", "orders*"], false),
+        (&["--scope", "status:read"], false),
+    ] {
+        let args = ["token", "--secret-file", &secret, "--sub", "orders"];
+        let created = run(&[&args[..], more].concat());
+        let warning = text(&created.stderr);
+        assert_eq!(
+            warning.contains("release the leases of all"),
+            warns,
+            "{warning}"
+        );
+        assert_eq!(warning.is_empty(), !warns, "{warning}");
+    }
+}
+
+#[test]
+fn names_with_hidden_characters_are_shown_escaped() {
+    let server = ControlPlane::start(DOCUMENT);
+    let address = server.address().to_string();
+    let server = ["--server", &address];
+    let id = "api\u{202e}gpj\u{e0041}";
+    let get = ["get", id, "--wants", "5", "--client", "a\u{2028}b"];
+    let commands: [&[&str]; 6] = [
+        &get,
+        &[&get[..], &["--json"]].concat(),
+        &["show"],
+        &["show", "--json"],
+        &["show", id],
+        &["show", id, "--json"],
+    ];
+    for command in commands {
+        let output = run(&[command, &server].concat());
+        assert!(output.status.success(), "{output:?}");
+        let shown = text(&output.stdout);
+        assert!(shown.is_ascii(), "{command:?}: {shown}");
+        assert!(shown.contains(r"api\u202egpj\udb40\udc41"), "{shown}");
+    }
+    let missing = run(&[&["show", "none\u{202e}"], &server[..]].concat());
+    let message = text(&missing.stderr);
+    assert!(message.contains(r"none\u202e"), "{message}");
+    assert!(message.is_ascii(), "{message}");
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn token_inspect_names_the_failed_check() {
     let home = TempDir::new().expect("a temporary directory");

@@ -98,6 +98,15 @@ fn kinds_may_be_numbers() {
 }
 
 #[test]
+fn yaml_shows_hidden_characters() {
+    let text = "resources: [{identifier_glob: \"a\\u202E\\U000E0041: b\", capacity: 5, algorithm: {kind: STATIC}}]";
+    let document = Document::parse(text).unwrap();
+    let yaml = document.to_yaml();
+    assert!(yaml.is_ascii(), "{yaml}");
+    assert_eq!(Document::parse(&yaml).unwrap(), document);
+}
+
+#[test]
 fn json_and_yaml_are_equal() {
     let yaml = parse(
         "resources:\n- identifier_glob: \"a/\\u00fc/\\U0001F600\"\n  capacity: 1e3\n  per: 60\n  algorithm: {kind: STATIC}\n",

@@ -1,6 +1,6 @@
 //! Typed access to the fields of a tree, with errors.
 
-use std::{collections::HashMap, fmt};
+use std::{collections::HashMap, fmt, num::NonZeroU32};
 
 use doorman_openapi::{Capacity, Glob, Seconds, Unit};
 use serde::de::DeserializeOwned;
@@ -315,6 +315,27 @@ pub(super) const PRIORITY: FieldType<i32> = FieldType {
             (in_range && number.fract() == 0.0)
                 .then_some(number as i32)
                 .ok_or(())
+        })
+    },
+};
+
+pub(super) const BOOL: FieldType<bool> = FieldType {
+    expected: "true or false",
+    parse: |value| match value {
+        Value::Bool(written) => Ok(written == "true"),
+        Value::Null | Value::Number { .. } | Value::Text(_) | Value::List(_) | Value::Map(_) => {
+            Err(Mismatch::Unexpected)
+        }
+    },
+};
+
+pub(super) const CLIENT_COUNT: FieldType<NonZeroU32> = FieldType {
+    expected: "a whole number from 1 to 4294967295",
+    parse: |value| {
+        number(value, |number| {
+            let is_count = number <= f64::from(u32::MAX) && number.fract() == 0.0;
+            let count = is_count.then_some(number as u32);
+            count.and_then(NonZeroU32::new).ok_or(())
         })
     },
 };

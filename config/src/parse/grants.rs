@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use doorman_openapi::{GlobSet, Scope, Scopes};
 
-use super::field::{CAPACITY, FieldType, GLOB, Item, PRIORITY, all, misspelt, text};
+use super::field::{
+    BOOL, CAPACITY, CLIENT_COUNT, FieldType, GLOB, Item, PRIORITY, all, misspelt, text,
+};
 use crate::{Grant, Grants, MaxCapacity, Restrictions, diagnostic::Reported, tree::Value};
 
 const FIELDS: &[&str] = &[
@@ -16,6 +18,8 @@ const FIELDS: &[&str] = &[
     "services",
     "max_priority",
     "max_capacity",
+    "max_clients",
+    "require_client_id",
 ];
 
 const SCOPE: FieldType<Scope> = FieldType {
@@ -51,6 +55,8 @@ fn grant(item: &Item<'_>) -> Result<Grant, Reported> {
     let services = globs(item, "services");
     let max_priority = item.optional("max_priority", &PRIORITY);
     let max_capacity = item.optional("max_capacity", &CAPACITY);
+    let max_clients = item.optional("max_clients", &CLIENT_COUNT);
+    let requires_client_id = item.optional("require_client_id", &BOOL);
     Ok(Grant {
         iss: iss?,
         sub: sub?,
@@ -61,7 +67,9 @@ fn grant(item: &Item<'_>) -> Result<Grant, Reported> {
             services: services?,
             max_priority: max_priority?,
             max_capacity: max_capacity?.map(MaxCapacity),
+            max_clients: max_clients?,
         }),
+        requires_client_id: requires_client_id?.unwrap_or(false),
     })
 }
 

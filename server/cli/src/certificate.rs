@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::ServerUrl;
+use doorman_openapi::{ServerUrl, escape_hidden};
 use reqwest::Url;
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
@@ -125,7 +125,7 @@ fn parse(certificate: &[u8]) -> Option<ShownCertificate> {
     };
     Some(ShownCertificate {
         // The server chose the names, and they are shown on a terminal.
-        names: text.replace(char::is_control, "?"),
+        names: escape_hidden(&text).into_owned(),
         is_self_signed,
         is_authority: matches!(
             constraints,

@@ -13,7 +13,7 @@ use axum::http::{
     header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH, WARNING},
 };
 use bytes::Bytes;
-use doorman_openapi::{FieldError, Problem, ServerUrl, headers};
+use doorman_openapi::{FieldError, Problem, ServerUrl, escape_hidden, headers};
 use doorman_server::DecodedToken;
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 use serde::{Serialize, de::DeserializeOwned};
@@ -420,7 +420,7 @@ impl Client {
             return self.unexpected();
         };
         let server = self.server();
-        let master: String = master.chars().filter(|it| !it.is_control()).collect();
+        let master = escape_hidden(master);
         let failure = match position {
             None => Failure::new(format!(
                 "{server} is not the master, which is at {master}: pass --server {master}, or all \
@@ -511,7 +511,7 @@ fn further_errors(problem: &Problem) -> Vec<String> {
         },
     );
     // Any server may have sent it, and it is shown on a terminal.
-    errors.map(|it| it.replace(char::is_control, "?")).collect()
+    errors.map(|it| escape_hidden(&it).into_owned()).collect()
 }
 
 fn request_id(response: &Response<Bytes>) -> Option<&str> {

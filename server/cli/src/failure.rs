@@ -9,6 +9,7 @@ use std::{
 };
 
 use doorman_config::LoadError;
+use doorman_openapi::escape_hidden_in_lines;
 use reqwest::StatusCode;
 
 #[derive(Debug)]
@@ -172,13 +173,17 @@ impl Failure {
 
     pub(super) fn report(&self) -> ExitCode {
         // A reader that has gone is no other failure.
+        // A reader that has gone is no other failure.
         let mut out = io::stdout().lock();
-        drop(
-            out.write_all(self.output.as_bytes())
-                .and_then(|()| out.flush()),
-        );
+        let output = escape_hidden_in_lines(&self.output);
+        drop(out.write_all(output.as_bytes()).and_then(|()| out.flush()));
         // If standard error is closed, the exit code still reports the failure.
-        drop(writeln!(io::stderr(), "{self}"));
+        let message = self.to_string();
+        drop(writeln!(
+            io::stderr(),
+            "{}",
+            escape_hidden_in_lines(&message)
+        ));
         ExitCode::from(self.exit_code)
     }
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use doorman_openapi::{escape_hidden, escape_hidden_in_lines};
 use serde::Serialize;
 
 use super::failure::Failure;
@@ -17,9 +18,10 @@ pub(super) struct JsonFlag {
     pub(super) json: bool,
 }
 
-/// Writes to standard output. A reader that has gone is no failure.
+/// Writes to standard output, with hidden characters escaped. A reader that has gone is no failure.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
+    let text = escape_hidden_in_lines(text);
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new("cannot write to standard output").with_cause(&error))
@@ -32,6 +34,7 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 /// when nobody reads it any more.
 pub(super) fn print_frame(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
+    let text = escape_hidden_in_lines(text);
     let written = if out.is_terminal() {
         write!(out, "\u{1b}[H\u{1b}[2J{text}")
     } else {
@@ -46,12 +49,12 @@ pub(super) fn print_frame(text: &str) -> Result<bool, Failure> {
 
 /// Writes a line to standard error. Its failure does not stop the command.
 pub(super) fn note(stderr: &mut impl Write, text: &str) {
-    drop(writeln!(stderr, "{text}"));
+    drop(writeln!(stderr, "{}", escape_hidden_in_lines(text)));
 }
 
 /// Writes to standard error. Its failure does not stop the command.
 pub(super) fn warn(stderr: &mut impl Write, warning: &dyn Display) {
-    drop(writeln!(stderr, "warning: {warning}"));
+    note(stderr, &format!("warning: {warning}"));
 }
 
 pub(super) fn pretty_json(value: &impl Serialize) -> Result<String, Failure> {
@@ -65,7 +68,7 @@ pub(super) fn table<R: AsRef<[String]>>(
 ) -> String {
     let headings = headings.as_ref().iter().map(ToString::to_string).collect();
     // A server may send any text.
-    let printable = |cell: &String| cell.replace(char::is_control, "?");
+    let printable = |cell: &String| escape_hidden(cell).into_owned();
     let rows = rows.into_iter();
     let rows = rows.map(|row| row.as_ref().iter().map(printable).collect());
     let lines: Vec<Vec<String>> = std::iter::once(headings).chain(rows).collect();

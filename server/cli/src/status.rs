@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use doorman_openapi::{Discovery, ServerUrl, paths};
+use doorman_openapi::{Discovery, ServerUrl, escape_hidden, paths};
 
 use super::{
     banner::reachable,
@@ -212,6 +212,6 @@ pub(super) async fn ready(arguments: ReadyArguments) -> Result<String, Failure> 
     let text = client.probe(paths::READYZ).await?;
     // Any server may have sent it, and it is shown on a terminal.
     let remarks = text.lines().skip(1).take(MAX_REMARKS);
-    let remarks = remarks.map(|it| it.replace(char::is_control, "?") + "\n");
+    let remarks = remarks.map(|it| escape_hidden(it).into_owned() + "\n");
     Ok("ready\n".to_owned() + &remarks.collect::<String>())
 }

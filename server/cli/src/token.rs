@@ -3,13 +3,14 @@
 
 use std::{
     io::{self, Read},
+    num::NonZeroU32,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, UNIX_EPOCH},
 };
 
 use clap::builder::NonEmptyStringValueParser;
-use doorman_openapi::{Capacity, Scope, Scopes};
+use doorman_openapi::{Capacity, Scope, Scopes, escape_hidden};
 use doorman_server::{AuthSettings, DecodedToken, FailedCheck, Token, Verdict, check_token};
 use serde_json::{Map, Value, json};
 
@@ -102,6 +103,10 @@ pub(super) struct TokenArguments {
         value_parser = capacity
     )]
     max_capacity: Option<Capacity>,
+    /// Maximum number of clients that hold leases at once, for all tokens with the same
+    /// restrictions together; default: unlimited
+    #[arg(long, env = "DOORMAN_TOKEN_MAX_CLIENTS", value_name = "N")]
+    max_clients: Option<NonZeroU32>,
     /// Lifetime: seconds, or a duration such as 15m, 12h or 30d
     #[arg(long, env = "DOORMAN_TOKEN_TTL", value_name = "TIME", default_value = "24h", value_parser = ttl)]
     ttl: Duration,
@@ -183,6 +188,7 @@ fn create(arguments: TokenArguments) -> Result<String, Failure> {
         services: arguments.services,
         max_priority: arguments.max_priority,
         max_capacity: arguments.max_capacity,
+        max_clients: arguments.max_clients,
         lifetime: arguments.ttl,
     };
     let signed = token.sign(&secret_file)?;
@@ -190,6 +196,10 @@ fn create(arguments: TokenArguments) -> Result<String, Failure> {
     if mode & READABLE_BY_ALL != 0 {
         let file = secret_file.display();
         let warning = format!("everybody on this machine can read {file}: chmod 600 {file}");
+        output::warn(&mut io::stderr(), &warning);
+    }
+    if token.clients.is_empty() && token.scopes.contains(Scope::Capacity) {
+        let warning = "without --client-id, the bearer may release the leases of all clients";
         output::warn(&mut io::stderr(), &warning);
     }
     Ok(signed + "\n")
@@ -278,8 +288,7 @@ fn in_words(members: &Map<String, Value>, now: u64) -> String {
     let width = width.unwrap_or(0);
     let line = |(name, value): (&String, &Value)| {
         let text = match value {
-            // Control characters of a claim must not reach the terminal.
-            Value::String(text) if !text.chars().any(char::is_control) => text.clone(),
+            Value::String(text) => escape_hidden(text).into_owned(),
             value => value.to_string(),
         };
         let time = value.as_f64().filter(|_| TIMES.contains(&name.as_str()));
@@ -342,7 +351,7 @@ mod tests {
         assert_eq!(
             in_words(&claims, 1_000_000_000),
             "  aud  [\"a\"]\n  exp  1000000060 (2001-09-09T01:47:40Z, in 1m)\n  \
-             nbf  999999940 (2001-09-09T01:45:40Z, 1m ago)\n  sub  \"a\\u001b[2J\"\n"
+             nbf  999999940 (2001-09-09T01:45:40Z, 1m ago)\n  sub  a\\u001b[2J\n"
         );
         for far in [-1.0, 1e300, f64::INFINITY] {
             assert!(moment(far, 5).contains('Z'), "{far}");

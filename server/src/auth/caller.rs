@@ -1,14 +1,14 @@
 //! The caller of a request and its permissions.
 
 use std::{
-    hash::{BuildHasher, RandomState},
+    hash::{BuildHasher, DefaultHasher, Hash as _, Hasher as _, RandomState},
     sync::{Arc, LazyLock},
 };
 
 use doorman_config::Restrictions;
 use doorman_openapi::{Scope, Scopes};
 
-use doorman_core::ledger::TenantId;
+use doorman_core::ledger::{Tenant, TenantId};
 
 /// SipHash with a seed of this process: no caller can choose a name that collides with another.
 static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -34,7 +34,7 @@ pub(crate) struct Caller(Option<Arc<Authenticated>>);
 struct Authenticated {
     identity: Identity,
     identity_hash: u64,
-    tenant: Option<TenantId>,
+    tenant: Option<Tenant>,
 }
 
 impl Caller {
@@ -43,8 +43,12 @@ impl Caller {
     pub(super) fn new(identity: Identity) -> Self {
         let identity_hash = SEED.hash_one((&identity.issuer, &identity.subject));
         let restrictions = &*identity.restrictions;
-        let is_tenant = restrictions.clients.is_some() || restrictions.resources.is_some();
-        let tenant = is_tenant.then(|| TenantId(SEED.hash_one(restrictions)));
+        let has_globs = restrictions.clients.is_some() || restrictions.resources.is_some();
+        let is_tenant = has_globs || restrictions.max_clients.is_some();
+        let tenant = is_tenant.then(|| Tenant {
+            id: tenant_id(restrictions),
+            max_clients: restrictions.max_clients,
+        });
         Self(Some(Arc::new(Authenticated {
             identity,
             identity_hash,
@@ -66,6 +70,7 @@ impl Caller {
             services: None,
             max_priority: None,
             max_capacity: None,
+            max_clients: None,
         };
         self.identity()
             .map_or(&UNBOUNDED, |it| it.restrictions.as_ref())
@@ -89,11 +94,19 @@ impl Caller {
         self.0.as_ref().map(|it| it.identity_hash)
     }
 
-    /// The tenant that the caller leases for, if it is bound to some clients or resources. Callers
-    /// with equal restrictions are one tenant.
-    pub(crate) fn tenant(&self) -> Option<TenantId> {
+    /// The tenant that the caller leases for, if it is restricted to some clients or resources, or to
+    /// a number of clients. Callers with equal restrictions are one tenant.
+    pub(crate) fn tenant(&self) -> Option<Tenant> {
         self.0.as_ref().and_then(|it| it.tenant)
     }
+}
+
+/// Without a seed, since the next master finds the same tenants in the ledger. Issuers choose
+/// restrictions, and callers do not.
+fn tenant_id(restrictions: &Restrictions) -> TenantId {
+    let mut hasher = DefaultHasher::new();
+    restrictions.hash(&mut hasher);
+    TenantId(hasher.finish())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use doorman_config::{Grants, MaxCapacity, Restrictions};
+use doorman_config::{Grant, Grants, MaxCapacity, Restrictions};
 use doorman_openapi::{GlobSet, Scopes};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -33,6 +33,8 @@ pub(super) struct Claims {
     max_priority: Option<Value>,
     #[serde(default, deserialize_with = "present")]
     max_capacity: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    max_clients: Option<Value>,
 }
 
 /// A present claim, even if it is `null`: a restriction of `null` must not lift the restriction.
@@ -72,7 +74,7 @@ impl Claims {
             return Err(MalformedClaim);
         }
         let (scopes, restrictions) = match (grants.find(&self.iss, &self.sub), ungranted) {
-            (Some(grant), _) => (grant.scopes, Arc::clone(&grant.restrictions)),
+            (Some(grant), _) => (grant.scopes, self.granted(grant)?),
             (None, UngrantedTokens::UseClaims) => (self.scopes()?, Arc::new(self.restrictions()?)),
             (None, UngrantedTokens::Deny) => (Scopes::NONE, Arc::default()),
         };
@@ -82,6 +84,22 @@ impl Claims {
             scopes,
             restrictions,
         })
+    }
+
+    /// The restrictions of a grant, and those by the claim `client_id` if the grant requires it.
+    fn granted(&self, grant: &Grant) -> Result<Arc<Restrictions>, MalformedClaim> {
+        if !grant.requires_client_id {
+            return Ok(Arc::clone(&grant.restrictions));
+        }
+        let clients = globs(self.client_id.as_ref())?.ok_or(MalformedClaim)?;
+        let granted = grant.restrictions.clients.as_ref();
+        if granted.is_some_and(|granted| !granted.covers_all(&clients)) {
+            return Err(MalformedClaim);
+        }
+        Ok(Arc::new(Restrictions {
+            clients: Some(clients),
+            ..Restrictions::clone(&grant.restrictions)
+        }))
     }
 
     fn scopes(&self) -> Result<Scopes, MalformedClaim> {
@@ -99,6 +117,7 @@ impl Claims {
             services: globs(self.services.as_ref())?,
             max_priority: read(self.max_priority.as_ref())?,
             max_capacity: read(self.max_capacity.as_ref())?.map(MaxCapacity),
+            max_clients: read(self.max_clients.as_ref())?,
         })
     }
 }
@@ -178,6 +197,10 @@ mod tests {
             json!({"max_capacity": null}),
             json!({"max_capacity": -1}),
             json!({"max_capacity": "5"}),
+            json!({"max_clients": null}),
+            json!({"max_clients": 0}),
+            json!({"max_clients": 1.5}),
+            json!({"max_clients": "5"}),
             json!({"sub": ""}),
             json!({"sub": "a\nb"}),
             json!({"sub": "x".repeat(513)}),
@@ -214,6 +237,25 @@ mod tests {
         let other = json!({"sub": "other", "scope": "templates:write"});
         let identity_of_other = identity(&other, grants).unwrap();
         assert_eq!(identity_of_other.scopes.to_string(), "templates:write");
+    }
+
+    #[test]
+    fn grant_may_require_the_claim_of_a_client_id() {
+        let grants = "grants: [{iss: issuer, sub: web, scope: [capacity], client_id: 'shop-*', \
+                      max_clients: 3, require_client_id: true}]";
+        let of_web = identity(&json!({"client_id": "shop-web*"}), grants).unwrap();
+        let restrictions = of_web.restrictions;
+        assert!(restrictions.allows_client("shop-web-1"));
+        assert!(!restrictions.allows_client("shop-db"));
+        assert_eq!(restrictions.max_clients.map(u32::from), Some(3));
+        for wrong in [
+            json!({}),
+            json!({"client_id": "*"}),
+            json!({"client_id": ["shop-a", "b"]}),
+        ] {
+            let rejected = identity(&wrong, grants).unwrap_err();
+            assert_eq!(rejected, MalformedClaim, "{wrong}");
+        }
     }
 
     #[test]

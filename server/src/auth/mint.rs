@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -34,6 +35,8 @@ pub struct Token {
     pub max_priority: Option<i32>,
     /// The highest capacity of templates that the bearer may set; absent: any.
     pub max_capacity: Option<Capacity>,
+    /// The most clients that lease at once; absent: any number.
+    pub max_clients: Option<NonZeroU32>,
     /// The time until the token expires.
     pub lifetime: Duration,
 }
@@ -93,6 +96,9 @@ impl Token {
         }
         if let Some(capacity) = self.max_capacity {
             claims.insert("max_capacity", json!(capacity));
+        }
+        if let Some(clients) = self.max_clients {
+            claims.insert("max_clients", json!(clients));
         }
         let bytes = small_file::read(secret_file).map_err(|source| SignError::Unreadable {
             path: secret_file.to_owned(),

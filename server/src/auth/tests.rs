@@ -3,6 +3,8 @@
 mod files;
 mod jwks_client;
 
+use std::num::NonZeroU32;
+
 use axum::http::{HeaderMap, header};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use doorman_openapi::{Capacity, Scope};
@@ -397,6 +399,7 @@ fn debug_output_hides_secrets() {
         services: Vec::new(),
         max_priority: None,
         max_capacity: None,
+        max_clients: None,
         lifetime: Duration::from_secs(60),
     };
     let secret = home.write("short", "too short a secret");
@@ -421,6 +424,7 @@ async fn signed_token_has_the_given_claims() {
         services: Vec::new(),
         max_priority: Some(2),
         max_capacity: Some(Capacity::saturating(7.5)),
+        max_clients: NonZeroU32::new(3),
         lifetime: Duration::from_secs(60),
     };
     let file = home.folder.path().join("secret");
@@ -432,6 +436,7 @@ async fn signed_token_has_the_given_claims() {
     assert!(restrictions.allows_service("any") && !restrictions.allows_priority(3));
     let max = restrictions.max_capacity.map(|it| it.0.get());
     assert_eq!(max, Some(7.5));
+    assert_eq!(restrictions.max_clients, NonZeroU32::new(3));
     made.resources.push("[".to_owned());
     assert!(
         made.sign(&file)

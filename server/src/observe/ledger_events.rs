@@ -73,8 +73,8 @@ impl LedgerEventLog {
             Some(FullLine::Full { rejected }) => tracing::warn!(
                 max_leases,
                 rejected,
-                "a tenant has a quarter of --max-leases: its new holders get nothing, its renewals \
-                 continue"
+                "a tenant has a quarter of --max-leases, or its max_clients: its new holders get \
+                 nothing, its renewals continue"
             ),
             Some(FullLine::HasRoom) => tracing::info!(max_leases, "no tenant is full any longer"),
             None => {}

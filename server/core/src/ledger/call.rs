@@ -10,7 +10,7 @@ use doorman_openapi::{
 use smallvec::{SmallVec, smallvec};
 
 use crate::ledger::{
-    holders::{HolderId, TenantId},
+    holders::{HolderId, Tenant},
     resource::order::{RequestOrder, RequestStamp},
     resource::{Ask, Has},
     terms::unit::AmountUnit,
@@ -22,7 +22,7 @@ pub struct LeaseCall {
     pub(in crate::ledger) holder: HolderId,
     /// The address that a node states.
     pub(in crate::ledger) address: Option<ServerUrl>,
-    pub(in crate::ledger) tenant: Option<TenantId>,
+    pub(in crate::ledger) tenant: Option<Tenant>,
     pub(in crate::ledger) sent: Sent,
     /// Whether its poll for hints is under way.
     pub(in crate::ledger) polls: bool,
@@ -74,9 +74,9 @@ impl LeaseCall {
         &self.holder
     }
 
-    /// Counts the leases in the quota of a tenant.
+    /// Counts the leases and the sender in the bounds of a tenant.
     #[must_use]
-    pub fn of_tenant(self, tenant: Option<TenantId>) -> Self {
+    pub fn of_tenant(self, tenant: Option<Tenant>) -> Self {
         Self { tenant, ..self }
     }
 

@@ -62,7 +62,7 @@ pub use self::{
     call::{LeaseCall, ReleaseCall},
     hints::HintBatch,
     holders::poll::{MAX_AFTER, PollTicket},
-    holders::{HolderId, TenantId},
+    holders::{HolderId, Tenant, TenantId},
     parents::ParentUpdate,
     records::{
         DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ParentRecord,

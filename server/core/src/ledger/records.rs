@@ -7,6 +7,8 @@ use doorman_openapi::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::holders::TenantId;
+
 /// A resource, or a part of its holders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResourceRecord {
@@ -120,6 +122,9 @@ pub struct HolderRecord {
     pub epoch: u64,
     /// The number of its newest request.
     pub seq: Option<Seq>,
+    /// Its tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
     /// Its demand by priority; empty after a release.
     pub bands: Vec<Band>,
     /// Its last lease.

@@ -91,9 +91,18 @@ impl Ledger {
         }
     }
 
+    /// Registers the sender of a call, until [`Holders::end_request`].
+    ///
+    /// [`Holders::end_request`]: super::holders::Holders::end_request
+    pub(super) fn register(&mut self, call: &LeaseCall, now: Moment) -> HolderKey {
+        let max_leases = self.settings.max_leases_per_tenant();
+        self.holders
+            .begin_request(&call.holder, call.tenant, max_leases, now)
+    }
+
     /// Registers the sender of a call, until its end.
     fn begin(&mut self, call: &LeaseCall, now: Moment) -> HolderKey {
-        let key = self.holders.begin_request(&call.holder, call.tenant, now);
+        let key = self.register(call, now);
         if call.polls {
             self.await_poll(key, now);
         }

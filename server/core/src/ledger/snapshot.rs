@@ -38,7 +38,12 @@ impl Ledger {
             let mut holders = entries.filter_map(move |entry| {
                 let holder = self.holders.id(entry.holder)?;
                 let spent = resource.spent_of(entry.slot, now);
-                Some(entry.snapshot(holder, spent, now))
+                let tenant = self.holders.tenant(entry.holder);
+                Some(HolderRecord {
+                    tenant,
+                    spent,
+                    ..entry.snapshot(holder, now)
+                })
             });
             let mut feedback = resource.feedback.snapshot(&resource.terms, now);
             let learning_left = nanos_between(now, resource.learning_until);
@@ -106,7 +111,13 @@ impl Ledger {
             };
             let resource = &mut live.resource;
             if resource.restore_holder(holder_key, holder, unit, stopped) {
+                if let Some(tenant) = holder.tenant {
+                    self.holders.restore_tenant(holder_key, tenant);
+                }
                 self.holders.add_lease(holder_key, key);
+                if holder.bands.is_empty() {
+                    self.holders.retain_released(holder_key, key);
+                }
                 self.stats.leases += 1;
             }
         }
@@ -127,7 +138,8 @@ impl Ledger {
 }
 
 impl Entry {
-    fn snapshot(&self, holder: &HolderId, spent: Option<Capacity>, now: Moment) -> HolderRecord {
+    /// Without what the entry does not know.
+    fn snapshot(&self, holder: &HolderId, now: Moment) -> HolderRecord {
         let record = |hold| HoldRecord::of(hold, now);
         HolderRecord {
             kind: holder.kind(),
@@ -139,7 +151,8 @@ impl Entry {
             claim: self.booking.claim(now).map(record),
             outstanding: self.outstanding,
             used: self.used.get(),
-            spent,
+            spent: None,
+            tenant: None,
             is_unconfirmed: self.is_unconfirmed,
             decided: self.last_decision.map(|last| DecisionRecord {
                 ago: nanos_between(last.at, now),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use doorman_config::Document;
-use doorman_openapi::{Balance, HolderKind, Moment, Reason, ResourceId};
+use doorman_openapi::{Balance, Capacity, HolderKind, Moment, Reason, ResourceId};
 
 use super::{
     hints::pending::Hinting,
@@ -13,10 +13,11 @@ use super::{
     learning_count::LearningCount,
     parents::state::Parents,
     resource::decision::{Anomalies, Decision, Grant},
+    resource::entry::Entry,
     resource::feedback::{Feedback, LostPredecessor},
     resource::order::RequestStamp,
     resource::unmet::{UnmetDemand, UnmetResources},
-    resource::{Ask, Resource},
+    resource::{Ask, Has, Resource},
     settings::{Predecessor, Settings, UnmatchedPolicy},
     stats::{LedgerEvent, LedgerEvents, LedgerStats},
     store::hash_index::HashIndex,
@@ -312,7 +313,7 @@ impl Ledger {
             return self.reject_as_full(id, 0.0);
         };
         let clients = live.resource.clients();
-        if !self.has_or_adds_lease(holder, key) {
+        if !self.has_or_adds_lease(holder, key, ask, now) {
             self.count_full();
             self.schedule_expiry(key);
             self.drop_if_empty(key, now);
@@ -375,20 +376,39 @@ impl Ledger {
         }
     }
 
-    /// Counts the lease of a holder that has no entry yet. Returns whether it may have one.
-    pub(super) fn has_or_adds_lease(&mut self, holder: HolderKey, key: ResourceKey) -> bool {
+    /// Counts the lease of a holder that has no entry yet, or a released one. Returns whether it may
+    /// have a lease.
+    pub(super) fn has_or_adds_lease(
+        &mut self,
+        holder: HolderKey,
+        key: ResourceKey,
+        ask: &Ask<'_>,
+        now: Moment,
+    ) -> bool {
         let live = self.live.get(key.index());
-        if live.is_some_and(|live| live.resource.entries.contains(holder)) {
+        let entry = live.and_then(|live| live.resource.entries.get(holder));
+        let is_new = entry.is_none();
+        if entry.is_some_and(|entry| !entry.is_cleared()) {
             return true;
         }
-        let tenant_leases = self.holders.leases_of_tenant(holder);
-        let has_room = self.stats.leases < self.settings.max_leases
-            && tenant_leases.is_none_or(|it| it < self.settings.max_leases_per_tenant());
+        // A released lease counts already.
+        let max = |max: usize| if is_new { max } else { usize::MAX };
+        let max_per_tenant = max(self.settings.max_leases_per_tenant());
+        let has_room = self.stats.leases < max(self.settings.max_leases)
+            && self.holders.has_room(holder, max_per_tenant)
+            && !self.waits_for_claims(holder, ask, now);
         if has_room {
             self.holders.add_lease(holder, key);
-            self.stats.leases += 1;
+            self.stats.leases += usize::from(is_new);
         }
         has_room
+    }
+
+    /// While a server learns, the places of a tenant are for the clients that hold something.
+    fn waits_for_claims(&self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> bool {
+        let learns = self.outstanding_until().is_some_and(|end| now < end);
+        let claims_nothing = ask.has == Has::Amount(Capacity::ZERO) && ask.outstanding.get() == 0.0;
+        learns && claims_nothing && self.holders.is_bounded_newcomer(holder)
     }
 
     /// Returns whether the holder had a lease.
@@ -435,6 +455,9 @@ impl Ledger {
             self.polls.remove_lease(&mut self.holders, holder, key, now);
         } else {
             let entry = live.resource.entries.get(holder);
+            if entry.is_some_and(Entry::is_cleared) {
+                self.holders.retain_released(holder, key);
+            }
             // A stale release settles no hint.
             if entry.is_none_or(|entry| !entry.is_hinted) {
                 self.withdraw_hint(holder, key);

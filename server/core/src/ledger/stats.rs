@@ -23,7 +23,7 @@ pub struct LedgerStats {
     pub unmatched: u64,
     /// Holders that were rejected because the ledger has its most leases.
     pub full: u64,
-    /// Holders that were rejected because their tenant has its most leases.
+    /// Holders that were rejected because their tenant has its most leases or clients.
     pub tenant_full: u64,
     /// Claims that exceeded what the holder can have, and first confirmed claims that exceeded,
     /// with those before, what a predecessor can have granted.
@@ -112,7 +112,7 @@ pub struct LedgerEvents {
     pub learning_ended: bool,
     /// Holders that were rejected because the ledger has its most leases.
     pub full: u64,
-    /// Holders that were rejected because their tenant has its most leases.
+    /// Holders that were rejected because their tenant has its most leases or clients.
     pub tenant_full: u64,
 }
 

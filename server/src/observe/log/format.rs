@@ -5,6 +5,7 @@ use std::{
     fmt::{self, Write},
 };
 
+use doorman_openapi::escape_hidden_in_lines;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::{
     fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
@@ -62,10 +63,10 @@ where
         let mut line = String::new();
         self.inner
             .format_event(ctx, Writer::new(&mut line), event)?;
-        let line = line.trim_end_matches('\n');
+        let line = escape_hidden_in_lines(line.trim_end_matches('\n'));
         match self.format {
-            Format::Text => writeln!(writer, "{}{ids}", in_one_line(line)),
-            Format::Json => writeln!(writer, "{}{ids}}}", line.strip_suffix('}').unwrap_or(line)),
+            Format::Text => writeln!(writer, "{}{ids}", in_one_line(&line)),
+            Format::Json => writeln!(writer, "{}{ids}}}", line.strip_suffix('}').unwrap_or(&line)),
         }
     }
 }

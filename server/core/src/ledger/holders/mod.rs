@@ -3,14 +3,18 @@
 pub(in crate::ledger) mod poll;
 pub(in crate::ledger) mod poll_queue;
 mod replaced;
+mod tenants;
 
 use std::collections::{BTreeSet, HashMap};
 
 use doorman_openapi::{ClientId, HolderKind, Moment, NodeId, ServerUrl};
 
+pub use tenants::{Tenant, TenantId};
+
 use crate::ledger::{
     holders::poll::Poll,
     holders::replaced::NewestFirst,
+    holders::tenants::{Tenants, Usage},
     keys::{HolderKey, ResourceKey},
     store::hash_index::HashIndex,
     store::paged_slab::PagedSlab,
@@ -45,15 +49,11 @@ impl HolderId {
     }
 }
 
-/// Callers that share a quota of leases. The ledger only compares it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TenantId(pub u64);
-
 #[derive(Debug, Clone)]
 struct Registration {
     id: HolderId,
-    /// The tenant of its last request.
-    tenant: Option<TenantId>,
+    /// The tenant of its requests.
+    tenant: Option<Tenant>,
     /// When its last request for leases was handled, or a poll of it began or ended.
     heard_at: Moment,
     /// That was a poll.
@@ -64,15 +64,26 @@ struct Registration {
     replaces: Box<[ClientId]>,
     /// The resources with an entry of the holder. Sorted, so that a long walk can be resumed.
     resources: BTreeSet<ResourceKey>,
+    /// Those that it has released.
+    released: BTreeSet<ResourceKey>,
     poll: Option<Box<Poll>>,
+}
+
+impl Registration {
+    fn usage(&self) -> Usage {
+        let leases = self.resources.len();
+        Usage {
+            leases,
+            clients: usize::from(leases > self.released.len()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct Holders {
     by_id: HashIndex<HolderKey>,
     holders: PagedSlab<Registration>,
-    /// Leases per tenant, without tenants that have none.
-    leases_by_tenant: HashMap<TenantId, usize>,
+    tenants: Tenants,
     /// The addresses of nodes, for operators.
     addresses: HashMap<HolderKey, ServerUrl>,
     by_replaced: HashIndex<NewestFirst>,
@@ -110,20 +121,26 @@ impl Holders {
     }
 
     /// Registers the sender of a request. Its key is valid until [`Self::end_request`].
+    ///
+    /// A holder moves to the tenant of its request if that has room for it, with `max_leases` for
+    /// each tenant, so that no two tokens together pass the bounds of either.
     pub(in crate::ledger) fn begin_request(
         &mut self,
         id: &HolderId,
-        tenant: Option<TenantId>,
+        tenant: Option<Tenant>,
+        max_leases: usize,
         now: Moment,
     ) -> HolderKey {
         let key = self.find_or_add(id, now);
         if let Some(holder) = self.holders.get_mut(key.index()) {
             (holder.heard_at, holder.heard_by_poll) = (now, false);
-            if holder.tenant != tenant {
-                let leases = holder.resources.len();
+            let is_same = holder.tenant.map(|it| it.id) == tenant.map(|it| it.id);
+            let usage = holder.usage();
+            let has_room = |to: Tenant| self.tenants.has_room(to, usage, max_leases);
+            if is_same || tenant.is_none_or(has_room) {
                 let before = std::mem::replace(&mut holder.tenant, tenant);
-                self.update_tenant(before, |count| count.saturating_sub(leases));
-                self.update_tenant(tenant, |count| count.saturating_add(leases));
+                self.tenants.replace(before, usage, Usage::default());
+                self.tenants.replace(tenant, Usage::default(), usage);
             }
         }
         self.active = Some(key);
@@ -150,10 +167,46 @@ impl Holders {
         }
     }
 
-    /// The leases of the holder's tenant; `None` without a tenant.
-    pub(in crate::ledger) fn leases_of_tenant(&self, key: HolderKey) -> Option<usize> {
-        let tenant = self.holders.get(key.index())?.tenant?;
-        Some(self.leases_by_tenant.get(&tenant).copied().unwrap_or(0))
+    /// Whether the tenant of a holder has room for a lease of it.
+    pub(in crate::ledger) fn has_room(&self, key: HolderKey, max_leases: usize) -> bool {
+        let holder = self.holders.get(key.index());
+        let Some((holder, tenant)) = holder.and_then(|it| Some((it, it.tenant?))) else {
+            return true;
+        };
+        let more = Usage {
+            leases: 1,
+            clients: 1 - holder.usage().clients,
+        };
+        self.tenants.has_room(tenant, more, max_leases)
+    }
+
+    /// Whether the holder would be one more of a tenant with a bound.
+    pub(in crate::ledger) fn is_bounded_newcomer(&self, key: HolderKey) -> bool {
+        let holder = self.holders.get(key.index());
+        holder.is_some_and(|holder| {
+            let bound = holder.tenant.and_then(|it| it.max_clients);
+            bound.is_some() && holder.usage().clients == 0
+        })
+    }
+
+    /// The tenant of a holder.
+    pub(in crate::ledger) fn tenant(&self, key: HolderKey) -> Option<TenantId> {
+        Some(self.holders.get(key.index())?.tenant?.id)
+    }
+
+    /// Restores the tenant of a holder, whose bound the next request states.
+    pub(in crate::ledger) fn restore_tenant(&mut self, key: HolderKey, id: TenantId) {
+        if let Some(holder) = self.holders.get_mut(key.index()) {
+            let tenant = Some(Tenant {
+                id,
+                max_clients: None,
+            });
+            let before = std::mem::replace(&mut holder.tenant, tenant);
+            self.tenants
+                .replace(before, holder.usage(), Usage::default());
+            self.tenants
+                .replace(tenant, Usage::default(), holder.usage());
+        }
     }
 
     /// A new holder counts as heard at `now`.
@@ -168,6 +221,7 @@ impl Holders {
                 rank: u64::MAX - self.registered,
                 replaces: Box::default(),
                 resources: BTreeSet::new(),
+                released: BTreeSet::new(),
                 poll: None,
             }));
             self.by_id.insert(id, key);
@@ -175,24 +229,37 @@ impl Holders {
         })
     }
 
+    /// Also when the holder had released the lease.
     pub(in crate::ledger) fn add_lease(&mut self, key: HolderKey, resource: ResourceKey) {
-        if let Some(holder) = self.holders.get_mut(key.index())
-            && holder.resources.insert(resource)
-        {
-            let tenant = holder.tenant;
-            self.update_tenant(tenant, |count| count.saturating_add(1));
+        self.change_leases(key, |holder| {
+            holder.resources.insert(resource);
+            holder.released.remove(&resource);
+        });
+    }
+
+    /// The holder has released a lease that is retained.
+    pub(in crate::ledger) fn retain_released(&mut self, key: HolderKey, resource: ResourceKey) {
+        self.change_leases(key, |holder| {
+            if holder.resources.contains(&resource) {
+                holder.released.insert(resource);
+            }
+        });
+    }
+
+    fn change_leases(&mut self, key: HolderKey, change: impl FnOnce(&mut Registration)) {
+        if let Some(holder) = self.holders.get_mut(key.index()) {
+            let before = holder.usage();
+            change(holder);
+            self.tenants.replace(holder.tenant, before, holder.usage());
         }
     }
 
     /// Drops the holder with its last lease, unless its request is being handled.
     pub(in crate::ledger) fn remove_lease(&mut self, key: HolderKey, resource: ResourceKey) {
-        let Some(holder) = self.holders.get_mut(key.index()) else {
-            return;
-        };
-        if holder.resources.remove(&resource) {
-            let tenant = holder.tenant;
-            self.update_tenant(tenant, |count| count.saturating_sub(1));
-        }
+        self.change_leases(key, |holder| {
+            holder.resources.remove(&resource);
+            holder.released.remove(&resource);
+        });
         if self.active != Some(key) {
             self.remove_if_unused(key);
         }
@@ -253,14 +320,6 @@ impl Holders {
         rest.into_iter().flatten().copied()
     }
 
-    fn update_tenant(&mut self, tenant: Option<TenantId>, change: impl FnOnce(usize) -> usize) {
-        let Some(tenant) = tenant else { return };
-        let leases = change(self.leases_by_tenant.remove(&tenant).unwrap_or(0));
-        if leases > 0 {
-            self.leases_by_tenant.insert(tenant, leases);
-        }
-    }
-
     fn remove_if_unused(&mut self, key: HolderKey) {
         let holder = self.holders.get(key.index());
         if holder.is_some_and(|holder| holder.resources.is_empty() && holder.poll.is_none()) {
@@ -292,15 +351,15 @@ mod tests {
     fn sender_is_known_during_its_request() {
         let mut holders = Holders::default();
         let id = client("a");
-        let key = holders.begin_request(&id, None, Moment::ORIGIN);
+        let key = holders.begin_request(&id, None, 9, Moment::ORIGIN);
         assert_eq!(holders.find(&id), Some(key));
         holders.end_request();
         assert_eq!(holders.find(&id), None);
 
-        let key = holders.begin_request(&id, None, Moment::ORIGIN);
+        let key = holders.begin_request(&id, None, 9, Moment::ORIGIN);
         holders.add_lease(key, resource(7));
         holders.end_request();
-        assert_eq!(holders.begin_request(&id, None, Moment::ORIGIN), key);
+        assert_eq!(holders.begin_request(&id, None, 9, Moment::ORIGIN), key);
         holders.remove_lease(key, resource(7));
         // The key in use is not given to another holder.
         assert_ne!(holders.find_or_add(&client("b"), Moment::ORIGIN), key);
@@ -314,7 +373,7 @@ mod tests {
         let mut holders = Holders::default();
         let node = HolderId::Node(NodeId::new("eu").unwrap());
         let address: ServerUrl = "http://eu:7300".parse().unwrap();
-        let key = holders.begin_request(&node, None, Moment::ORIGIN);
+        let key = holders.begin_request(&node, None, 9, Moment::ORIGIN);
         holders.add_lease(key, resource(7));
         holders.set_address(key, Some(&address));
         holders.end_request();
@@ -323,28 +382,5 @@ mod tests {
         let other = holders.find_or_add(&client("eu"), Moment::ORIGIN);
         assert_eq!((other, holders.address(other)), (key, None));
         assert!(holders.addresses.is_empty());
-    }
-
-    #[test]
-    fn tenant_has_the_leases_of_its_holders() {
-        let mut holders = Holders::default();
-        let (one, other) = (Some(TenantId(1)), Some(TenantId(2)));
-        let a = holders.begin_request(&client("a"), one, Moment::ORIGIN);
-        holders.add_lease(a, resource(7));
-        holders.add_lease(a, resource(7));
-        holders.add_lease(a, resource(8));
-        let b = holders.begin_request(&client("b"), one, Moment::ORIGIN);
-        holders.add_lease(b, resource(7));
-        assert_eq!(holders.leases_of_tenant(a), Some(3));
-        // It sends the token of another tenant.
-        holders.begin_request(&client("a"), other, Moment::ORIGIN);
-        assert_eq!(holders.leases_of_tenant(a), Some(2));
-        assert_eq!(holders.leases_of_tenant(b), Some(1));
-        holders.begin_request(&client("a"), None, Moment::ORIGIN);
-        assert_eq!(holders.leases_of_tenant(a), None);
-        holders.remove_lease(b, resource(7));
-        holders.remove_lease(b, resource(7));
-        holders.end_request();
-        assert!(holders.leases_by_tenant.is_empty());
     }
 }

@@ -50,7 +50,7 @@ impl Ledger {
             return (false, None);
         }
         let (kind, stamp) = (call.holder.kind(), self.stamp(call.sent));
-        let holder = self.holders.begin_request(&call.holder, call.tenant, now);
+        let holder = self.register(call, now);
         let max = self.max_leased_part(now);
         let part = call.resources.iter().skip(from).take(max);
         let mut awaits = false;
@@ -84,7 +84,7 @@ impl Ledger {
         let conversion = live.resource.convert(holder, ask, earlier, now);
         let converted = conversion.ask(ask);
         let ask = converted.as_ref().unwrap_or(ask);
-        if !self.has_or_adds_lease(holder, key) {
+        if !self.has_or_adds_lease(holder, key, ask, now) {
             self.drop_if_empty(key, now);
             return false;
         }

@@ -3,7 +3,6 @@
 use doorman_openapi::{Reason, SafeCapacity};
 
 use super::*;
-use crate::ledger::{LeaseCall, TenantId};
 
 #[test]
 fn demand_that_fits_is_granted() {
@@ -239,47 +238,6 @@ fn full_ledger_rejects_new_holders_not_renewals() {
     world.release("b", None);
     assert_eq!(world.refresh("c", 10.0, None).reason, Reason::Granted);
     assert_eq!(world.ledger.stats().leases, 2);
-}
-
-#[test]
-fn tenant_is_limited_to_a_quarter_but_renews() {
-    let document = "resources: [{identifier_glob: '*', capacity: 9, algorithm: {kind: STATIC}}]";
-    let settings = Settings {
-        max_leases: 8,
-        ..SETTINGS
-    };
-    let mut world = World::with(parse(document), settings);
-    let mut refresh = |client: &str, tenant: Option<u64>| {
-        let request = request(client, None, 1.0, None);
-        let tenant = tenant.map(TenantId);
-        let ledger = &mut world.ledger;
-        ledger
-            .refresh_part(&LeaseCall::from(request).of_tenant(tenant), 0, world.now)
-            .remove(0)
-            .reason
-    };
-    for client in ["a1", "a2"] {
-        assert_eq!(refresh(client, Some(1)), Reason::Granted);
-    }
-    assert_eq!(refresh("a3", Some(1)), Reason::Full);
-    assert_eq!(refresh("a1", Some(1)), Reason::Granted);
-    for (client, tenant) in [
-        ("b", Some(2)),
-        ("free1", None),
-        ("free2", None),
-        ("free3", None),
-    ] {
-        assert_eq!(refresh(client, tenant), Reason::Granted, "{client}");
-    }
-    assert_eq!(refresh("a3", Some(1)), Reason::Full);
-    world.release("a2", None);
-    let request = request("a3", None, 1.0, None);
-    let granted = world.ledger.refresh_part(
-        &LeaseCall::from(request).of_tenant(Some(TenantId(1))),
-        0,
-        world.now,
-    );
-    assert_eq!(granted[0].reason, Reason::Granted);
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod shared_bucket;
 mod snapshot;
 mod spent;
 mod suppression;
+mod tenants;
 mod tree_shares;
 mod units;
 

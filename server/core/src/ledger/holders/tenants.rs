@@ -1,0 +1,57 @@
+//! Tenants: their leases and clients, and the bounds of both.
+
+use std::{collections::HashMap, num::NonZeroU32};
+
+use serde::{Deserialize, Serialize};
+
+/// Callers that share the bounds of a tenant. The ledger only compares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TenantId(pub u64);
+
+/// A tenant, and the most clients that it may have at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tenant {
+    /// The tenant.
+    pub id: TenantId,
+    /// Clients and nodes that hold or want something; absent: no bound.
+    pub max_clients: Option<NonZeroU32>,
+}
+
+/// What some holders take of the bounds of their tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Usage {
+    pub(super) leases: usize,
+    /// The holders that have not released everything.
+    pub(super) clients: usize,
+}
+
+/// The usage of all tenants, without those that use nothing.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tenants(HashMap<TenantId, Usage>);
+
+impl Tenants {
+    /// Whether a tenant has room for more.
+    pub(super) fn has_room(&self, tenant: Tenant, more: Usage, max_leases: usize) -> bool {
+        let usage = self.0.get(&tenant.id).copied().unwrap_or_default();
+        let max_clients = tenant.max_clients.map_or(usize::MAX, |max| {
+            usize::try_from(max.get()).unwrap_or(usize::MAX)
+        });
+        let fits = |used: usize, more: usize, max| more == 0 || used.saturating_add(more) <= max;
+        fits(usage.leases, more.leases, max_leases)
+            && fits(usage.clients, more.clients, max_clients)
+    }
+
+    /// Replaces the usage of a holder.
+    pub(super) fn replace(&mut self, tenant: Option<Tenant>, before: Usage, after: Usage) {
+        let Some(tenant) = tenant.filter(|_| before != after) else {
+            return;
+        };
+        let all = self.0.entry(tenant.id).or_default();
+        let replaced = |all: usize, before, after| all.saturating_sub(before).saturating_add(after);
+        all.leases = replaced(all.leases, before.leases, after.leases);
+        all.clients = replaced(all.clients, before.clients, after.clients);
+        if *all == Usage::default() {
+            self.0.remove(&tenant.id);
+        }
+    }
+}
