@@ -233,7 +233,7 @@ fn token_inspect_names_the_failed_check() {
         let is_private = secret == "secret";
         let secret = path(secret);
         let mut args = vec!["token", "--secret-file", &secret, "--sub", "orders"];
-        args.extend(["--scope", "capacity"]);
+        args.extend(["--scope", "capacity", "--client-id", "orders*"]);
         args.extend(more);
         let created = run(&args);
         assert!(created.status.success(), "{created:?}");

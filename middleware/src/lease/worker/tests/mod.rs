@@ -46,6 +46,12 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Begins a run that is the same everywhere: the moment decides how timers are rounded.
+fn begin(seed: u64) {
+    clock::restart();
+    fastrand::seed(seed);
+}
+
 /// Grants `capacity` of every resource for 20 s, refreshed every second.
 fn grants(capacity: f64) -> impl FnMut(&Received) -> Reply + Send + 'static {
     move |call| match call.capacity() {

@@ -14,12 +14,6 @@ enum Arrivals {
 
 use Arrivals::{Bursts, Even, Poisson};
 
-/// Begins a run that is the same everywhere: the moment decides how timers are rounded.
-fn begin(seed: u64) {
-    clock::restart();
-    fastrand::seed(seed);
-}
-
 /// Requests at these rates until these times, one after the other.
 fn times(steps: &[(f64, f64)], arrivals: Arrivals, seed: u64) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(seed);
