@@ -95,6 +95,11 @@ impl fmt::Display for Value {
     }
 }
 
+/// YAML accepts `True` and `TRUE`, too.
+pub(crate) fn is_true(written: &str) -> bool {
+    written.eq_ignore_ascii_case("true")
+}
+
 fn is_plain(written: &str) -> bool {
     (1..=40).contains(&written.len()) && written.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -104,7 +109,7 @@ impl Serialize for Node {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.value {
             Value::Null => serializer.serialize_none(),
-            Value::Bool(written) => serializer.serialize_bool(written == "true"),
+            Value::Bool(written) => serializer.serialize_bool(is_true(written)),
             Value::Number { value, .. } if value.fract() == 0.0 && value.abs() < MAX_EXACT => {
                 serializer.serialize_i64(*value as i64)
             }

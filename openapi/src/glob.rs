@@ -369,6 +369,11 @@ impl GlobSet {
         Ok(Self(globs.into()))
     }
 
+    /// The globs in the order of their texts, each once.
+    pub fn iter(&self) -> impl Iterator<Item = &Glob> {
+        self.0.iter()
+    }
+
     /// The number of globs.
     #[must_use]
     pub fn len(&self) -> usize {

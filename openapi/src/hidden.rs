@@ -38,8 +38,8 @@ pub const fn is_hidden(character: char) -> bool {
     )
 }
 
-/// Escapes [hidden](is_hidden) and control characters as JSON does, such as `\u202e`, so that a
-/// text of one line shows all that it has.
+/// Escapes [hidden](is_hidden) and control characters as JSON does, such as `\u202e`, so that
+/// no character of a line remains unseen.
 ///
 /// ```
 /// assert_eq!(doorman_openapi::escape_hidden("admin\u{202e}\n"), r"admin\u202e\u000a");
@@ -49,14 +49,16 @@ pub fn escape_hidden(text: &str) -> Cow<'_, str> {
     escape(text, |it| it.is_control() || is_hidden(it))
 }
 
-/// Escapes the [hidden](is_hidden) characters of a text of several lines. JSON stays the same
-/// value.
+/// The same for a text of several lines: line feeds and tabs stay. JSON stays the same value.
 #[must_use]
 pub fn escape_hidden_in_lines(text: &str) -> Cow<'_, str> {
-    escape(text, is_hidden)
+    let stays = |it| matches!(it, '\n' | '\t');
+    escape(text, |it| is_hidden(it) || it.is_control() && !stays(it))
 }
 
-fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+/// Escapes the characters of a text that `is_escaped` selects, as JSON does.
+#[must_use]
+pub fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);
     }
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn escaped_json_is_the_same_value() {
-        let value = serde_json::json!({"id": "a\u{202e}b\u{e0041}\n"});
+        let value = serde_json::json!({"id": "a\u{202e}b\u{e0041}\u{9b}\n"});
         let text = format!("{value:#}");
         let escaped = escape_hidden_in_lines(&text);
         assert!(escaped.is_ascii() && escaped.contains('\n'), "{escaped}");

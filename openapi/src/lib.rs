@@ -62,7 +62,7 @@ pub use document::{
     TemplateAlgorithm,
 };
 pub use glob::{Glob, GlobSet, InvalidGlob};
-pub use hidden::{escape_hidden, escape_hidden_in_lines, is_hidden};
+pub use hidden::{escape, escape_hidden, escape_hidden_in_lines, is_hidden};
 pub use hints::{DEFAULT_HINT_WAIT, Hint, HintsResponse, MAX_HINT_WAIT, MAX_HINTS};
 pub use ident::{ClientId, InvalidId, NodeId, ResourceId, RuleName, ServerId};
 pub use key_template::{

@@ -167,7 +167,7 @@ fn mode(metadata: &Metadata) -> u32 {
 }
 
 #[test]
-fn token_warns_that_it_releases_leases_of_all_clients() {
+fn token_warns_that_it_releases_leases_of_others() {
     let home = TempDir::new().expect("a temporary directory");
     let secret = home.path().join("secret");
     fs::write(&secret, [b's'; 32]).expect("the directory is new");
@@ -177,13 +177,14 @@ fn token_warns_that_it_releases_leases_of_all_clients() {
         (&["--scope", "capacity"][..], true),
         (&["--scope", "capacity", "--resources", "db"], true),
         (&["--scope", "capacity", "--client-id", "orders*"], false),
+        (&["--scope", "server"], true),
         (&["--scope", "status:read"], false),
     ] {
         let args = ["token", "--secret-file", &secret, "--sub", "orders"];
         let created = run(&[&args[..], more].concat());
         let warning = text(&created.stderr);
         assert_eq!(
-            warning.contains("release the leases of all"),
+            warning.contains("release the leases of others"),
             warns,
             "{warning}"
         );

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     diagnostic::{Diagnostic, ErrorCollector, Location, Quoted, Reported},
-    tree::{Node, Value},
+    tree::{Node, Value, is_true},
     words::value_of,
 };
 
@@ -322,7 +322,7 @@ pub(super) const PRIORITY: FieldType<i32> = FieldType {
 pub(super) const BOOL: FieldType<bool> = FieldType {
     expected: "true or false",
     parse: |value| match value {
-        Value::Bool(written) => Ok(written == "true"),
+        Value::Bool(written) => Ok(is_true(written)),
         Value::Null | Value::Number { .. } | Value::Text(_) | Value::List(_) | Value::Map(_) => {
             Err(Mismatch::Unexpected)
         }

@@ -198,8 +198,9 @@ fn create(arguments: TokenArguments) -> Result<String, Failure> {
         let warning = format!("everybody on this machine can read {file}: chmod 600 {file}");
         output::warn(&mut io::stderr(), &warning);
     }
-    if token.clients.is_empty() && token.scopes.contains(Scope::Capacity) {
-        let warning = "without --client-id, the bearer may release the leases of all clients";
+    let leases = [Scope::Capacity, Scope::Server].map(|scope| token.scopes.contains(scope));
+    if token.clients.is_empty() && leases.contains(&true) {
+        let warning = "without --client-id, the bearer may release the leases of others";
         output::warn(&mut io::stderr(), &warning);
     }
     Ok(signed + "\n")
@@ -284,16 +285,18 @@ fn failed_check(verdict: &Verdict) -> Option<&'static str> {
 
 /// One line for each member, with times in words.
 fn in_words(members: &Map<String, Value>, now: u64) -> String {
-    let width = members.keys().map(|name| name.chars().count()).max();
+    let names = members.keys().map(|name| escape_hidden(name));
+    let width = names.map(|name| name.chars().count()).max();
     let width = width.unwrap_or(0);
     let line = |(name, value): (&String, &Value)| {
         let text = match value {
             Value::String(text) => escape_hidden(text).into_owned(),
-            value => value.to_string(),
+            value => escape_hidden(&value.to_string()).into_owned(),
         };
+        let shown = escape_hidden(name);
         let time = value.as_f64().filter(|_| TIMES.contains(&name.as_str()));
         let time = time.map_or(String::new(), |time| format!(" ({})", moment(time, now)));
-        format!("  {name:width$}  {text}{time}\n")
+        format!("  {shown:width$}  {text}{time}\n")
     };
     members.iter().map(line).collect()
 }

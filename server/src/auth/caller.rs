@@ -1,14 +1,15 @@
 //! The caller of a request and its permissions.
 
 use std::{
-    hash::{BuildHasher, DefaultHasher, Hash as _, Hasher as _, RandomState},
+    hash::{BuildHasher, RandomState},
     sync::{Arc, LazyLock},
 };
 
 use doorman_config::Restrictions;
-use doorman_openapi::{Scope, Scopes};
-
 use doorman_core::ledger::{Tenant, TenantId};
+use doorman_openapi::{GlobSet, Scope, Scopes};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 /// SipHash with a seed of this process: no caller can choose a name that collides with another.
 static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -46,7 +47,7 @@ impl Caller {
         let has_globs = restrictions.clients.is_some() || restrictions.resources.is_some();
         let is_tenant = has_globs || restrictions.max_clients.is_some();
         let tenant = is_tenant.then(|| Tenant {
-            id: tenant_id(restrictions),
+            id: tenant_id(&identity),
             max_clients: restrictions.max_clients,
         });
         Self(Some(Arc::new(Authenticated {
@@ -95,22 +96,39 @@ impl Caller {
     }
 
     /// The tenant that the caller leases for, if it is restricted to some clients or resources, or to
-    /// a number of clients. Callers with equal restrictions are one tenant.
+    /// a number of clients.
     pub(crate) fn tenant(&self) -> Option<Tenant> {
         self.0.as_ref().and_then(|it| it.tenant)
     }
 }
 
-/// Without a seed, since the next master finds the same tenants in the ledger. Issuers choose
-/// restrictions, and callers do not.
-fn tenant_id(restrictions: &Restrictions) -> TenantId {
-    let mut hasher = DefaultHasher::new();
-    restrictions.hash(&mut hasher);
-    TenantId(hasher.finish())
+/// Callers that are restricted to the same clients and resources are one tenant; without such
+/// restrictions each subject is one. The id depends on no seed and no release of Rust: the next
+/// master finds it in the ledger.
+fn tenant_id(identity: &Identity) -> TenantId {
+    let Restrictions {
+        clients, resources, ..
+    } = &*identity.restrictions;
+    let texts = |globs: &Option<GlobSet>| {
+        let globs = globs.as_ref()?.iter();
+        Some(
+            globs
+                .map(|glob| glob.as_str().to_owned())
+                .collect::<Vec<_>>(),
+        )
+    };
+    let subject =
+        (clients.is_none() && resources.is_none()).then_some((&identity.issuer, &identity.subject));
+    let name = json!([texts(clients), texts(resources), subject]).to_string();
+    let digest: [u8; 32] = Sha256::digest(name).into();
+    let id = digest.first_chunk().copied().unwrap_or_default();
+    TenantId(u64::from_be_bytes(id))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
 
     #[test]
@@ -128,5 +146,31 @@ mod tests {
         assert_ne!(hash("issuer", "a"), hash("issuera", ""));
         assert_ne!(hash("issuer", "a"), hash("other", "a"));
         assert_eq!(Caller::ANONYMOUS.identity_hash(), None);
+    }
+
+    #[test]
+    fn tenant_is_its_restrictions_or_else_its_subject() {
+        let tenant = |subject: &str, clients: &[&str], max_clients: u32| {
+            let clients = Some(GlobSet::new(clients).unwrap());
+            let restrictions = Restrictions {
+                clients: clients.filter(|it| !it.is_empty()),
+                max_clients: NonZeroU32::new(max_clients),
+                ..Restrictions::default()
+            };
+            let caller = Caller::new(Identity {
+                issuer: "issuer".into(),
+                subject: subject.into(),
+                scopes: Scopes::NONE,
+                restrictions: Arc::new(restrictions),
+            });
+            caller.tenant().map(|it| it.id)
+        };
+        let acme = tenant("acme", &["a*", "b*"], 3);
+        assert_eq!(acme, tenant("other", &["b*", "a*", "a*"], 5));
+        assert_ne!(acme, tenant("acme", &["a*"], 3));
+        assert_ne!(tenant("acme", &[], 3), tenant("other", &[], 3));
+        assert_eq!(tenant("acme", &[], 0), None);
+        // Another id would be another tenant after an upgrade.
+        assert_eq!(acme, Some(TenantId(11_335_257_236_965_358_053)));
     }
 }

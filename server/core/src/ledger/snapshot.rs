@@ -138,7 +138,7 @@ impl Ledger {
 }
 
 impl Entry {
-    /// Without what the entry does not know.
+    /// Without the tenant and the spent tokens, which are kept elsewhere.
     fn snapshot(&self, holder: &HolderId, now: Moment) -> HolderRecord {
         let record = |hold| HoldRecord::of(hold, now);
         HolderRecord {

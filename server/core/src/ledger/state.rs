@@ -30,6 +30,16 @@ use super::{
     terms::tuning::Tuning,
 };
 
+/// Whether a holder may have a lease of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Held,
+    /// It has released its lease. The holder counts again when a request is accepted.
+    Released,
+    /// The ledger or the tenant has no room.
+    Full,
+}
+
 /// All leases of all resources.
 ///
 /// Methods that take `now` expect the time at which the request is **handled**, sampled once, and
@@ -289,7 +299,11 @@ impl Ledger {
         let Some(live) = self.live.get_mut(key.index()) else {
             return;
         };
-        live.resource.expire(now, |holder| {
+        live.resource.expire(now, |holder, is_retained| {
+            if is_retained {
+                self.holders.retain_released(holder, key);
+                return;
+            }
             self.stats.leases = self.stats.leases.saturating_sub(1);
             self.holders.remove_lease(holder, key);
             self.polls.remove_lease(&mut self.holders, holder, key, now);
@@ -313,7 +327,8 @@ impl Ledger {
             return self.reject_as_full(id, 0.0);
         };
         let clients = live.resource.clients();
-        if !self.has_or_adds_lease(holder, key, ask, now) {
+        let place = self.place(holder, key, ask, now);
+        if place == Place::Full {
             self.count_full();
             self.schedule_expiry(key);
             self.drop_if_empty(key, now);
@@ -331,6 +346,9 @@ impl Ledger {
         let capacity_before = |unit| Some(self.earlier_terms.lookup(id)?.capacity(unit));
         let decision = (live.resource).refresh(holder, polls, ask, capacity_before, now);
         live.resource.note_heard(holder, conversion.heard, now);
+        if place == Place::Released && live.resource.wants_anything(holder) {
+            self.holders.add_lease(holder, key);
+        }
         let clients = live.resource.clients();
         let feedback = live.resource.current_feedback(now);
         let levels = match ask.kind {
@@ -376,39 +394,37 @@ impl Ledger {
         }
     }
 
-    /// Counts the lease of a holder that has no entry yet, or a released one. Returns whether it may
-    /// have a lease.
-    pub(super) fn has_or_adds_lease(
+    /// Whether a holder may have a lease. It is counted if the holder has no entry yet.
+    pub(super) fn place(
         &mut self,
         holder: HolderKey,
         key: ResourceKey,
         ask: &Ask<'_>,
         now: Moment,
-    ) -> bool {
-        let live = self.live.get(key.index());
-        let entry = live.and_then(|live| live.resource.entries.get(holder));
-        let is_new = entry.is_none();
-        if entry.is_some_and(|entry| !entry.is_cleared()) {
-            return true;
-        }
-        // A released lease counts already.
-        let max = |max: usize| if is_new { max } else { usize::MAX };
-        let max_per_tenant = max(self.settings.max_leases_per_tenant());
-        let has_room = self.stats.leases < max(self.settings.max_leases)
-            && self.holders.has_room(holder, max_per_tenant)
-            && !self.waits_for_claims(holder, ask, now);
-        if has_room {
-            self.holders.add_lease(holder, key);
-            self.stats.leases += usize::from(is_new);
-        }
-        has_room
-    }
-
-    /// While a server learns, the places of a tenant are for the clients that hold something.
-    fn waits_for_claims(&self, holder: HolderKey, ask: &Ask<'_>, now: Moment) -> bool {
-        let learns = self.outstanding_until().is_some_and(|end| now < end);
+    ) -> Place {
+        let Some(live) = self.live.get(key.index()) else {
+            return Place::Full;
+        };
+        let (place, leases) = match live.resource.entries.get(holder) {
+            Some(entry) if !entry.is_cleared() => return Place::Held,
+            // It is counted among the leases already.
+            Some(_) => (Place::Released, 0),
+            None => (Place::Held, 1),
+        };
+        // While a server learns, tenants have room for the clients that hold something.
+        let learns = now < live.resource.learning_until;
         let claims_nothing = ask.has == Has::Amount(Capacity::ZERO) && ask.outstanding.get() == 0.0;
-        learns && claims_nothing && self.holders.is_bounded_newcomer(holder)
+        let waits = learns && claims_nothing && self.holders.is_bounded_newcomer(holder);
+        let max_per_tenant = self.settings.max_leases_per_tenant();
+        let is_full = self.stats.leases.saturating_add(leases) > self.settings.max_leases;
+        if waits || is_full || !self.holders.has_room(holder, leases, max_per_tenant) {
+            return Place::Full;
+        }
+        if leases > 0 {
+            self.holders.add_lease(holder, key);
+            self.stats.leases += leases;
+        }
+        place
     }
 
     /// Returns whether the holder had a lease.

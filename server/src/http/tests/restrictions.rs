@@ -444,3 +444,28 @@ async fn leases_of_a_client_are_listed_as_far_as_the_token_allows() {
         tenants.get(&tenant_a(), &uri).await.problem(403);
     }
 }
+
+#[tokio::test]
+async fn token_bounds_the_clients_of_its_tenant() {
+    let tenants = Tenants::new().await;
+    let of = |max_clients: u32| {
+        token(&json!({"sub": "c", "client_id": "c-*", "max_clients": max_clients}))
+    };
+    let ask = async |token: &str, client: &str| {
+        let resources = json!([{"resource_id": "c/db", "wants": 1}]);
+        let body = json!({"client_id": client, "resources": resources});
+        let reply = tenants.post(token, paths::CAPACITY, &body).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.json()["resources"][0]["reason"].clone()
+    };
+    let two = of(2);
+    for (client, expected) in [
+        ("c-1", "granted"),
+        ("c-2", "granted"),
+        ("c-3", "full"),
+        ("c-1", "granted"),
+    ] {
+        assert_eq!(ask(&two, client).await, expected, "{client}");
+    }
+    assert_eq!(ask(&of(3), "c-3").await, "granted");
+}

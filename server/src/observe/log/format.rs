@@ -5,7 +5,7 @@ use std::{
     fmt::{self, Write},
 };
 
-use doorman_openapi::escape_hidden_in_lines;
+use doorman_openapi::{escape, is_hidden};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::{
     fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
@@ -63,7 +63,8 @@ where
         let mut line = String::new();
         self.inner
             .format_event(ctx, Writer::new(&mut line), event)?;
-        let line = escape_hidden_in_lines(line.trim_end_matches('\n'));
+        // Colours are control characters.
+        let line = escape(line.trim_end_matches('\n'), is_hidden);
         match self.format {
             Format::Text => writeln!(writer, "{}{ids}", in_one_line(&line)),
             Format::Json => writeln!(writer, "{}{ids}}}", line.strip_suffix('}').unwrap_or(&line)),

@@ -53,7 +53,7 @@ impl HolderId {
 struct Registration {
     id: HolderId,
     /// The tenant of its requests.
-    tenant: Option<Tenant>,
+    tenant: Option<TenantId>,
     /// When its last request for leases was handled, or a poll of it began or ended.
     heard_at: Moment,
     /// That was a poll.
@@ -64,7 +64,7 @@ struct Registration {
     replaces: Box<[ClientId]>,
     /// The resources with an entry of the holder. Sorted, so that a long walk can be resumed.
     resources: BTreeSet<ResourceKey>,
-    /// Those that it has released.
+    /// The resources of which its lease is retained although it has ended.
     released: BTreeSet<ResourceKey>,
     poll: Option<Box<Poll>>,
 }
@@ -90,8 +90,9 @@ pub(in crate::ledger) struct Holders {
     registered: u64,
     /// When this reign began. Holders that were heard before count as heard then.
     began: Moment,
-    /// The holder whose request is being handled. It is kept even without a lease.
-    active: Option<HolderKey>,
+    /// The holder whose request is being handled, and the tenant of the request. The holder is
+    /// kept even without a lease.
+    active: Option<(HolderKey, Option<Tenant>)>,
 }
 
 impl Holders {
@@ -123,7 +124,7 @@ impl Holders {
     /// Registers the sender of a request. Its key is valid until [`Self::end_request`].
     ///
     /// A holder moves to the tenant of its request if that has room for it, with `max_leases` for
-    /// each tenant, so that no two tokens together pass the bounds of either.
+    /// each tenant. Otherwise it keeps what it has, and gets no more.
     pub(in crate::ledger) fn begin_request(
         &mut self,
         id: &HolderId,
@@ -134,16 +135,16 @@ impl Holders {
         let key = self.find_or_add(id, now);
         if let Some(holder) = self.holders.get_mut(key.index()) {
             (holder.heard_at, holder.heard_by_poll) = (now, false);
-            let is_same = holder.tenant.map(|it| it.id) == tenant.map(|it| it.id);
+            let to = tenant.map(|it| it.id);
             let usage = holder.usage();
             let has_room = |to: Tenant| self.tenants.has_room(to, usage, max_leases);
-            if is_same || tenant.is_none_or(has_room) {
-                let before = std::mem::replace(&mut holder.tenant, tenant);
-                self.tenants.replace(before, usage, Usage::default());
-                self.tenants.replace(tenant, Usage::default(), usage);
+            if holder.tenant != to && tenant.is_none_or(has_room) {
+                self.tenants.subtract(holder.tenant, usage);
+                self.tenants.add(to, usage);
+                holder.tenant = to;
             }
         }
-        self.active = Some(key);
+        self.active = Some((key, tenant));
         key
     }
 
@@ -162,50 +163,55 @@ impl Holders {
     }
 
     pub(in crate::ledger) fn end_request(&mut self) {
-        if let Some(key) = self.active.take() {
+        if let Some((key, _)) = self.active.take() {
             self.remove_if_unused(key);
         }
     }
 
-    /// Whether the tenant of a holder has room for a lease of it.
-    pub(in crate::ledger) fn has_room(&self, key: HolderKey, max_leases: usize) -> bool {
-        let holder = self.holders.get(key.index());
-        let Some((holder, tenant)) = holder.and_then(|it| Some((it, it.tenant?))) else {
+    /// Whether the tenant of the request has room for so many leases more of its sender.
+    pub(in crate::ledger) fn has_room(
+        &self,
+        key: HolderKey,
+        leases: usize,
+        max_leases: usize,
+    ) -> bool {
+        let Some((holder, tenant)) = self.holder_of_tenant(key) else {
             return true;
         };
-        let more = Usage {
-            leases: 1,
-            clients: 1 - holder.usage().clients,
+        let counted = if holder.tenant == Some(tenant.id) {
+            holder.usage().clients
+        } else {
+            0
         };
-        self.tenants.has_room(tenant, more, max_leases)
+        let clients = 1 - counted;
+        self.tenants
+            .has_room(tenant, Usage { leases, clients }, max_leases)
     }
 
-    /// Whether the holder would be one more of a tenant with a bound.
+    /// Whether the sender of the request would be one more client of a tenant with a bound.
     pub(in crate::ledger) fn is_bounded_newcomer(&self, key: HolderKey) -> bool {
-        let holder = self.holders.get(key.index());
-        holder.is_some_and(|holder| {
-            let bound = holder.tenant.and_then(|it| it.max_clients);
-            bound.is_some() && holder.usage().clients == 0
+        let holder = self.holder_of_tenant(key);
+        holder.is_some_and(|(holder, tenant)| {
+            tenant.max_clients.is_some() && holder.usage().clients == 0
         })
+    }
+
+    fn holder_of_tenant(&self, key: HolderKey) -> Option<(&Registration, Tenant)> {
+        let (_, tenant) = self.active.filter(|(active, _)| *active == key)?;
+        Some((self.holders.get(key.index())?, tenant?))
     }
 
     /// The tenant of a holder.
     pub(in crate::ledger) fn tenant(&self, key: HolderKey) -> Option<TenantId> {
-        Some(self.holders.get(key.index())?.tenant?.id)
+        self.holders.get(key.index())?.tenant
     }
 
-    /// Restores the tenant of a holder, whose bound the next request states.
-    pub(in crate::ledger) fn restore_tenant(&mut self, key: HolderKey, id: TenantId) {
+    /// Restores the tenant of a holder.
+    pub(in crate::ledger) fn restore_tenant(&mut self, key: HolderKey, tenant: TenantId) {
         if let Some(holder) = self.holders.get_mut(key.index()) {
-            let tenant = Some(Tenant {
-                id,
-                max_clients: None,
-            });
-            let before = std::mem::replace(&mut holder.tenant, tenant);
-            self.tenants
-                .replace(before, holder.usage(), Usage::default());
-            self.tenants
-                .replace(tenant, Usage::default(), holder.usage());
+            self.tenants.subtract(holder.tenant, holder.usage());
+            holder.tenant = Some(tenant);
+            self.tenants.add(holder.tenant, holder.usage());
         }
     }
 
@@ -229,7 +235,7 @@ impl Holders {
         })
     }
 
-    /// Also when the holder had released the lease.
+    /// Counts a lease, or counts the holder of a released one again.
     pub(in crate::ledger) fn add_lease(&mut self, key: HolderKey, resource: ResourceKey) {
         self.change_leases(key, |holder| {
             holder.resources.insert(resource);
@@ -237,7 +243,7 @@ impl Holders {
         });
     }
 
-    /// The holder has released a lease that is retained.
+    /// The lease has ended, and is retained.
     pub(in crate::ledger) fn retain_released(&mut self, key: HolderKey, resource: ResourceKey) {
         self.change_leases(key, |holder| {
             if holder.resources.contains(&resource) {
@@ -250,7 +256,10 @@ impl Holders {
         if let Some(holder) = self.holders.get_mut(key.index()) {
             let before = holder.usage();
             change(holder);
-            self.tenants.replace(holder.tenant, before, holder.usage());
+            if before != holder.usage() {
+                self.tenants.subtract(holder.tenant, before);
+                self.tenants.add(holder.tenant, holder.usage());
+            }
         }
     }
 
@@ -260,7 +269,7 @@ impl Holders {
             holder.resources.remove(&resource);
             holder.released.remove(&resource);
         });
-        if self.active != Some(key) {
+        if !self.is_active(key) {
             self.remove_if_unused(key);
         }
     }
@@ -305,7 +314,7 @@ impl Holders {
         if let Some(holder) = self.holders.get_mut(key.index()) {
             holder.poll = poll.map(Box::new);
         }
-        if self.active != Some(key) {
+        if !self.is_active(key) {
             self.remove_if_unused(key);
         }
     }
@@ -318,6 +327,10 @@ impl Holders {
         let holder = self.holders.get(key.index());
         let rest = holder.map(|holder| holder.resources.range(from..));
         rest.into_iter().flatten().copied()
+    }
+
+    fn is_active(&self, key: HolderKey) -> bool {
+        self.active.is_some_and(|(active, _)| active == key)
     }
 
     fn remove_if_unused(&mut self, key: HolderKey) {

@@ -13,15 +13,15 @@ pub struct TenantId(pub u64);
 pub struct Tenant {
     /// The tenant.
     pub id: TenantId,
-    /// Clients and nodes that hold or want something; absent: no bound.
+    /// Clients and nodes that have a lease, or ask for one; absent: no bound.
     pub max_clients: Option<NonZeroU32>,
 }
 
-/// What some holders take of the bounds of their tenant.
+/// Leases and clients that count for a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Usage {
     pub(super) leases: usize,
-    /// The holders that have not released everything.
+    /// Holders that have a lease, or ask for one.
     pub(super) clients: usize,
 }
 
@@ -41,17 +41,24 @@ impl Tenants {
             && fits(usage.clients, more.clients, max_clients)
     }
 
-    /// Replaces the usage of a holder.
-    pub(super) fn replace(&mut self, tenant: Option<Tenant>, before: Usage, after: Usage) {
-        let Some(tenant) = tenant.filter(|_| before != after) else {
+    /// Counts the usage of a holder.
+    pub(super) fn add(&mut self, tenant: Option<TenantId>, usage: Usage) {
+        if let Some(tenant) = tenant.filter(|_| usage != Usage::default()) {
+            let all = self.0.entry(tenant).or_default();
+            all.leases = all.leases.saturating_add(usage.leases);
+            all.clients = all.clients.saturating_add(usage.clients);
+        }
+    }
+
+    /// No longer counts the usage of a holder.
+    pub(super) fn subtract(&mut self, tenant: Option<TenantId>, usage: Usage) {
+        let Some((tenant, all)) = tenant.and_then(|it| Some((it, self.0.get_mut(&it)?))) else {
             return;
         };
-        let all = self.0.entry(tenant.id).or_default();
-        let replaced = |all: usize, before, after| all.saturating_sub(before).saturating_add(after);
-        all.leases = replaced(all.leases, before.leases, after.leases);
-        all.clients = replaced(all.clients, before.clients, after.clients);
+        all.leases = all.leases.saturating_sub(usage.leases);
+        all.clients = all.clients.saturating_sub(usage.clients);
         if *all == Usage::default() {
-            self.0.remove(&tenant.id);
+            self.0.remove(&tenant);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::ledger::{
     resource::parent::{EarlierLeases, ParentAnswer, ParentLease},
     resource::{Ask, Resource},
     state::Ledger,
+    state::Place,
     terms::ResourceTerms,
     terms::unit::AmountUnit,
 };
@@ -84,12 +85,16 @@ impl Ledger {
         let conversion = live.resource.convert(holder, ask, earlier, now);
         let converted = conversion.ask(ask);
         let ask = converted.as_ref().unwrap_or(ask);
-        if !self.has_or_adds_lease(holder, key, ask, now) {
+        let place = self.place(holder, key, ask, now);
+        if place == Place::Full {
             self.drop_if_empty(key, now);
             return false;
         }
         if let Some(live) = self.live.get_mut(key.index()) {
             live.resource.register(holder, ask, now);
+            if place == Place::Released && live.resource.wants_anything(holder) {
+                self.holders.add_lease(holder, key);
+            }
         }
         self.schedule_expiry(key);
         self.note_parent_update(key, now);

@@ -385,8 +385,19 @@ impl Resource {
         had_lease
     }
 
-    /// Handles some expirations. Calls `removed` for each holder whose entry is removed.
-    pub(in crate::ledger) fn expire(&mut self, now: Moment, mut removed: impl FnMut(HolderKey)) {
+    /// Whether the holder has not released the lease.
+    pub(in crate::ledger) fn wants_anything(&self, holder: HolderKey) -> bool {
+        let entry = self.entries.get(holder);
+        entry.is_some_and(|entry| !entry.is_cleared())
+    }
+
+    /// Handles some expirations. Calls `ended` for each holder whose lease has ended, with whether
+    /// its entry is retained.
+    pub(in crate::ledger) fn expire(
+        &mut self,
+        now: Moment,
+        mut ended: impl FnMut(HolderKey, bool),
+    ) {
         self.end_learning(now);
         self.refill_free(now);
         for _ in 0..EXPIRATIONS_PER_REQUEST {
@@ -418,6 +429,7 @@ impl Resource {
             if entry.next_end(now).is_some() {
                 if entry.booking.next_end(now).is_none() && !entry.is_cleared() {
                     entry.clear(&mut self.demands);
+                    ended(entry.holder, true);
                     self.feedback.set_demand(&self.demands, &self.terms, now);
                     if let Some(hints) = &mut self.hints {
                         hints.report(entry, amount, 0.0);
@@ -430,7 +442,7 @@ impl Resource {
             } else {
                 let holder = entry.holder;
                 self.remove(holder, now);
-                removed(holder);
+                ended(holder, false);
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Bounds of a tenant: its leases and its clients.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, sync::Arc};
 
 use doorman_openapi::{Reason, ResourceRequest};
 
-use super::{SETTINGS, World, parse, request};
+use super::{SETTINGS, World, document, parse, request};
 use crate::ledger::{LeaseCall, Ledger, Predecessor, Settings, Tenant, TenantId};
 
 const DOCUMENT: &str = "resources: [{identifier_glob: '*', capacity: 9, \
@@ -66,7 +66,7 @@ fn tenant_has_a_quarter_of_the_leases_but_renews() {
 }
 
 #[test]
-fn tenant_has_its_clients_until_they_release_or_expire() {
+fn tenant_has_a_bounded_number_of_clients() {
     let mut world = World::new(parse(DOCUMENT));
     let of = tenant(1, 2);
     assert_eq!(world.ask("a", 1, of), Reason::Granted);
@@ -133,26 +133,52 @@ fn next_master_knows_the_clients_of_a_tenant() {
 }
 
 #[test]
-fn places_are_for_clients_that_claim_a_lease_while_the_server_learns() {
-    let now = World::new(parse(DOCUMENT)).now;
+fn late_request_after_a_release_takes_no_place() {
+    let mut world = World::new(parse(DOCUMENT));
+    let of = tenant(1, 1);
+    assert_eq!(world.ask("a", 1, of), Reason::Granted);
+    world.release("a", Some(3));
+    world.ask("a", 2, of);
+    assert_eq!(world.ask("b", 1, of), Reason::Granted);
+}
+
+#[test]
+fn clients_above_a_lowered_bound_get_no_more() {
+    let mut world = World::new(parse(DOCUMENT));
+    for client in ["a", "b", "c"] {
+        assert_eq!(world.ask(client, 1, tenant(1, 3)), Reason::Granted);
+    }
+    let lowered = tenant(1, 1);
+    for client in ["a", "b", "c"] {
+        let renewed = world.call(client, Some(2), Some(1.0), Some(lowered));
+        assert_eq!(renewed, Reason::Granted, "{client}");
+    }
+    assert_eq!(world.ask("d", 1, lowered), Reason::Full);
+    world.release("a", Some(3));
+    world.release("b", Some(3));
+    assert_eq!(world.ask("d", 2, lowered), Reason::Full);
+    world.release("c", Some(3));
+    assert_eq!(world.ask("d", 3, lowered), Reason::Granted);
+}
+
+#[test]
+fn learning_server_has_room_for_claims_alone() {
+    let document = document("FAIR_SHARE", 9.0);
+    let mut world = World::new(Arc::clone(&document));
     let settings = Settings {
-        predecessor: Predecessor::Until(now.after_seconds(20.0)),
+        predecessor: Predecessor::Until(world.now.after_seconds(20.0)),
         ..SETTINGS
     };
-    let mut world = World::with(parse(DOCUMENT), settings);
+    world.ledger = Ledger::new(document, settings, world.now);
     let of = tenant(1, 2);
     assert_eq!(world.ask("waiting", 1, of), Reason::Full);
     for client in ["a", "b"] {
-        assert_ne!(
-            world.call(client, Some(1), Some(1.0), Some(of)),
-            Reason::Full
-        );
+        let claimed = world.call(client, Some(1), Some(1.0), Some(of));
+        assert_ne!(claimed, Reason::Full, "{client}");
     }
-    assert_eq!(
-        world.call("liar", Some(1), Some(1.0), Some(of)),
-        Reason::Full
-    );
+    let claimed = world.call("c", Some(1), Some(1.0), Some(of));
+    assert_eq!(claimed, Reason::Full);
     world.release("b", Some(2));
     world.wait(20.0);
-    assert_eq!(world.ask("waiting", 2, of), Reason::Granted);
+    assert_ne!(world.ask("waiting", 2, of), Reason::Full);
 }
