@@ -166,7 +166,7 @@ impl Server {
             is_first,
         };
         let (resign, resignation) = oneshot::channel();
-        let begun = begin(&mut settings, candidate, etcd, parts, resignation);
+        let begun = begin(&mut settings, candidate, etcd.clone(), parts, resignation);
         let (node, Mastership { task, earlier }) = begun.await?;
         let mut tasks = Tasks::default();
         if let Some(parent) = &parent {
@@ -175,6 +175,7 @@ impl Server {
             tasks.add("upstream", upstream.map_err(StartError::Parent)?.run());
         }
         let server = ServerInfo {
+            etcd: etcd.clone(),
             server_id,
             node,
             parent: parent.map(|(_, node)| node),
@@ -189,6 +190,9 @@ impl Server {
             shared.document.reject(error);
         }
         tasks.spawn("election", task);
+        if let Some(etcd) = etcd {
+            tasks.add("etcd-space", etcd.follow_space());
+        }
         let hosts = if is_loopback {
             AllowedHosts::of_loopback(&server.advertise)
         } else {
@@ -279,7 +283,8 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready, or a background task ends, which fails readiness. A server
-    /// in an election then hands its ledger over to the next master, for which it waits up to 3 s,
+    /// in an election then hands its ledger over to the next master, for which it waits up to 3 s
+    /// (and before, on a planned stop, up to 30 s for an etcd that is out of space),
     /// and then for as long as that reads it without a pause of 2 s. Then it drains the connections
     /// for up to 8 s, and writes a ledger that nobody has taken for the next start.
     ///
@@ -305,13 +310,17 @@ impl Server {
         let resign_first = resign_last.take_if(|_| earlier.is_none());
         let has_failed = Notify::new();
         let shutdown = async {
-            tokio::select! {
-                () = shutdown => {}
-                () = has_failed.notified() => {}
+            let is_planned = tokio::select! {
+                () = shutdown => true,
+                () = has_failed.notified() => false,
+            };
+            let Some(resign) = resign_first else {
+                return;
+            };
+            if let Some(etcd) = app.server.etcd.as_ref().filter(|_| is_planned) {
+                etcd.wait_for_space(|| app.ledger.is_master()).await;
             }
-            if let Some(resign) = resign_first
-                && self::resign(resign).await
-            {
+            if self::resign(resign).await {
                 // The next master asks for the ledger while connections are still accepted.
                 app.offer.sent().await;
             }

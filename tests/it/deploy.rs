@@ -12,7 +12,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::support::{Authority, ControlPlane, Process, doorman, image, repository, until};
+use crate::support::{Authority, ControlPlane, Etcd, Process, doorman, image, repository, until};
 
 /// The layer's metrics are tested in its own crate.
 const LAYER_PREFIX: &str = "doorman_layer_";
@@ -74,7 +74,10 @@ fn alerts_and_dashboard_use_exported_metrics() {
     let home = TempDir::new().expect("a temporary directory");
     let below = ["--parent", root.address(), "--node", "below"];
     let node = ControlPlane::start_with_flags(home, &below);
-    let scrapes = [&server, &node].map(|it| it.curl("/metrics", &[]).body);
+    let etcd = Etcd::start();
+    let home = TempDir::new().expect("a temporary directory");
+    let elected = ControlPlane::start_with_flags(home, &["--etcd-endpoints", &etcd.endpoints()]);
+    let scrapes = [&server, &node, &elected].map(|it| it.curl("/metrics", &[]).body);
     let scrape = scrapes.concat();
     let series: Vec<_> = scrape
         .lines()

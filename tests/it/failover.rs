@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tower_doorman::{Cost, Doorman};
 
 use crate::support::{
-    Connection, Etcd, Master, Node, Process, Relay, Response, TIMEOUT, doorman, now, until,
+    Connection, Etcd, Master, Node, Process, Relay, Response, TIMEOUT, curl, doorman, now, until,
 };
 
 /// Leases of 20 s, which are booked for 21.
@@ -341,6 +341,70 @@ fn stopped_master_hands_its_ledger_over() {
     assert_eq!(renewed["gets"]["capacity"], 50.0);
 }
 
+/// A probe or a view of a server, as text.
+fn read(node: &Node, server: usize, path: &str) -> Response {
+    curl(&[&format!("{}{path}", node.address(server))])
+}
+
+/// Waits until a server has noticed whether etcd has space.
+fn wait_for_space(node: &Node, server: usize, is_out: bool) {
+    let metric = format!("doorman_etcd_out_of_space {}\n", u8::from(is_out));
+    until(&metric, || {
+        read(node, server, "/metrics").body.contains(&metric)
+    });
+}
+
+#[test]
+fn planned_stop_waits_for_space_in_etcd() {
+    let etcd = Etcd::start_with_little_space();
+    let (mut node, master) = Node::start(&etcd, DOCUMENT, BRIEF);
+    lease(&node, master, &request("a", 80.0, None));
+    wait_for_space(&node, master.server, false);
+    etcd.fill();
+    wait_for_space(&node, master.server, true);
+    let ready = read(&node, master.server, "/readyz");
+    assert_eq!(ready.status, 200, "{ready:?}");
+    assert!(ready.body.contains("etcd is out of space"), "{ready:?}");
+
+    node.request_stop(master.server);
+    until("the stop waits", || {
+        node.output(master.server).contains("the stop waits")
+    });
+    assert_remains(&node, master, DEADLINE);
+    let held = Some((80.0, master.epoch));
+    let renewed = lease(&node, master, &request("a", 80.0, held));
+    assert_eq!(renewed["gets"]["capacity"], 80.0, "{renewed}");
+
+    etcd.free();
+    let next = node.master_after(master.epoch, TIMEOUT);
+    node.wait(master.server);
+    assert_eq!(learning(&node, next), 0.0);
+}
+
+#[test]
+fn no_master_for_want_of_space_fails_readiness() {
+    let etcd = Etcd::start_with_little_space();
+    let (mut node, master) = Node::start(&etcd, DOCUMENT, BRIEF);
+    etcd.fill();
+    let standby = (master.server + 1) % 3;
+    wait_for_space(&node, standby, true);
+    assert_eq!(read(&node, standby, "/readyz").status, 200);
+
+    node.kill(master.server);
+    until("the standby is not ready", || {
+        read(&node, standby, "/readyz").status == 503
+    });
+    let ready = read(&node, standby, "/readyz");
+    assert!(ready.body.contains("etcd is out of space"), "{ready:?}");
+    let output = node.output(standby);
+    assert!(output.contains("etcdctl alarm disarm"), "{output}");
+
+    etcd.free();
+    let next = node.master_after(master.epoch, TIMEOUT);
+    wait_for_space(&node, next.server, false);
+    assert_eq!(read(&node, next.server, "/readyz").status, 200);
+}
+
 /// Leases that a stopped master hands over. A thousand of each client.
 const HANDOVER_LEASES: &str = "DOORMAN_HANDOVER_LEASES";
 /// Enough for several parts of the transfer.
@@ -406,7 +470,7 @@ fn leases_are_learned_if_the_ledger_cannot_be_fetched() {
     assert_eq!(renewed["gets"]["capacity"], 80.0);
     let log = node.output(next.server);
     assert!(log.contains("cannot fetch the ledger"), "{log}");
-    let metrics = crate::support::curl(&[&format!("{}/metrics", node.address(next.server))]).body;
+    let metrics = curl(&[&format!("{}/metrics", node.address(next.server))]).body;
     let count = r#"doorman_handovers_total{outcome="unreachable"} 1"#;
     assert!(metrics.contains(count), "{metrics}");
     node.wait(master.server);
@@ -573,14 +637,14 @@ fn leases_are_learned_with_and_without_an_earlier_election() {
     let etcd = Etcd::start();
     let home = TempDir::new().expect("a temporary directory");
     let get = |address: &str, path| -> Value {
-        let response = crate::support::curl(&[&format!("{address}{path}")]);
+        let response = curl(&[&format!("{address}{path}")]);
         serde_json::from_str(&response.body).expect("JSON")
     };
     let ask = |address: &str, client: &str| -> Value {
         let url = format!("{address}{CAPACITY}");
         let body = request(client, 10.0, None);
         let json = "content-type: application/json";
-        let response = crate::support::curl(&[&url, "-H", json, "-d", &body]);
+        let response = curl(&[&url, "-H", json, "-d", &body]);
         let answer: Value = serde_json::from_str(&response.body).expect("JSON");
         answer["resources"][0]["reason"].clone()
     };

@@ -166,3 +166,28 @@ fn full_disk_does_not_stop_leases() {
     // The snapshot cannot be written. The server stops cleanly all the same.
     assert_eq!(server.terminate().code(), Some(0));
 }
+
+#[test]
+fn restart_in_another_time_namespace_learns() {
+    // Root may create one, on Linux.
+    let ahead = ["unshare", "--time", "--boottime", "100000"];
+    let server = ControlPlane::start(DOCUMENT);
+    assert_eq!(lease(&server, "a", "db", 80.0, None)["reason"], "granted");
+    // Without learning mode a new client gets 100 where another one still holds 80.
+    let restarts: [&[&str]; 2] = [&ahead, &[]];
+    let mut server = server;
+    for (launcher, newcomer) in restarts.iter().zip(["b", "c"]) {
+        server = server.kill().restart_by(launcher);
+        let new = lease(&server, newcomer, "db", 100.0, None);
+        assert_eq!(
+            (&new["gets"]["capacity"], &new["reason"]),
+            (&0.0.into(), &"pending".into()),
+            "by {launcher:?}: {new}"
+        );
+        // It learns for the longest lease, not until the end of the bound by the other clock.
+        let ready = server.curl("/readyz", &[]).body;
+        let learns = ready.split("another ").nth(1);
+        let learns: Option<u32> = learns.and_then(|it| it.split(' ').next()?.parse().ok());
+        assert!(learns.is_some_and(|it| it <= 64), "{ready}");
+    }
+}

@@ -37,6 +37,8 @@ pub struct EtcdAnswer {
 /// How much of etcd's history a member knew when it replied; zeros where the reply does not say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReplyHeader {
+    /// The id of the cluster.
+    pub cluster: u64,
     /// The term of the leader that it follows. It grows with each election of a leader.
     pub raft_term: u64,
     /// The revision of its store.

@@ -181,6 +181,7 @@ impl DeposedLeader {
 impl Store {
     fn new() -> Self {
         let header = ReplyHeader {
+            cluster: 1,
             raft_term: 1,
             revision: 1,
         };

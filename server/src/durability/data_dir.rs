@@ -130,28 +130,62 @@ pub(super) fn io_error(
     }
 }
 
-/// The boot that a clock reading belongs to: each boot starts the clock anew.
+/// The clock that a reading belongs to: each boot starts it anew, and a time namespace shifts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Boot(pub(super) u128);
 
 impl Boot {
-    /// The current boot; a random one where the system does not name it, so that no reading of an
-    /// earlier start is compared with this clock.
+    /// That of this process; a random one where the system does not name it, so that no reading of
+    /// an earlier start is compared with this clock.
     pub(crate) fn current() -> Self {
-        fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .ok()
-            .and_then(|text| Self::parse(&text))
-            .unwrap_or_else(|| Self(fastrand::u128(..)))
+        Self::of_process().unwrap_or_else(|| Self(fastrand::u128(..)))
+    }
+
+    fn of_process() -> Option<Self> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let shift = clock_shift(Path::new("/proc/self"))?;
+        Some(Self::parse(&boot)?.shifted(shift))
     }
 
     fn parse(text: &str) -> Option<Self> {
         let digits = text.trim().replace('-', "");
         u128::from_str_radix(&digits, 16).ok().map(Self)
     }
+
+    /// In a time namespace whose clock is so many nanoseconds ahead of the machine's.
+    fn shifted(self, nanos: i128) -> Self {
+        Self(self.0 ^ nanos.cast_unsigned())
+    }
+}
+
+/// By how many nanoseconds a process's time namespace shifts the clock that runs through a suspend.
+/// `None` if that cannot be known. `process` is its directory in `/proc`.
+fn clock_shift(process: &Path) -> Option<i128> {
+    let namespace = |name| fs::read_link(process.join("ns").join(name));
+    let own = match namespace("time") {
+        Ok(own) => own,
+        // A kernel without time namespaces, but with others.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return namespace("pid").ok().map(|_| 0);
+        }
+        Err(_) => return None,
+    };
+    // The offsets are those of the children.
+    if namespace("time_for_children").ok()? != own {
+        return None;
+    }
+    let offsets = fs::read_to_string(process.join("timens_offsets")).ok()?;
+    let fields = offsets.lines().find_map(|it| it.strip_prefix("boottime"))?;
+    let mut fields = fields.split_whitespace();
+    let seconds: i64 = fields.next()?.parse().ok()?;
+    let nanos: i64 = fields.next()?.parse().ok()?;
+    Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -164,5 +198,50 @@ mod tests {
         if cfg!(target_os = "linux") {
             assert_eq!(Boot::current(), Boot::current());
         }
+    }
+
+    /// A directory of a process in `/proc`, with these namespaces.
+    fn process(own: &str, children: &str, offsets: &str) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let namespaces = directory.path().join("ns");
+        fs::create_dir(&namespaces).unwrap();
+        for (name, target) in [("time", own), ("time_for_children", children)] {
+            symlink(target, namespaces.join(name)).unwrap();
+        }
+        fs::write(directory.path().join("timens_offsets"), offsets).unwrap();
+        directory
+    }
+
+    #[test]
+    fn time_namespace_shifts_the_clock() {
+        let shift = |own, children, offsets| {
+            let process = process(own, children, offsets);
+            clock_shift(process.path())
+        };
+        let none = "monotonic           0         0\nboottime            0         0\n";
+        assert_eq!(shift("time:[1]", "time:[1]", none), Some(0));
+        let some = "monotonic           7         0\nboottime          -2         5\n";
+        assert_eq!(shift("time:[2]", "time:[2]", some), Some(-1_999_999_995));
+        // The process moves its children to a namespace of their own.
+        assert_eq!(shift("time:[1]", "time:[2]", some), None);
+        assert_eq!(shift("time:[1]", "time:[1]", "none"), None);
+
+        let boot = Boot(7);
+        assert_eq!(
+            boot.shifted(0),
+            boot,
+            "files of earlier releases stay valid"
+        );
+        assert_ne!(boot.shifted(100), boot);
+        assert_ne!(boot.shifted(100), boot.shifted(-100));
+    }
+
+    #[test]
+    fn clock_is_unshifted_only_on_a_kernel_without_time_namespaces() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(clock_shift(directory.path()), None, "not in /proc");
+        fs::create_dir(directory.path().join("ns")).unwrap();
+        symlink("pid:[1]", directory.path().join("ns/pid")).unwrap();
+        assert_eq!(clock_shift(directory.path()), Some(0));
     }
 }

@@ -294,7 +294,8 @@ pub(crate) fn log_outstanding(outstanding: Outstanding, now: Moment) {
         ),
         Reason::OtherBoot => tracing::info!(
             seconds,
-            "the machine has rebooted; until earlier leases expire, only capacity that their \
+            "the clock of earlier leases is another one: the machine has rebooted, or this server \
+             runs in another time namespace; until earlier leases expire, only capacity that their \
              holders report is granted"
         ),
         Reason::NoBound => tracing::warn!(

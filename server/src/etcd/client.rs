@@ -1,5 +1,7 @@
 //! Client of etcd's JSON gateway.
 
+mod space;
+
 use std::{
     io,
     sync::{
@@ -10,7 +12,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use doorman_core::etcd::{EtcdAnswer, EtcdCall, EtcdReply};
+use doorman_core::etcd::{EtcdAnswer, EtcdCall, EtcdReply, ReplyHeader};
 use doorman_openapi::ServerUrl;
 use reqwest::{
     Client, Response, StatusCode,
@@ -19,10 +21,12 @@ use reqwest::{
 use serde_json::json;
 use tokio::{sync::Mutex, task, time};
 
+use self::space::Space;
 use super::{
     EtcdSettings,
     error::{EtcdError, Kind, chain},
     gateway::{self, Failure},
+    newest::{NewestSeen, Reply},
     tls_files::TlsFiles,
 };
 use crate::util::{clock, log_throttle::LogThrottle};
@@ -43,6 +47,8 @@ struct Inner {
     invalid_files: LogThrottle,
     /// Index of the endpoint in use, modulo their number.
     current: AtomicUsize,
+    newest: NewestSeen,
+    space: Space,
     /// Locked during an authentication, so that concurrent calls share it.
     token: Mutex<Option<HeaderValue>>,
 }
@@ -75,11 +81,14 @@ impl EtcdClient {
             current: AtomicUsize::new(fastrand::usize(..settings.endpoints.len())),
             settings: settings.clone(),
             invalid_files: LogThrottle::per_minute(),
+            newest: NewestSeen::default(),
+            space: Space::default(),
             token: Mutex::new(None),
         })))
     }
 
     /// Executes a call at one endpoint within a time, in which it also authenticates if necessary.
+    /// A reply that knows less of etcd's history than an earlier one is an error.
     ///
     /// # Errors
     /// [`EtcdError`]; see [`is_ambiguous`](EtcdError::is_ambiguous).
@@ -106,6 +115,12 @@ impl EtcdClient {
             drop(task::spawn_blocking(move || inner.reload_files()));
         }
         result
+    }
+
+    /// Uses the endpoint of this index next.
+    #[cfg(test)]
+    pub(crate) fn begin_with(&self, endpoint: usize) {
+        self.0.current.store(endpoint, Ordering::Relaxed);
     }
 }
 
@@ -136,16 +151,22 @@ impl Inner {
 
     async fn call(&self, call: &EtcdCall, time: Duration) -> Result<EtcdAnswer, EtcdError> {
         let current = self.current.load(Ordering::Relaxed);
-        let endpoints = &self.settings.endpoints;
-        let index = current.checked_rem(endpoints.len());
-        let Some(endpoint) = index.and_then(|index| endpoints.get(index)) else {
-            return Err(EtcdError::new("etcd", "no endpoint", Kind::Refused));
-        };
-        let result = time::timeout(time, self.call_at(endpoint, call)).await;
-        let result = result.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} ms", time.as_millis());
-            Err(EtcdError::new(endpoint, reason, Kind::Unknown))
+        let at = self.endpoint(current)?;
+        let sent = self.newest.get();
+        let result = within(time, at.1, self.call_at(at.1, call)).await;
+        let result = result.and_then(|answer| match call {
+            // Its reply has no header, and tells nothing.
+            EtcdCall::RevokeLease(_) => Ok(answer),
+            EtcdCall::KeepAlive(_) | EtcdCall::TimeToLive(_) => {
+                self.admit(sent, at, answer.header, false).map(|()| answer)
+            }
+            EtcdCall::GrantLease { .. } | EtcdCall::Txn(_) => {
+                self.admit(sent, at, answer.header, true).map(|()| answer)
+            }
         });
+        if result.as_ref().is_err_and(EtcdError::is_out_of_space) {
+            self.space.set(true);
+        }
         // Of several calls that fail together, one selects the next endpoint.
         if let Err(error) = &result
             && error.is_of_endpoint()
@@ -156,13 +177,83 @@ impl Inner {
         result
     }
 
+    /// An endpoint with its index. `number` may be larger than the number of endpoints.
+    fn endpoint(&self, number: usize) -> Result<(usize, &ServerUrl), EtcdError> {
+        let endpoints = &self.settings.endpoints;
+        let index = number.checked_rem(endpoints.len());
+        index
+            .and_then(|index| Some((index, endpoints.get(index)?)))
+            .ok_or_else(|| EtcdError::new("etcd", "no endpoint", Kind::Refused))
+    }
+
+    /// An error if the reply knows less than an earlier one. `sent` is what was known when the call
+    /// was sent; `is_executed` whether a quorum has executed the call.
+    fn admit(
+        &self,
+        sent: Option<ReplyHeader>,
+        (index, endpoint): (usize, &ServerUrl),
+        header: ReplyHeader,
+        is_executed: bool,
+    ) -> Result<(), EtcdError> {
+        let reply = Reply {
+            header,
+            is_executed,
+            endpoint: (index, self.settings.endpoints.len()),
+        };
+        if self.newest.admit(sent, reply) {
+            return Ok(());
+        }
+        let reason = "stale reply: this member knows less than another one did before";
+        Err(EtcdError::new(endpoint, reason, Kind::Unknown))
+    }
+
+    /// Whether etcd is out of space, by the first endpoint that answers, each within a time.
+    async fn has_space_alarm(&self, time: Duration) -> Result<bool, EtcdError> {
+        let first = self.current.load(Ordering::Relaxed);
+        let mut tried = 0;
+        loop {
+            let (_, endpoint) = self.endpoint(first.wrapping_add(tried))?;
+            let asked = within(time, endpoint, self.space_alarm_at(endpoint)).await;
+            tried += 1;
+            if asked.is_ok() || tried >= self.settings.endpoints.len() {
+                return asked;
+            }
+        }
+    }
+
+    async fn space_alarm_at(&self, endpoint: &ServerUrl) -> Result<bool, EtcdError> {
+        let (path, body) = gateway::alarms();
+        let answered = self.post_with_token(endpoint, path, body.to_string());
+        let body = answered.await?.map_err(|error| error.at(endpoint))?;
+        gateway::has_space_alarm(&body).map_err(|reason| unexpected(endpoint, &reason))
+    }
+
     async fn call_at(
         &self,
         endpoint: &ServerUrl,
         call: &EtcdCall,
     ) -> Result<EtcdAnswer, EtcdError> {
         let (path, body) = gateway::request(call);
-        let body = body.to_string();
+        match self
+            .post_with_token(endpoint, path, body.to_string())
+            .await?
+        {
+            Ok(body) => gateway::reply(call, &body).map_err(|reason| unexpected(endpoint, &reason)),
+            Err(CallError::Answered(_, failure)) if failure.is_not_found() => {
+                gateway::reply_without_lease(call)
+                    .ok_or_else(|| EtcdError::new(endpoint, failure.message, Kind::Refused))
+            }
+            Err(error) => Err(error.at(endpoint)),
+        }
+    }
+
+    /// The body of a successful response, with a new token if etcd wants one.
+    async fn post_with_token(
+        &self,
+        endpoint: &ServerUrl,
+        path: &str,
+        body: String,
+    ) -> Result<Result<Vec<u8>, CallError>, EtcdError> {
         let mut token = self.token(endpoint, None).await?;
         let mut answered = self
             .post(endpoint, path, body.clone(), token.as_ref())
@@ -174,20 +265,7 @@ impl Inner {
             token = self.token(endpoint, Some(token.as_ref())).await?;
             answered = self.post(endpoint, path, body, token.as_ref()).await;
         }
-        match answered {
-            Ok(body) => gateway::reply(call, &body).map_err(|reason| {
-                EtcdError::new(
-                    endpoint,
-                    format_args!("unexpected reply: {reason}"),
-                    Kind::Unknown,
-                )
-            }),
-            Err(CallError::Answered(_, failure)) if failure.is_not_found() => {
-                gateway::reply_without_lease(call)
-                    .ok_or_else(|| EtcdError::new(endpoint, failure.message, Kind::Refused))
-            }
-            Err(error) => Err(error.at(endpoint)),
-        }
+        Ok(answered)
     }
 
     /// The token of the user. `refused` is the one that etcd no longer accepts.
@@ -278,6 +356,10 @@ impl CallError {
         match self {
             Self::Other(error) => error,
             Self::Answered(status, failure) => {
+                if failure.is_of_space() {
+                    let reason = format_args!("{}; {}", failure.message, space::ADVICE);
+                    return EtcdError::new(endpoint, reason, Kind::OutOfSpace);
+                }
                 let kind = if failure.is_of_size() {
                     Kind::TooLarge
                 } else if status.is_server_error() {
@@ -292,6 +374,23 @@ impl CallError {
     }
 }
 
+/// The result of a call at an endpoint, or an error after a time.
+async fn within<T>(
+    time: Duration,
+    endpoint: &ServerUrl,
+    call: impl Future<Output = Result<T, EtcdError>>,
+) -> Result<T, EtcdError> {
+    time::timeout(time, call).await.unwrap_or_else(|_| {
+        let reason = format!("no answer within {} ms", time.as_millis());
+        Err(EtcdError::new(endpoint, reason, Kind::Unknown))
+    })
+}
+
+fn unexpected(endpoint: &ServerUrl, reason: &str) -> EtcdError {
+    let reason = format_args!("unexpected reply: {reason}");
+    EtcdError::new(endpoint, reason, Kind::Unknown)
+}
+
 /// The body; `None` if it is too large.
 async fn read(mut response: Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let mut body = Vec::new();
@@ -303,3 +402,6 @@ async fn read(mut response: Response) -> Result<Option<Vec<u8>>, reqwest::Error>
     }
     Ok(Some(body))
 }
+
+#[cfg(test)]
+mod tests;

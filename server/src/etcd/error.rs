@@ -16,6 +16,7 @@ pub(super) enum Kind {
     /// etcd refused the call, or the call was not sent.
     Refused,
     TooLarge,
+    OutOfSpace,
     /// The endpoint cannot be reached, so the call was not executed.
     Unreachable,
     /// The call was sent; whether it was executed is unknown.
@@ -60,13 +61,20 @@ impl EtcdError {
     /// Whether etcd refused the call, and would refuse it again.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        matches!(self.kind, Kind::Refused | Kind::TooLarge)
+        matches!(self.kind, Kind::Refused | Kind::TooLarge | Kind::OutOfSpace)
     }
 
     /// Whether the call was refused because it is larger than etcd permits.
     #[must_use]
     pub fn is_too_large(&self) -> bool {
         self.kind == Kind::TooLarge
+    }
+}
+
+impl EtcdError {
+    /// Whether the call was refused because etcd has no space for writes.
+    pub(super) fn is_out_of_space(&self) -> bool {
+        self.kind == Kind::OutOfSpace
     }
 }
 

@@ -128,10 +128,7 @@ pub(super) fn reply(call: &EtcdCall, body: &[u8]) -> Result<EtcdAnswer, String> 
         }
     };
     Ok(EtcdAnswer {
-        header: ReplyHeader {
-            raft_term: header.raft_term,
-            revision: header.revision,
-        },
+        header: header.into(),
         reply,
     })
 }
@@ -173,6 +170,27 @@ pub(super) fn reply_without_lease(call: &EtcdCall) -> Option<EtcdAnswer> {
         header: ReplyHeader::default(),
         reply,
     })
+}
+
+/// The path and the body of a call that asks for the alarms of the cluster.
+pub(super) fn alarms() -> (&'static str, Value) {
+    ("/v3/maintenance/alarm", json!({ "action": "GET" }))
+}
+
+/// Whether a member is out of space, by the reply with the alarms. It has no header.
+pub(super) fn has_space_alarm(body: &[u8]) -> Result<bool, String> {
+    #[derive(Deserialize)]
+    struct Alarms {
+        #[serde(default)]
+        alarms: Vec<Alarm>,
+    }
+    #[derive(Deserialize)]
+    struct Alarm {
+        #[serde(default)]
+        alarm: String,
+    }
+    let Alarms { alarms } = parse(body)?;
+    Ok(alarms.iter().any(|it| it.alarm == "NOSPACE"))
 }
 
 /// The token in the reply to an authentication.
@@ -218,6 +236,10 @@ impl Failure {
         self.message.contains("authentication is not enabled")
     }
 
+    pub(super) fn is_of_space(&self) -> bool {
+        self.message.contains("database space exceeded")
+    }
+
     pub(super) fn is_of_size(&self) -> bool {
         ["request is too large", "received message larger than max"]
             .iter()
@@ -256,9 +278,21 @@ struct Transaction {
 #[derive(Clone, Copy, Default, Deserialize)]
 struct Header {
     #[serde(default, deserialize_with = "number")]
+    cluster_id: u64,
+    #[serde(default, deserialize_with = "number")]
     revision: u64,
     #[serde(default, deserialize_with = "number")]
     raft_term: u64,
+}
+
+impl From<Header> for ReplyHeader {
+    fn from(header: Header) -> Self {
+        Self {
+            cluster: header.cluster_id,
+            raft_term: header.raft_term,
+            revision: header.revision,
+        }
+    }
 }
 
 #[derive(Deserialize)]

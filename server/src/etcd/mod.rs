@@ -3,7 +3,10 @@
 mod client;
 mod error;
 mod gateway;
+mod newest;
 mod settings;
+#[cfg(test)]
+pub(crate) mod testing;
 mod tls_files;
 
 pub use self::{

@@ -9,10 +9,11 @@ use doorman_openapi::{Moment, NodeId, ServerId};
 use tokio::sync::watch;
 
 use crate::{
-    auth::Auth, document::ActiveDocument, document::DocumentEditor, http::AllowedHosts,
-    http::BodyBuffer, http::CursorKey, leasing::SharedLedger, mastership::EarlierLeaseLength,
-    mastership::HandoverOffer, net::ConnectionMetrics, net::tls::Tls, observe::metrics::Outcomes,
-    observe::metrics::RequestMetrics, quota::Quotas, upstream::ParentNode,
+    auth::Auth, document::ActiveDocument, document::DocumentEditor, etcd::EtcdClient,
+    http::AllowedHosts, http::BodyBuffer, http::CursorKey, leasing::SharedLedger,
+    mastership::EarlierLeaseLength, mastership::HandoverOffer, net::ConnectionMetrics,
+    net::tls::Tls, observe::metrics::Outcomes, observe::metrics::RequestMetrics, quota::Quotas,
+    upstream::ParentNode,
 };
 use doorman_core::election::View;
 
@@ -48,6 +49,11 @@ pub(crate) struct AppParts {
 const MAX_ELECTION_AGE: Duration = Duration::from_secs(3);
 
 impl AppParts {
+    pub(crate) fn is_etcd_out_of_space(&self) -> bool {
+        let etcd = self.server.etcd.as_ref();
+        etcd.is_some_and(EtcdClient::is_out_of_space)
+    }
+
     /// For how long the election could not be read; `None` while it can, and without one.
     pub(crate) fn election_unread_for(&self, now: Moment) -> Option<Duration> {
         let age = now.since(self.master.borrow().unread_since?);
@@ -58,6 +64,8 @@ impl AppParts {
 /// Facts about the server that never change while it runs.
 #[derive(Debug)]
 pub(crate) struct ServerInfo {
+    /// `None`: neither the election nor the document is in etcd.
+    pub(crate) etcd: Option<EtcdClient>,
     pub(crate) server_id: ServerId,
     pub(crate) node: NodeId,
     /// The parent node; `None` at the root.

@@ -35,3 +35,88 @@ pub(super) fn execute(client: EtcdClient, timeout: Duration) -> Execute<EtcdElec
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use doorman_core::{
+        election::{Effect, Election, EtcdOptions, Event, Time},
+        etcd::{EtcdCall, ReplyHeader},
+    };
+    use doorman_openapi::{Epoch, NodeId};
+
+    use super::*;
+    use crate::{
+        etcd::testing::{Member, client},
+        util::clock,
+    };
+
+    const NEWEST: ReplyHeader = ReplyHeader {
+        cluster: 1,
+        raft_term: 5,
+        revision: 20,
+    };
+
+    fn standby() -> EtcdElection {
+        EtcdElection::new(EtcdOptions {
+            prefix: "p".to_owned(),
+            node: NodeId::new("n").unwrap(),
+            ttl: 5,
+            server_id: "a".to_owned(),
+            address: "http://a".to_owned(),
+            instance: 1,
+            last_epoch: Epoch::new(7).ok(),
+            had_election: true,
+            stored_ledger: None,
+            earlier_leases: None,
+            longest: None,
+            terms: Vec::new(),
+            is_first: false,
+        })
+    }
+
+    /// Polls once, and returns whether the server campaigns.
+    async fn campaigns(election: &mut EtcdElection, client: &EtcdClient) -> bool {
+        let time = Time {
+            now: clock::now(),
+            unix: 1,
+        };
+        let poll = election.handle(Event::Wake, time);
+        let Some(Effect::Call { id: call, call: it }) = poll.into_iter().next() else {
+            panic!("no poll");
+        };
+        let execute = execute(client.clone(), Duration::from_secs(10));
+        let result = execute(it).await;
+        let effects = election.handle(Event::Reply { call, result }, time);
+        let is_grant = |it: &Effect<_>| {
+            matches!(
+                it,
+                Effect::Call {
+                    call: EtcdCall::GrantLease { .. },
+                    ..
+                }
+            )
+        };
+        effects.iter().any(is_grant)
+    }
+
+    #[tokio::test]
+    async fn standby_is_no_candidate_at_a_stale_member() {
+        // Both have no key of a master. The standby's first poll is one that they answer.
+        let newest = Member::with_header(NEWEST).await;
+        let stale = ReplyHeader {
+            raft_term: 4,
+            ..NEWEST
+        };
+        let stale = Member::with_header(stale).await;
+        for member in [&newest, &stale] {
+            let one = r#"[{"response_range":{}}"#;
+            let five = format!("[{}", [&one[1..]; 5].join(","));
+            member.edit(move |reply| reply.replace(one, &five));
+            member.edit(|reply| reply.replace("\"responses\"", "\"succeeded\":true,\"responses\""));
+        }
+        let client = client(&[&newest, &stale]);
+        assert!(campaigns(&mut standby(), &client).await);
+        client.begin_with(1);
+        assert!(!campaigns(&mut standby(), &client).await);
+    }
+}

@@ -69,7 +69,7 @@ impl ControlPlane {
     }
 
     fn start_process(home: TempDir, listen: &str, flags: Vec<String>, encrypted: bool) -> Self {
-        let (process, address) = run(home.path(), listen, &flags, encrypted);
+        let (process, address) = run(&[], home.path(), listen, &flags, encrypted);
         Self {
             process,
             address,
@@ -219,14 +219,24 @@ impl Stopped {
         self.restart_on("127.0.0.1:0")
     }
 
+    /// Starts it again on the same data directory, by a command that starts a program, such as
+    /// `unshare`.
+    pub(crate) fn restart_by(self, launcher: &[&str]) -> ControlPlane {
+        self.launch(launcher, "127.0.0.1:0")
+    }
+
     fn restart_on(self, listen: &str) -> ControlPlane {
+        self.launch(&[], listen)
+    }
+
+    fn launch(self, launcher: &[&str], listen: &str) -> ControlPlane {
         let Self {
             home,
             flags,
             encrypted,
             ..
         } = self;
-        let (process, address) = run(home.path(), listen, &flags, encrypted);
+        let (process, address) = run(launcher, home.path(), listen, &flags, encrypted);
         ControlPlane {
             process,
             address,
@@ -237,15 +247,26 @@ impl Stopped {
     }
 }
 
-fn run(home: &Path, listen: &str, flags: &[String], encrypted: bool) -> (Process, String) {
+fn run(
+    launcher: &[&str],
+    home: &Path,
+    listen: &str,
+    flags: &[String],
+    encrypted: bool,
+) -> (Process, String) {
     let [data, certificate, key] =
         ["data", "tls.crt", "tls.key"].map(|name| home.join(name).display().to_string());
-    let mut args = vec!["--listen", listen, "--data-dir", &data];
-    args.extend(flags.iter().map(String::as_str));
+    let doorman = process::doorman().display().to_string();
+    let mut command = [
+        launcher,
+        &[&doorman, "--listen", listen, "--data-dir", &data],
+    ]
+    .concat();
+    command.extend(flags.iter().map(String::as_str));
     if encrypted {
-        args.extend(["--tls-cert", &certificate, "--tls-key", &key]);
+        command.extend(["--tls-cert", &certificate, "--tls-key", &key]);
     }
-    let mut process = Process::start(&process::doorman(), &args);
+    let mut process = Process::start(Path::new(command[0]), &command[1..]);
     let address = |line: &str| line.strip_prefix("Listening on ").map(str::to_owned);
     let address = process.wait_for(address);
     (process, address)

@@ -5,7 +5,7 @@ use std::{
     io::Write,
     net::Ipv4Addr,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 use doorman_server::etcd::{EtcdClient, EtcdSettings, EtcdUser};
@@ -22,6 +22,8 @@ pub(crate) struct Etcd {
     user: Option<(String, String)>,
     /// Whether endpoints use TLS and require client certificates.
     encrypted: bool,
+    /// The most bytes of a member's store, as a flag; empty: etcd's default.
+    quota: String,
 }
 
 #[derive(Debug)]
@@ -35,20 +37,25 @@ struct Member {
 impl Etcd {
     /// Starts one member.
     pub(crate) fn start() -> Self {
-        Self::start_members(1, None)
+        Self::start_members(1, None, "")
+    }
+
+    /// Starts one member that soon has no space for writes.
+    pub(crate) fn start_with_little_space() -> Self {
+        Self::start_members(1, None, "400000")
     }
 
     /// Starts a cluster of three, which elects a leader within 0.3 to 0.6 s.
     pub(crate) fn start_cluster() -> Self {
-        Self::start_members(3, None)
+        Self::start_members(3, None, "")
     }
 
     /// Starts one member with TLS that requires client certificates of the authority.
     pub(crate) fn start_encrypted(authority: &Authority) -> Self {
-        Self::start_members(1, Some(authority))
+        Self::start_members(1, Some(authority), "")
     }
 
-    fn start_members(count: u8, authority: Option<&Authority>) -> Self {
+    fn start_members(count: u8, authority: Option<&Authority>, quota: &str) -> Self {
         let home = TempDir::new().expect("a temporary directory");
         // A random loopback address has the usual ports free.
         let [b, c, d] = [(); 3].map(|()| fastrand::u8(1..250));
@@ -68,6 +75,7 @@ impl Etcd {
             home,
             user: None,
             encrypted: authority.is_some(),
+            quota: quota.to_owned(),
         };
         if let Some(authority) = authority {
             etcd.issue_certificates(authority);
@@ -149,6 +157,9 @@ impl Etcd {
             "--election-timeout",
             "300",
         ];
+        if !self.quota.is_empty() {
+            args.extend(["--quota-backend-bytes", &self.quota]);
+        }
         if self.encrypted {
             args.extend(["--cert-file", &certificate, "--key-file", &key]);
             args.extend(["--client-cert-auth", "--trusted-ca-file", &ca]);
@@ -224,12 +235,42 @@ impl Etcd {
         self.ctl_with(&args, &format!("{password}\n"));
     }
 
+    /// Writes until it has no space.
+    pub(crate) fn fill(&self) {
+        let ballast = "x".repeat(40_000);
+        loop {
+            let output = self.run_ctl(&["put", "ballast"], &ballast);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            if errors.contains("database space exceeded") {
+                return;
+            }
+            assert!(output.status.success(), "{errors}");
+        }
+    }
+
+    /// Gives it space again, as the guide says.
+    pub(crate) fn free(&self) {
+        let status = self.ctl(&["endpoint", "status", "--write-out", "json"]);
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        let revision = &status[0]["Status"]["header"]["revision"];
+        self.ctl(&["compact", &revision.to_string()]);
+        self.ctl(&["defrag"]);
+        self.ctl(&["alarm", "disarm"]);
+    }
+
     /// Calls etcdctl, and returns its output.
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
         self.ctl_with(args, "")
     }
 
     fn ctl_with(&self, args: &[&str], input: &str) -> String {
+        let output = self.run_ctl(args, input);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn run_ctl(&self, args: &[&str], input: &str) -> Output {
         let mut etcdctl = Command::new("etcdctl");
         etcdctl.env("ETCDCTL_API", "3");
         etcdctl.args(["--endpoints", &self.endpoints()]).args(args);
@@ -242,10 +283,7 @@ impl Etcd {
         let mut stdin = child.stdin.take().expect("a pipe");
         stdin.write_all(input.as_bytes()).expect("it runs");
         drop(stdin);
-        let output = child.wait_with_output().expect("it runs");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{args:?}: {errors}");
-        String::from_utf8(output.stdout).expect("text")
+        child.wait_with_output().expect("it runs")
     }
 
     /// The URL of a member.

@@ -22,7 +22,8 @@
 //!
 //! A leader of etcd that was deposed may answer for a moment. It knows neither the leases nor the
 //! renewals since. So a reply counts for nothing during a reign if its header has a lower term than
-//! an earlier one, or a lower revision than the campaign.
+//! an earlier one, a lower revision than the campaign, or another cluster. The server's client of
+//! etcd ignores such replies at all times.
 
 mod campaign;
 mod terms;
@@ -533,7 +534,10 @@ impl EtcdElection {
 
     /// Whether the member of etcd that replied lacks a part of what this reign has seen.
     fn is_of_deposed_leader(&self, header: ReplyHeader) -> bool {
-        header.raft_term < self.known.raft_term || header.revision < self.known.revision
+        let is_of_other_cluster = self.won().is_some() && header.cluster != self.known.cluster;
+        is_of_other_cluster
+            || header.raft_term < self.known.raft_term
+            || header.revision < self.known.revision
     }
 
     fn on_reply(&mut self, call: PendingCall, reply: EtcdReply, time: Time) {

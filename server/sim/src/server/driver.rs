@@ -31,6 +31,7 @@ use crate::{
 const PREFIX: &str = "node";
 /// The header of an answer that no one takes for a deposed leader's.
 const NEWEST: ReplyHeader = ReplyHeader {
+    cluster: 1,
     raft_term: u64::MAX,
     revision: u64::MAX,
 };

@@ -516,3 +516,6 @@ fn put(key: String, value: Vec<u8>) -> Op {
 fn first(reply: &TxnReply, operation: usize) -> Option<&KeyValue> {
     reply.results.get(operation)?.first()
 }
+
+#[cfg(test)]
+mod tests;

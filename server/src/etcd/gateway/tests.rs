@@ -146,6 +146,7 @@ fn first_line_of_the_keep_alive_stream_is_read() {
 #[test]
 fn header_tells_term_and_revision() {
     let header = ReplyHeader {
+        cluster: 324_952_591_200_643_719,
         raft_term: 2,
         revision: 7,
     };
@@ -260,4 +261,20 @@ fn errors_of_etcd_are_recognized() {
     );
     assert!(disabled.is_without_authentication() && !disabled.is_of_token());
     assert!(Failure::parse(b"Not Found\n").is_none());
+}
+
+#[test]
+fn alarm_of_any_member_means_no_space() {
+    for (body, expected) in [
+        ("{}", false),
+        (r#"{"alarms":[]}"#, false),
+        (r#"{"alarms":[{"memberID":"7","alarm":"CORRUPT"}]}"#, false),
+        (
+            r#"{"alarms":[{"memberID":"7"},{"memberID":"8","alarm":"NOSPACE"}]}"#,
+            true,
+        ),
+    ] {
+        assert_eq!(has_space_alarm(body.as_bytes()), Ok(expected), "{body}");
+    }
+    assert!(has_space_alarm(b"[").is_err());
 }

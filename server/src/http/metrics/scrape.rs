@@ -31,6 +31,13 @@ pub(super) async fn register(registry: &mut Registry, app: &AppParts) -> Result<
         "1 if the server is the master of its node, else 0",
         ConstGauge::new(i64::from(app.ledger.is_master())),
     );
+    if app.server.etcd.is_some() {
+        registry.register(
+            "etcd_out_of_space",
+            "1 if etcd has no space for writes, so that no server can become master, else 0",
+            ConstGauge::new(i64::from(app.is_etcd_out_of_space())),
+        );
+    }
     let ledger = LedgerMetrics::read(&app.ledger, &app.quotas).await?;
     app.requests.register(registry);
     app.connections.register(registry);

@@ -78,6 +78,7 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
     let epoch = Epoch::new(7).unwrap();
     let core = Ledger::new(Arc::clone(&document), settings, clock::now());
     let server = ServerInfo {
+        etcd: None,
         parent: None,
         server_id: ServerId::new("host-a:7300").unwrap(),
         node: NodeId::new("node-a").unwrap(),

@@ -29,6 +29,7 @@ fn options() -> EtcdOptions {
 }
 
 const HEADER: ReplyHeader = ReplyHeader {
+    cluster: 1,
     raft_term: 3,
     revision: 10,
 };
@@ -1003,6 +1004,7 @@ fn lost_leases_stay_unknown_until_their_terms_are_stored() {
 
 fn header(raft_term: u64, revision: u64) -> ReplyHeader {
     ReplyHeader {
+        cluster: 1,
         raft_term,
         revision,
     }
@@ -1055,6 +1057,22 @@ fn bound_renewed_at_deposed_leader_is_not_written() {
         script.effects.last(),
         Some(&ReignEffect::BoundFailed.into())
     );
+}
+
+#[test]
+fn other_cluster_counts_for_nothing_in_a_reign() {
+    let mut script = Script::new(options());
+    script.win(None, &[], None);
+    let ends = seconds(script.begun().unwrap().deadline);
+    script.pass(1.0);
+    script.header.cluster = 2;
+    script.header.raft_term += 1;
+    script.reply(is_keep_alive, EtcdReply::KeptAlive(Some(5)));
+    // The other cluster has no key of this master.
+    script.reply(is_poll, txn(true, 99, vec![Vec::new(); 5]));
+    assert_eq!(script.ended(), None);
+    script.pass(ends - 1.0);
+    assert_eq!(script.ended(), Some(EndReason::Deadline));
 }
 
 #[test]
