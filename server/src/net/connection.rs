@@ -24,14 +24,12 @@ use tokio::{
 
 use super::{
     activity::Activity,
+    control_frames::LimitedStream,
     request_slot::RequestSlot,
     service::HttpServer,
-    stream::{Opened, Protocol, TrackedStream},
+    stream::{HTTP2_PREFACE, Opened, Protocol, TrackedStream},
     supervisor::{Action, Closed, Supervisor},
 };
-
-/// The first bytes of an HTTP/2 connection (RFC 9113, 3.4).
-const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves a connection until it is closed. `open` makes its stream; `draining` turns true when the
 /// server shuts down.
@@ -262,30 +260,62 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     D: Future,
 {
-    let _active = server.activate();
     let activity = Arc::clone(&stream.activity);
-    let service = server.service(Arc::clone(&activity), None);
-    let mut connection = pin!(server.http2.serve_connection(TokioIo::new(stream), service));
     // A shutdown that began before the connection was in hyper.
     let mut is_closing = activity.is_draining();
-    if is_closing {
+    let mut stream = LimitedStream::new(stream);
+    let driven = drive_http2(server, &mut stream, &activity, &mut is_closing, supervisor).await;
+    let closed = match driven {
+        Ok(closed) => return closed,
+        Err(error) => done(Err(error)),
+    };
+    let closed = if stream.is_exceeded() {
+        Closed::Flooded
+    } else {
+        closed
+    };
+    let mut close = pin!(stream.close(is_closing));
+    poll_fn(|cx| match close.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => poll_closed(supervisor, cx, true).map(drop),
+    })
+    .await;
+    closed
+}
+
+/// Drives hyper until the connection ends. `is_closing` says whether a GOAWAY was sent.
+async fn drive_http2<S, D>(
+    server: &Arc<HttpServer>,
+    stream: &mut LimitedStream<TrackedStream<S>>,
+    activity: &Arc<Activity>,
+    is_closing: &mut bool,
+    supervisor: &mut Supervisor<'_, D>,
+) -> hyper::Result<Closed>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    D: Future,
+{
+    let _active = server.activate();
+    let service = server.service(Arc::clone(activity), None);
+    let mut connection = pin!(server.http2.serve_connection(TokioIo::new(stream), service));
+    if *is_closing {
         connection.as_mut().graceful_shutdown();
     }
     poll_fn(|cx| {
         loop {
             if let Poll::Ready(result) = connection.as_mut().poll(cx) {
-                return Poll::Ready(done(result));
+                return Poll::Ready(result.map(|()| Closed::Done));
             }
-            let park_after = (!is_closing && server.is_crowded()).then_some(Duration::ZERO);
+            let park_after = (!*is_closing && server.is_crowded()).then_some(Duration::ZERO);
             match ready!(supervisor.poll(cx, park_after)) {
                 // Sends GOAWAY; requests that were sent before the peer has it are answered.
                 Action::Drain | Action::Park => {
-                    is_closing = true;
+                    *is_closing = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                Action::CloseIdle if activity.is_quiet() => return Poll::Ready(Closed::Done),
+                Action::CloseIdle if activity.is_quiet() => return Poll::Ready(Ok(Closed::Done)),
                 Action::CloseIdle => {}
-                Action::Close(closed) => return Poll::Ready(closed),
+                Action::Close(closed) => return Poll::Ready(Ok(closed)),
             }
         }
     })

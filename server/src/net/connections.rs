@@ -25,6 +25,7 @@ pub(super) struct Connections {
     activities: HashMap<Id, Arc<Activity>>,
     metrics: ConnectionMetrics,
     full_log: LogThrottle,
+    flood_log: LogThrottle,
 }
 
 impl Connections {
@@ -36,6 +37,7 @@ impl Connections {
             activities: HashMap::new(),
             metrics,
             full_log: LogThrottle::per_minute(),
+            flood_log: LogThrottle::per_minute(),
         }
     }
 
@@ -69,6 +71,10 @@ impl Connections {
                 self.metrics.evicted.inc();
                 id
             }
+            Ok((id, Closed::Flooded)) => {
+                self.on_flooded(id);
+                id
+            }
             Err(error) => {
                 tracing::error!(%error, "connection task failed");
                 error.id()
@@ -77,6 +83,18 @@ impl Connections {
         self.activities.remove(&id);
         self.metrics.open.set(gauge_value(self.len()));
         Some(())
+    }
+
+    fn on_flooded(&self, id: Id) {
+        self.metrics.flooded.inc();
+        if let Some(suppressed) = self.flood_log.admit(clock::now()) {
+            let peer = self.activities.get(&id).and_then(|it| it.peer);
+            tracing::warn!(
+                ?peer,
+                suppressed,
+                "too many HTTP/2 control frames; connection closed"
+            );
+        }
     }
 
     /// Asks connections to close, several at a time: those with long polls, by `end_polls`, which
@@ -134,6 +152,7 @@ pub(crate) struct ConnectionMetrics {
     open: Gauge,
     limit: Gauge,
     evicted: Counter,
+    flooded: Counter,
 }
 
 impl ConnectionMetrics {
@@ -149,6 +168,11 @@ impl ConnectionMetrics {
             "connections_gave_way",
             "Connections closed while waiting for their peers because the limit was reached",
             self.evicted.clone(),
+        );
+        registry.register(
+            "connections_flooded",
+            "HTTP/2 connections closed because of too many control frames",
+            self.flooded.clone(),
         );
     }
 }

@@ -18,7 +18,10 @@ use super::activity::Activity;
 
 /// How long a shutdown waits for the peer to close its end. Closing a socket with unread bytes
 /// resets it, and the peer may lose the last response (RFC 9112, 9.6).
-const LINGER: Duration = Duration::from_secs(1);
+pub(super) const LINGER: Duration = Duration::from_secs(1);
+
+/// The first bytes of an HTTP/2 connection (RFC 9113, 3.4).
+pub(super) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The HTTP version of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

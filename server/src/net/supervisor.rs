@@ -24,6 +24,8 @@ pub(super) enum Closed {
     Done,
     /// To free a slot for new connections.
     Evicted,
+    /// For too many HTTP/2 control frames.
+    Flooded,
 }
 
 /// The next step for a connection.

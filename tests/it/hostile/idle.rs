@@ -101,7 +101,7 @@ async fn new_connections_evict_idle_ones() {
     // Opening all of them takes a while, so a brief measurement uses fewer.
     let number = if measure::is_brief() { 1_000 } else { most };
     let name = format!("{number} idle connections");
-    measure::compare(&name, &victim, |attack| {
+    measure::compare(&name, &victim, measure::TARGET, |attack| {
         let _idle = runtime.block_on(open(at, number));
         attack.wait_for_start();
         while !attack.is_over() {

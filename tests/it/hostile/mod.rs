@@ -6,6 +6,7 @@
 //!
 //!     DOORMAN_HOSTILE_SECONDS=10 cargo test --release -p doorman-tests --test it hostile
 
+mod floods;
 mod idle;
 mod inputs;
 mod measure;

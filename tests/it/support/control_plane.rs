@@ -1,6 +1,6 @@
 //! A control plane process with its document and data directory.
 
-use std::{net::Ipv4Addr, path::Path, process::ExitStatus};
+use std::{net::Ipv4Addr, path::Path, process::ExitStatus, time::Duration};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -155,6 +155,11 @@ impl ControlPlane {
     /// Peak resident memory in bytes.
     pub(crate) fn peak_memory(&self) -> usize {
         self.process.peak_memory()
+    }
+
+    /// Processor time that it has taken.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        self.process.cpu_time()
     }
 
     /// Calls curl for a path, with further arguments.

@@ -122,6 +122,7 @@ async fn scrape_has_requests_and_leases() {
         ("connections", 0.0),
         ("connections_most", 0.0),
         ("connections_gave_way_total", 0.0),
+        ("connections_flooded_total", 0.0),
     ] {
         let series = format!("doorman_{series}");
         assert_eq!(

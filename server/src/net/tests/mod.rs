@@ -2,6 +2,7 @@
 
 mod bodies;
 mod close;
+mod control_frames;
 mod drain;
 mod eviction;
 mod handshake;
