@@ -18,6 +18,7 @@ const doorman = createClient<paths>({
   headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
 });
 const client_id = `typescript-${process.pid}`;
+const run = Math.floor(Math.random() * Number.MAX_SAFE_INTEGER);
 
 /** Every error is a problem document; its type is stable, its texts are not. */
 function explain(problem: Problem): string {
@@ -46,7 +47,7 @@ function print(step: string, fields: object): void {
 async function lease(wants: number, seq: number) {
   const sent = performance.now();
   const { data, error } = await doorman.POST("/v1/capacity", {
-    body: { client_id, seq, resources: [{ resource_id, wants }] },
+    body: { client_id, run, seq, resources: [{ resource_id, wants }] },
   });
   if (error) fail(error);
   const [answer] = data.resources;
@@ -86,6 +87,6 @@ print("refreshed", { capacity: refreshed.gets.capacity, has: view.data.sum_has, 
 // Hold it until standard input ends. A real client refreshes it in time.
 for await (const _ of process.stdin);
 
-const released = await doorman.POST("/v1/capacity/release", { body: { client_id, seq: 3, resource_ids: [resource_id] } });
+const released = await doorman.POST("/v1/capacity/release", { body: { client_id, run, seq: 3, resource_ids: [resource_id] } });
 if (released.error) fail(released.error);
 print("released", { early: refreshed.ends > performance.now() });

@@ -1,9 +1,14 @@
 //! Construction of a handle and its worker from settings.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+    time::Duration,
+};
 
 use arc_swap::ArcSwapOption;
-use doorman_openapi::{ClientId, InvalidId, InvalidServerUrl, ServerUrl};
+use doorman_openapi::{ClientId, InvalidId, InvalidServerUrl, Run, ServerUrl};
 use tokio::sync::mpsc;
 
 #[cfg(feature = "reqwest")]
@@ -182,6 +187,7 @@ impl Builder {
         let registry = Registry::new(self.max_keys, source);
         let settings = HolderSettings {
             client_id: client_id(&service, self.instance.as_deref())?,
+            run: Some(random_run()),
             replaces: replaced_names(&service, self.instance.as_deref())?,
             endpoints: servers.len(),
             seed: fastrand::u64(..),
@@ -315,6 +321,12 @@ fn unique_id(name: &str) -> Result<ClientId, InvalidId> {
     ClientId::new(format!("{name}-{process}-{random:016x}"))
 }
 
+/// The process id tells apart processes that were forked with the same random numbers.
+fn random_run() -> Run {
+    let drawn = (std::process::id(), fastrand::u64(..));
+    Run::of_bits(RandomState::new().hash_one(drawn))
+}
+
 fn host_name() -> String {
     let host = rustix::system::uname();
     host.nodename().to_str().unwrap_or("unknown").to_owned()
@@ -403,6 +415,7 @@ mod tests {
             let ids = [(); 2].map(|()| client_id(service, None).unwrap());
             assert_ne!(ids[0], ids[1]);
         }
+        assert_ne!(random_run(), random_run());
         let process = std::process::id();
         for (instance, start) in [
             (None, format!("orders-{process}-")),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId,
+    Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId, Run,
     SafeCapacity, Seconds, Seq, Unit,
     algorithm::{deserialize_known_unit, deserialize_unit},
     deserialize_priority,
@@ -18,6 +18,11 @@ use crate::{
 pub struct CapacityRequest {
     /// The client.
     pub client_id: ClientId,
+    /// The run of the client's process. Another run of the same client is another holder, with
+    /// leases of its own. Without it all processes that use a `client_id` are one holder, which is
+    /// safe only for a single process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
     /// The sequence number of this transmission. A client without one must have at most one request
     /// in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,7 +39,8 @@ pub struct CapacityRequest {
     /// leases on the requested resources end when they have no open poll and have been silent, by
     /// default for 8 s after a poll and for 13 s after a lease request. The request needs
     /// `heard_epoch` and a new `seq`. All processes of a pod may give the same name, which need not
-    /// be the id of a client: a client also replaces older ones that gave this name.
+    /// be the id of a client: a client also replaces older ones that gave this name. Its own
+    /// `client_id` names the older runs of the client.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schema(max_items = 8))]
     pub replaces: Vec<ClientId>,
@@ -213,6 +219,11 @@ pub enum Reason {
 pub struct ReleaseRequest {
     /// The client.
     pub client_id: ClientId,
+    /// The run of the client's process, as in its requests: only leases of this run are released.
+    /// Without it, but with `seq` or `tokens`: those of a client that states no run. Without all
+    /// three: those of all runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
     /// The sequence number of this transmission, from the same counter as requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,

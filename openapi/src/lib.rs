@@ -70,7 +70,7 @@ pub use key_template::{
 };
 pub use lease::{CLOCK_DRIFT, HeldLease, LONG_BURST, Lease, SafeCapacity};
 pub use number::{
-    Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Seconds, Seq,
+    Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Run, Seconds, Seq,
     deserialize_priority,
 };
 pub use problem::{FieldError, Problem, ProblemType};

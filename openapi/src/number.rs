@@ -172,6 +172,12 @@ checked_integer!(
     Seq, 0, (1 << 53) - 1, "an integer from 0 to 9007199254740991"
 );
 checked_integer!(
+    /// One run of a client's process: a random number, drawn when the process starts. It tells apart
+    /// processes that use the same `client_id`. An integer below 2⁵³.
+    #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 3141592653589793i64))]
+    Run, 0, (1 << 53) - 1, "an integer from 0 to 9007199254740991"
+);
+checked_integer!(
     /// The term of a master of a node; it only grows. An integer below 2⁵³.
     #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 1795123456))]
     Epoch, 0, (1 << 53) - 1, "an integer from 0 to 9007199254740991"
@@ -190,6 +196,14 @@ impl ClientCount {
 impl Epoch {
     /// Before the first start.
     pub const ZERO: Self = Self(0);
+}
+
+impl Run {
+    /// The run of these random bits.
+    #[must_use]
+    pub fn of_bits(random: u64) -> Self {
+        Self(random >> 11)
+    }
 }
 
 impl Seq {

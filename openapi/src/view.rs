@@ -3,8 +3,8 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    AlgorithmKind, Balance, Band, Capacity, Epoch, NodeId, Probability, ResourceId, SafeCapacity,
-    Seconds, ServerId, Unit, algorithm::deserialize_known,
+    AlgorithmKind, Balance, Band, Capacity, Epoch, NodeId, Probability, ResourceId, Run,
+    SafeCapacity, Seconds, ServerId, Unit, algorithm::deserialize_known,
 };
 
 /// The order of a sorted list, largest first.
@@ -237,6 +237,13 @@ pub enum HeldBackBy {
 pub struct HolderView {
     /// The client, or the node.
     pub client_id: String,
+    /// The run of the client's process; absent for a node, and if the client states none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
+    /// Whether another run of the same client has a lease: two processes use this `client_id`, or
+    /// one was restarted and its last lease has not ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate_client: bool,
     /// The kind of the holder.
     #[serde(deserialize_with = "deserialize_kind")]
     pub kind: HolderKind,

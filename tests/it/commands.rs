@@ -289,6 +289,30 @@ fn token_inspect_names_the_failed_check() {
 }
 
 #[test]
+fn show_marks_processes_of_one_client_and_release_ends_their_leases() {
+    let server = ControlPlane::start(DOCUMENT);
+    for (run, seq) in [(1, 9), (2, 1)] {
+        let resource = r#"{"resource_id":"api","wants":1000}"#;
+        let body =
+            format!(r#"{{"client_id":"a","run":{run},"seq":{seq},"resources":[{resource}]}}"#);
+        server.post("/v1/capacity", &body);
+    }
+    let run = |args: &[&str]| {
+        let output = run(&[args, &["--server", server.address()]].concat());
+        text(&output.stdout)
+    };
+    let shown = run(&["show", "--client", "a"]);
+    for row in ["a (duplicate, run 1)\tapi", "a (duplicate, run 2)\tapi"] {
+        assert!(shown.contains(row), "{shown}");
+    }
+    assert_eq!(
+        run(&["release", "--client", "a"]),
+        "released 2 leases of a\n"
+    );
+    assert_eq!(run(&["show", "api"]).matches("duplicate").count(), 0);
+}
+
+#[test]
 fn commands_warn_of_a_document_that_ends_limits() {
     let home = TempDir::new().expect("a temporary directory");
     let store = home.path().join("limits.db");

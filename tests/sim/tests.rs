@@ -75,6 +75,16 @@ fn capacity_holds_under_further_kinds_of_faults() {
 }
 
 #[test]
+fn capacity_holds_for_clones() {
+    let plan = Plan {
+        extras: Extra::Clones.into(),
+        ..PLAN
+    };
+    let total = run_seeds(&plan, SEEDS_WITH_EXTRAS);
+    assert!(total.clones > 5 * SEEDS_WITH_EXTRAS, "{total}");
+}
+
+#[test]
 fn same_seed_gives_same_run() {
     let run = || simulate(7, &PLAN).map_err(|violation| describe(&violation, Replay::Random));
     assert_eq!(run(), run());
@@ -189,6 +199,7 @@ necessary_rules! {
     capacity_needs_answers_of_deposed_leaders_ignored: DeposedLeader with DeposedLeader => Capacity,
     capacity_needs_operations_in_flight_booked: Outstanding with Gauges => Capacity,
     capacity_needs_claims_limited: ClaimLimit with Liars => Capacity,
+    capacity_needs_runs_of_clients_told_apart: ClientRun with Clones => Capacity,
     capacity_needs_dead_predecessors: DeadPredecessor => Capacity,
     capacity_needs_units_of_earlier_leases: EarlierTerms with Documents => Capacity,
     capacity_needs_longest_lease_of_earlier_reigns: LongestLease with ServerCount => Capacity,

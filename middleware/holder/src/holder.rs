@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, ResourceId, Seq};
+use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, ResourceId, Run, Seq};
 
 pub use self::terms::TemplateTerms;
 use self::{
@@ -49,8 +49,11 @@ const MAX_RELEASES: usize = 10_000;
 /// Settings of a [`Holder`].
 #[derive(Debug, Clone)]
 pub struct HolderSettings {
-    /// The holder's id. No two processes share one.
+    /// The holder's id. No two processes should share one.
     pub client_id: ClientId,
+    /// The run of the process, which tells it from others that use the same id; random. `None`: it
+    /// states none, as a node.
+    pub run: Option<Run>,
     /// Clients that are known to be dead, as in
     /// [`CapacityRequest::replaces`](doorman_openapi::CapacityRequest::replaces); at most 8.
     pub replaces: Vec<ClientId>,
@@ -70,11 +73,12 @@ pub struct HolderSettings {
 /// - a failure never drops a lease before its end.
 ///
 /// ```
-/// use doorman_openapi::{Capacity, ClientId, Moment, ResourceId};
+/// use doorman_openapi::{Capacity, ClientId, Moment, ResourceId, Run};
 /// use doorman_holder::{Demand, Effect, Event, Holder, HolderSettings};
 ///
 /// let mut holder = Holder::new(HolderSettings {
 ///     client_id: ClientId::new("shop-1")?,
+///     run: Some(Run::of_bits(0x9e37_79b9_7f4a_7c15)),
 ///     replaces: Vec::new(),
 ///     endpoints: 1,
 ///     seed: 7,
@@ -90,6 +94,7 @@ pub struct HolderSettings {
 #[derive(Debug, Clone)]
 pub struct Holder<N = OwnNames> {
     client_id: ClientId,
+    run: Option<Run>,
     replaces: Vec<ClientId>,
     resources: Resources<N>,
     in_flight: BTreeMap<Seq, Request>,
@@ -150,6 +155,7 @@ impl<N: Names> Holder<N> {
         let first_server = rng.usize(..settings.endpoints.max(1));
         Self {
             client_id: settings.client_id,
+            run: settings.run,
             replaces: settings.replaces,
             resources: Resources::new(names),
             in_flight: BTreeMap::new(),
@@ -473,6 +479,7 @@ impl<N: Names> Holder<N> {
             endpoint,
             request: CapacityRequest {
                 client_id: self.client_id.clone(),
+                run: self.run,
                 seq: Some(seq),
                 heard_epoch: self.master.heard_epoch(),
                 polls: self.is_polling(endpoint, now),
@@ -516,6 +523,7 @@ impl<N: Names> Holder<N> {
             endpoint: self.endpoints.current(),
             request: ReleaseRequest {
                 client_id: self.client_id.clone(),
+                run: self.run,
                 seq: Some(seq),
                 heard_epoch: self.master.heard_epoch(),
                 resource_ids,

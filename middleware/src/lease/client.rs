@@ -5,7 +5,8 @@ use std::{error::Error, future::Future, sync::Arc, time::Duration};
 use bytes::Bytes;
 use doorman_holder::{Failure, GRACE, WAIT};
 use doorman_openapi::{
-    Discovery, HintsResponse, Problem, RulesResponse, ServerUrl, SpanId, TraceContext, TraceId,
+    Discovery, HintsResponse, Problem, RulesResponse, Run, ServerUrl, SpanId, TraceContext,
+    TraceId,
     headers::{REQUEST_ID, TRACEPARENT},
     paths::{DISCOVERY, HINTS, RULES},
 };
@@ -246,16 +247,18 @@ impl<T: Transport> ControlPlaneClient<T> {
     }
 
     /// Polls for hints to the holder with this id, which the parameter `kind` names: `client_id` or
-    /// `node_id`. The server responds within [`WAIT`].
+    /// `node_id`, and to this run of a client. The server responds within [`WAIT`].
     pub fn poll_hints(
         &self,
         endpoint: usize,
         (kind, id): (&str, &str),
+        run: Option<Run>,
         after: u64,
     ) -> impl Future<Output = Outcome<FetchedHints>> + Send + use<T> {
         let id = utf8_percent_encode(id, NON_ALPHANUMERIC);
         let wait = WAIT.as_secs();
-        let path = format!("{HINTS}?{kind}={id}&after={after}&wait={wait}");
+        let run = run.map_or_else(String::new, |run| format!("&run={run}"));
+        let path = format!("{HINTS}?{kind}={id}{run}&after={after}&wait={wait}");
         let call = Outgoing::new(Method::GET, path);
         self.request(endpoint, call, WAIT + GRACE, read_hints)
     }

@@ -166,6 +166,7 @@ mod tests {
     fn leased(probability: Option<f64>) -> SimulatedLayer {
         let settings = HolderSettings {
             client_id: ClientId::new("a").unwrap(),
+            run: None,
             replaces: Vec::new(),
             endpoints: 1,
             seed: 7,

@@ -43,7 +43,7 @@ pub(super) struct ReleaseArguments {
     /// The resources; default: all of the client
     #[arg(value_name = "RESOURCE")]
     resources: Vec<ResourceId>,
-    /// ID of the client that holds the leases
+    /// ID of the client that holds the leases; those of all its processes are released
     #[arg(long, value_name = "ID", default_value_t = default_client_id(), value_parser = NonEmptyStringValueParser::new())]
     client: String,
     #[command(flatten)]
@@ -66,6 +66,7 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
     let client = Client::new(&arguments.server)?;
     let request = CapacityRequest {
         client_id: ClientId::new(&arguments.client)?,
+        run: None,
         seq: None,
         heard_epoch: None,
         polls: false,
@@ -120,6 +121,7 @@ pub(super) async fn release(arguments: ReleaseArguments) -> Result<String, Failu
     let all = arguments.resources.is_empty();
     let request = ReleaseRequest {
         client_id: ClientId::new(&arguments.client)?,
+        run: None,
         seq: None,
         heard_epoch: None,
         resource_ids: (!all).then_some(arguments.resources),

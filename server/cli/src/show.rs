@@ -234,7 +234,7 @@ async fn resource(
         // The details name the period.
         lease_table(
             &["HOLDER"],
-            (holders.entries.iter()).map(|view| (vec![view.client_id.clone()], 1.0, view))
+            (holders.entries.iter()).map(|view| (vec![holder_name(view)], 1.0, view))
         )
     );
     let absent = arguments.client.as_ref();
@@ -252,6 +252,16 @@ async fn resource(
         }
         None => text,
     })
+}
+
+/// The name of a holder, with its run where the name alone does not tell which it is.
+fn holder_name(view: &HolderView) -> String {
+    let name = &view.client_id;
+    match view.run {
+        _ if !view.duplicate_client => name.clone(),
+        Some(run) => format!("{name} (duplicate, run {run})"),
+        None => format!("{name} (duplicate, no run)"),
+    }
 }
 
 /// Whom `--client` selects.
@@ -293,7 +303,7 @@ async fn client_leases(
     let table = lease_table(
         &["CLIENT", "RESOURCE"],
         leases.iter().map(|ClientLease { resource, lease }| {
-            let names = vec![lease.client_id.clone(), resource.resource_id.to_string()];
+            let names = vec![holder_name(lease), resource.resource_id.to_string()];
             (names, resource.period(), lease)
         }),
     );

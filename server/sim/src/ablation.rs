@@ -129,6 +129,8 @@ rules! {
     /// A claim counts up to what is booked for the holder, or else what the others leave. Without:
     /// up to the holder's share.
     ClaimLimit = "claim-limit",
+    /// The runs of a client are holders of their own. Without: all are one.
+    ClientRun = "client-run",
     /// A client replaces older ones of its name that are silent. Without: all others of its name.
     DeadPredecessor = "dead-predecessor",
     /// A STATIC lease is at most the capacity. Without: it is what the holder wants.

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::VecDeque, ops::Range, sync::Arc};
 use doorman_core::ledger::HolderId;
 use doorman_openapi::{
     Capacity, CapacityRequest, CapacityResponse, ClientBand, ClientId, Epoch, HintsResponse,
-    Moment, Reason, ResourceId, Seconds, Seq, Unit,
+    Moment, Reason, ResourceId, Run, Seconds, Seq, Unit,
 };
 use tower_doorman::{
     Cost,
@@ -109,6 +109,8 @@ pub(super) struct Client {
     resources: Arc<[ResourceId]>,
     seed: u64,
     index: usize,
+    /// The number of the client id that it shares with another client, over restarts.
+    shared_id: Option<usize>,
     /// The servers of its node.
     pub(super) servers: Range<usize>,
     without: Option<Rule>,
@@ -149,18 +151,31 @@ impl Client {
             bands: vec![Vec::new(); count],
             counts: vec![RequestCounts::default(); count],
             limits: Vec::new(),
-            leasing: Leasing::Stated(Box::new(Holder::new(holder_settings(
-                index,
-                0,
-                servers.len(),
-                0,
-            )))),
+            leasing: Leasing::Stated(Box::new(Holder::new(HolderSettings {
+                client_id: own_id(index, 0),
+                run: Some(run(index, 0)),
+                replaces: vec![client_id(&format!("client-{index}"))],
+                endpoints: servers.len(),
+                seed: index as u64,
+            }))),
             resources,
             seed: 0,
             index,
+            shared_id: None,
             servers,
             without,
         }
+    }
+
+    /// Lets a client that has not started yet use the same client id as another one.
+    pub(super) fn share_id(&mut self, number: usize) {
+        self.shared_id = Some(number);
+        self.leasing = self.new_leasing();
+    }
+
+    /// Whether another client uses its client id.
+    pub(super) fn shares_id(&self) -> bool {
+        self.shared_id.is_some()
     }
 
     /// Assigns a client that has not started yet to the node with these servers.
@@ -195,7 +210,14 @@ impl Client {
     }
 
     fn new_leasing(&self) -> Leasing {
-        let settings = holder_settings(self.index, self.incarnation, self.servers.len(), self.seed);
+        let (index, incarnation) = (self.index, self.incarnation);
+        let settings = HolderSettings {
+            client_id: self.client_id(),
+            run: Some(self.run()),
+            replaces: vec![client_id(&format!("client-{index}"))],
+            endpoints: self.servers.len(),
+            seed: (self.seed).wrapping_add(u64::from(incarnation) * 100 + index as u64),
+        };
         if self.limits.is_empty() {
             Leasing::Stated(Box::new(Holder::new(settings).polling(self.polls)))
         } else {
@@ -237,7 +259,7 @@ impl Client {
         let number = self.polling.open(server);
         let message = Message::Poll {
             call: self.poll_call(number),
-            poller: HolderId::Client(self.client_id()),
+            poller: HolderId::Client(self.client_id(), Some(self.run())),
             after,
         };
         (Process::Server(server), message)
@@ -462,7 +484,14 @@ impl Client {
     }
 
     pub(super) fn client_id(&self) -> ClientId {
-        incarnation_id(self.index, self.incarnation)
+        match self.shared_id {
+            Some(number) => client_id(&format!("clone-{number}")),
+            None => own_id(self.index, self.incarnation),
+        }
+    }
+
+    fn run(&self) -> Run {
+        run(self.index, self.incarnation)
     }
 
     pub(super) fn handle(&mut self, event: Event, time: Moment) -> Vec<Effect> {
@@ -502,17 +531,13 @@ impl Client {
     }
 }
 
-fn holder_settings(index: usize, incarnation: u32, endpoints: usize, seed: u64) -> HolderSettings {
-    HolderSettings {
-        client_id: incarnation_id(index, incarnation),
-        replaces: vec![client_id(&format!("client-{index}"))],
-        endpoints,
-        seed: seed.wrapping_add(u64::from(incarnation) * 100 + index as u64),
-    }
+fn own_id(index: usize, incarnation: u32) -> ClientId {
+    client_id(&format!("client-{index}-{incarnation}"))
 }
 
-fn incarnation_id(index: usize, incarnation: u32) -> ClientId {
-    client_id(&format!("client-{index}-{incarnation}"))
+/// Another number for each process of a simulation.
+fn run(index: usize, incarnation: u32) -> Run {
+    Run::of_bits((u64::from(incarnation) << 32 | index as u64) << 11)
 }
 
 fn client_id(id: &str) -> ClientId {

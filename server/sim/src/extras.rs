@@ -42,6 +42,8 @@ extras! {
     Algorithms = "algorithms",
     /// A leader of etcd that was deposed answers for a while.
     DeposedLeader = "deposed-leader",
+    /// Pairs of clients of a node use one client id, which they keep over restarts.
+    Clones = "clones",
 }
 
 impl Extra {

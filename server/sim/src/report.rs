@@ -60,6 +60,8 @@ pub struct Stats {
     pub lies: u64,
     /// Reports of operations in flight beyond the lease of their holder.
     pub overlong_operations: u64,
+    /// Starts of clients whose client id another client uses.
+    pub clones: u64,
 }
 
 impl AddAssign for Stats {
@@ -85,6 +87,7 @@ impl AddAssign for Stats {
             server_counts,
             lies,
             overlong_operations,
+            clones,
         } = other;
         self.requests += requests;
         self.responses += responses;
@@ -106,6 +109,7 @@ impl AddAssign for Stats {
         self.server_counts += server_counts;
         self.lies += lies;
         self.overlong_operations += overlong_operations;
+        self.clones += clones;
     }
 }
 
@@ -118,7 +122,7 @@ impl fmt::Display for Stats {
              {} cut-offs, {} checks of their clients, {} capacity cuts, {} checks above a capacity \
              that was cut, {} deposed leaders of etcd, {} changes of the document while servers \
              were down, {} of the number of servers, {} lies, {} reports of operations beyond the \
-             lease",
+             lease, {} starts of clones",
             self.requests,
             self.responses,
             self.hints,
@@ -139,6 +143,7 @@ impl fmt::Display for Stats {
             self.server_counts,
             self.lies,
             self.overlong_operations,
+            self.clones,
         )
     }
 }

@@ -9,7 +9,9 @@ use std::{collections::HashMap, sync::Arc};
 use doorman_config::Document;
 use doorman_core::{
     election::{Election, View},
-    ledger::{Grant, HolderId, LeaseCall, Ledger, PageQuery, PollTicket, UnmatchedPolicy},
+    ledger::{
+        Grant, HolderId, LeaseCall, Ledger, PageQuery, PollTicket, ReleasePosition, UnmatchedPolicy,
+    },
     master::{
         Effect, Granted as MasterGranted, Master, MasterSettings, NotGranted, Progress, RequestId,
     },
@@ -489,8 +491,10 @@ impl Server {
 
     pub(super) fn release(&mut self, request: &ReleaseRequest, time: Moment) {
         let mut request = request.clone();
-        if self.without == Some(Rule::ReleaseSeq) {
-            request.seq = None;
+        match self.without {
+            Some(Rule::ReleaseSeq) => request.seq = None,
+            Some(Rule::ClientRun) => request.run = None,
+            _ => {}
         }
         let now = self.clock.local(time);
         if let Some(ledger) = self.serving(now) {
@@ -505,7 +509,12 @@ impl Server {
         }
         let now = self.clock.local(time);
         if let Some(ledger) = self.serving(now) {
-            ledger.release_part(&request.clone().into(), &|_| true, 0, now);
+            ledger.release_part(
+                &request.clone().into(),
+                &|_| true,
+                ReleasePosition::default(),
+                now,
+            );
         }
     }
 
@@ -521,10 +530,16 @@ impl Server {
         if !self.is_up {
             return Err(PollEnd::Failed);
         }
-        let now = self.clock.local(time);
+        let (now, without) = (self.clock.local(time), self.without);
         let Some(ledger) = self.serving(now) else {
             let epoch = self.view().epoch.unwrap_or(Epoch::ZERO);
             return Err(PollEnd::Hints(self.leaving(epoch, after)));
+        };
+        let poller = match poller {
+            HolderId::Client(id, _) if without == Some(Rule::ClientRun) => {
+                &HolderId::Client(id.clone(), None)
+            }
+            poller => poller,
         };
         let ticket = ledger.open_poll(poller, after, now);
         self.polls.insert(ticket, (from, call, after));

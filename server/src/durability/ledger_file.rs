@@ -84,7 +84,7 @@ pub(super) fn read(
     }
 }
 
-/// The epoch of an intact file.
+/// The epoch of an intact file that this version of the server reads.
 pub(super) fn epoch(directory: &Path) -> Option<Epoch> {
     let path = path(directory);
     ledger_text::verify(BufReader::new(File::open(&path).ok()?)).ok()?;
@@ -92,7 +92,7 @@ pub(super) fn epoch(directory: &Path) -> Option<Epoch> {
     let mut file = BufReader::new(File::open(&path).ok()?);
     file.read_until(b'\n', &mut first).ok()?;
     let header: Header = ledger_text::parse(&first).ok()?;
-    Some(header.epoch)
+    header.has_current_format().then_some(header.epoch)
 }
 
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
@@ -178,6 +178,39 @@ mod tests {
             let ends = read(directory.path(), &mut next, last, HERE, NOW).unwrap();
             assert_eq!(ends, None);
             assert_eq!(next.stats().leases, 0);
+        }
+    }
+
+    /// The file of [`written`] by a version of the server with another format.
+    fn written_in_format(format: u32) -> tempfile::TempDir {
+        let directory = written();
+        let path = path(directory.path());
+        let text = fs::read_to_string(&path).unwrap();
+        let (lines, _) = text.trim_end().rsplit_once('\n').unwrap();
+        let lines = lines.replacen("{\"format\":2,", &format!("{{\"format\":{format},"), 1) + "\n";
+        let checksum = crc32fast::hash(lines.as_bytes());
+        let text = format!("{lines}{{\"checksum\":\"{checksum:08x}\"}}\n");
+        fs::write(&path, text).unwrap();
+        directory
+    }
+
+    /// Without runs, or with more than this version knows, it would merge or double leases.
+    #[test]
+    fn file_of_another_format_is_not_restored() {
+        assert_eq!(super::epoch(written_in_format(2).path()), Some(epoch(7)));
+        for format in [1, 3] {
+            let directory = written_in_format(format);
+            let mut next = ledger(NOW);
+            let error = read(directory.path(), &mut next, Some(epoch(7)), HERE, NOW).unwrap_err();
+            let reason = format!("its format is {format}, not 2");
+            assert!(error.to_string().contains(&reason), "{error}");
+            assert_eq!(next.stats().leases, 0);
+            assert_eq!(super::epoch(directory.path()), None);
+            // The same text over HTTP.
+            let text = fs::read(path(directory.path())).unwrap();
+            let mut reader = LedgerReader::of_handover(epoch(7), NOW, NOW);
+            let error = reader.push(&text, &mut next).unwrap_err();
+            assert!(matches!(error, LedgerTextError::OtherFormat(_)), "{error}");
         }
     }
 

@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::data_dir::Boot;
 use doorman_core::{ledger::LearningRecord, ledger::Ledger, ledger::ResourceRecord};
 
-const FORMAT: u32 = 1;
+/// 2: holders have runs. A server that does not read them would merge the runs of a client, and one
+/// that expects them would keep the leases of clients without runs beside those of their runs. So
+/// the other format is not restored, and the leases are learned.
+const FORMAT: u32 = 2;
 /// The longest line that is read, in bytes. A record of a thousand holders with the longest names
 /// and 32 priorities each is shorter.
 const MAX_LINE: usize = 1 << 24;
@@ -26,6 +29,13 @@ pub(super) struct Header {
     /// The time of the stop, in nanoseconds.
     stopped: u64,
     learning: Option<LearningRecord>,
+}
+
+impl Header {
+    /// Whether this version of the server reads the text.
+    pub(super) fn has_current_format(&self) -> bool {
+        self.format == FORMAT
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -59,6 +69,8 @@ pub(crate) enum LedgerTextError {
     Io(#[from] io::Error),
     #[error("it is corrupted: {0}")]
     Corrupted(String),
+    #[error("another version of the server wrote it: its format is {0}, not {FORMAT}")]
+    OtherFormat(u32),
 }
 
 /// Writes the ledger of `epoch` for the next master. All lengths count from `now`, a time of
@@ -209,9 +221,8 @@ impl LedgerReader {
     }
 
     fn begin(&mut self, header: &Header, ledger: &mut Ledger) -> Result<Found, LedgerTextError> {
-        if header.format != FORMAT {
-            let reason = format!("its format is {}, not {FORMAT}", header.format);
-            return Err(LedgerTextError::Corrupted(reason));
+        if !header.has_current_format() {
+            return Err(LedgerTextError::OtherFormat(header.format));
         }
         if Some(header.epoch) != self.last {
             return Ok(Found::OtherEpoch);

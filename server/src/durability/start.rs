@@ -163,7 +163,7 @@ impl DataDir {
         }
     }
 
-    /// The epoch of an intact ledger of a clean stop.
+    /// The epoch of an intact ledger of a clean stop, by this version of the server.
     pub(crate) fn ledger_epoch(&self) -> Option<Epoch> {
         ledger_file::epoch(&self.path)
     }

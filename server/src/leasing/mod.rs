@@ -19,7 +19,7 @@ use std::{
 use doorman_config::Document;
 use doorman_core::{
     election::ReignEffect,
-    ledger::{LeaseCall, Ledger, ReleaseCall, ReleaseProgress, RenewalCheck},
+    ledger::{LeaseCall, Ledger, ReleaseCall, ReleasePosition, ReleaseProgress, RenewalCheck},
     master::{Applied, Effect, Granted, Master, NotGranted, Progress, RequestId},
     reign::{Bound, BoundWrites, DueTerms, DurableTerms, Reign},
     upstream::{self, ParentLink, Upstream},
@@ -408,7 +408,7 @@ impl SharedLedger {
         allowed: &(dyn Fn(&ResourceId) -> bool + Sync),
     ) -> Result<ReleaseProgress, LedgerUnavailable> {
         let mut total = ReleaseProgress::default();
-        let mut from = 0;
+        let mut from = ReleasePosition::default();
         loop {
             let part = self.with(|ledger, now| ledger.release_part(call, allowed, from, now))?;
             total.scanned = total.scanned.saturating_add(part.scanned);

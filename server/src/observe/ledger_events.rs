@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{Moment, Unit};
+use doorman_openapi::{ClientId, Moment, Unit};
 
 use crate::util::log_throttle::LogThrottle;
 use doorman_core::{ledger::LedgerEvent, ledger::LedgerEvents};
@@ -183,6 +183,7 @@ fn write(event: &LedgerEvent, left_out: Option<u64>) {
                 "silent client replaced; its leases have ended"
             );
         }
+        LedgerEvent::DuplicateClient(client) => warn_of_duplicate(client, left_out),
         LedgerEvent::OtherUnit(resource, client, unit) => {
             let (is, used) = match unit {
                 Unit::Rate => ("gauge", "rate"),
@@ -224,6 +225,14 @@ fn write(event: &LedgerEvent, left_out: Option<u64>) {
             );
         }
     }
+}
+
+fn warn_of_duplicate(client: &ClientId, left_out: Option<u64>) {
+    tracing::warn!(
+        %client, left_out,
+        "duplicate client id: another process leases under it, or the last one has not released \
+         its leases"
+    );
 }
 
 #[cfg(test)]

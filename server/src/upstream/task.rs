@@ -187,7 +187,7 @@ impl UpstreamTask {
                 }
                 Effect::OpenPoll { endpoint, after } => {
                     let holder = ("node_id", self.node.as_str());
-                    let hints = self.client.poll_hints(endpoint, holder, after);
+                    let hints = self.client.poll_hints(endpoint, holder, None, after);
                     self.polls
                         .push(Box::pin(async move { (endpoint, hints.await) }));
                 }

@@ -52,6 +52,7 @@ pub(crate) fn request(client: usize, resources: usize) -> Result<CapacityRequest
     });
     Ok(CapacityRequest {
         client_id: client_id(client)?,
+        run: None,
         seq: None,
         heard_epoch: None,
         polls: false,

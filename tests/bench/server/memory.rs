@@ -88,7 +88,7 @@ fn open_poll(
     now: Moment,
 ) -> Result<PollTicket, Box<dyn Error>> {
     let client = client_id(client)?;
-    Ok(ledger.open_poll(&HolderId::Client(client.clone()), after, now))
+    Ok(ledger.open_poll(&HolderId::Client(client.clone(), None), after, now))
 }
 
 fn map_bytes(clients: usize) -> Result<Samples, Box<dyn Error>> {

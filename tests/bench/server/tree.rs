@@ -199,7 +199,7 @@ impl Root {
                 Poller::Client { fleet, client } => {
                     let fleet = fleets.get_mut(fleet).ok_or("an unknown fleet")?;
                     let client = fleet.hint(client)?;
-                    self.poll(&HolderId::Client(client.clone()), poller, after, now);
+                    self.poll(&HolderId::Client(client.clone(), None), poller, after, now);
                 }
                 Poller::Node { fleet } => {
                     let fleet = fleets.get_mut(fleet).ok_or("an unknown fleet")?;
@@ -343,6 +343,7 @@ impl Fleet {
             Ok(Client {
                 request: CapacityRequest {
                     client_id: ClientId::new(format!("client-{index:06}-{client:018}"))?,
+                    run: None,
                     seq: None,
                     heard_epoch: Some(Epoch::ZERO),
                     polls: false,
@@ -396,7 +397,7 @@ impl Fleet {
                             fleet: self.index,
                             client: index,
                         };
-                        root.poll(&HolderId::Client(id.clone()), poller, 0, now);
+                        root.poll(&HolderId::Client(id.clone(), None), poller, 0, now);
                     }
                     let name = root.name.clone();
                     let response = root.serve(&client.request, |ledger, request| {
@@ -413,7 +414,9 @@ impl Fleet {
                 }
                 Some(node) => {
                     if is_first {
-                        let ticket = node.ledger.open_poll(&HolderId::Client(id.clone()), 0, now);
+                        let ticket =
+                            node.ledger
+                                .open_poll(&HolderId::Client(id.clone(), None), 0, now);
                         node.polls.insert(ticket, index);
                     }
                     if node
@@ -444,7 +447,7 @@ impl Fleet {
             };
             let client = self.clients.get_mut(index).ok_or("an unknown client")?;
             client.due = START;
-            let id = &HolderId::Client(client.request.client_id.clone());
+            let id = &HolderId::Client(client.request.client_id.clone(), None);
             let ticket = node.ledger.open_poll(id, batch.after, now);
             node.polls.insert(ticket, index);
         }

@@ -75,6 +75,7 @@ impl World {
     fn new() -> Self {
         let settings = HolderSettings {
             client_id: ClientId::new("fuzz").expect("a valid identifier"),
+            run: None,
             replaces: Vec::new(),
             endpoints: 3,
             seed: 7,

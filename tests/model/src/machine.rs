@@ -370,6 +370,7 @@ impl Client {
         Self {
             holder: Holder::new(HolderSettings {
                 client_id,
+                run: None,
                 replaces: Vec::new(),
                 endpoints: ENDPOINTS,
                 seed: 1,

@@ -84,6 +84,7 @@ pub const fn finding(rule: Rule) -> Finding {
         Rule::EarlierTerms => Test(SIM, "capacity_needs_units_of_earlier_leases"),
         Rule::DeposedLeader => Test(SIM, "capacity_needs_answers_of_deposed_leaders_ignored"),
         Rule::Outstanding => Test(SIM, "capacity_needs_operations_in_flight_booked"),
+        Rule::ClientRun => Test(SIM, "capacity_needs_runs_of_clients_told_apart"),
         Rule::DeadPredecessor => Test(SIM, "capacity_needs_dead_predecessors"),
         Rule::StaticLimit => Test(SIM, "holders_of_static_leases_need_their_limit"),
         Rule::GradualCut => Test(SIM, "partial_grants_after_cut_need_gradual_cut"),

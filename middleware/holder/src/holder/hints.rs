@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use doorman_openapi::{ClientId, Epoch, Hint, HintsResponse, MAX_HINTS, Moment, NodeId};
+use doorman_openapi::{ClientId, Epoch, Hint, HintsResponse, MAX_HINTS, Moment, NodeId, Run};
 
 use super::{Holder, resource::Resource};
 use crate::{
@@ -161,6 +161,12 @@ impl<N: Names> Holder<N> {
     #[must_use]
     pub fn client_id(&self) -> &ClientId {
         &self.client_id
+    }
+
+    /// The run of its process.
+    #[must_use]
+    pub fn run(&self) -> Option<Run> {
+        self.run
     }
 
     /// Whether a response comes from the master of the current leases.

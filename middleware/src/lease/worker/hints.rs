@@ -10,9 +10,10 @@ use crate::{
 
 impl<T: Transport> Worker<T> {
     pub(super) fn open_poll(&mut self, endpoint: usize, after: u64) {
-        let holder = ("client_id", self.parts.engine.holder().client_id().as_str());
+        let holder = self.parts.engine.holder();
+        let id = ("client_id", holder.client_id().as_str());
         let client = &self.parts.client;
-        let poll = client.poll_hints(endpoint, holder, after);
+        let poll = client.poll_hints(endpoint, id, holder.run(), after);
         self.hint_polls.push(Box::pin(poll));
     }
 

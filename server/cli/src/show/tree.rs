@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Listed, ShowArguments, details, holders, resource_path, resource_table};
+use super::{Listed, ShowArguments, details, holder_name, holders, resource_path, resource_table};
 use crate::{
     client::Client,
     failure::Failure,
@@ -227,7 +227,7 @@ fn add_rows(level: &Level, period: f64, depth: usize, rows: &mut Vec<[String; 10
         address.extend(below.as_ref().and_then(summary));
         address.extend(not_shown.clone());
         rows.push([
-            format!("{}{}", "  ".repeat(depth), lease.client_id),
+            format!("{}{}", "  ".repeat(depth), holder_name(lease)),
             variant_name(&lease.kind),
             match lease.kind {
                 HolderKind::Client => "1".to_owned(),

@@ -34,12 +34,20 @@ pub struct LeaseCall {
 /// A release of leases.
 #[derive(Debug, Clone)]
 pub struct ReleaseCall {
-    pub(in crate::ledger) holder: HolderId,
+    pub(in crate::ledger) holders: ReleasedHolders,
     pub(in crate::ledger) sent: Sent,
     /// All, if absent.
     pub(in crate::ledger) resource_ids: Option<Vec<ResourceId>>,
     /// The tokens in the buckets of a client.
     pub(in crate::ledger) tokens: BTreeMap<ResourceId, Balance>,
+}
+
+/// The holders whose leases are released.
+#[derive(Debug, Clone)]
+pub(in crate::ledger) enum ReleasedHolders {
+    One(HolderId),
+    /// All runs of a client.
+    Runs(ClientId),
 }
 
 /// When a call was sent, as far as it tells.
@@ -142,7 +150,7 @@ impl Asked {
 impl From<CapacityRequest> for LeaseCall {
     fn from(request: CapacityRequest) -> Self {
         Self {
-            holder: HolderId::Client(request.client_id),
+            holder: HolderId::Client(request.client_id, request.run),
             address: None,
             tenant: None,
             sent: Sent::by_client(request.seq, request.heard_epoch),
@@ -169,8 +177,14 @@ impl From<ServerCapacityRequest> for LeaseCall {
 
 impl From<ReleaseRequest> for ReleaseCall {
     fn from(request: ReleaseRequest) -> Self {
+        // An operator states neither of them. An earlier version of the layer states no run.
+        let is_of_process = request.seq.is_some() || !request.tokens.is_empty();
+        let holders = match request.run {
+            None if !is_of_process => ReleasedHolders::Runs(request.client_id),
+            run => ReleasedHolders::One(HolderId::Client(request.client_id, run)),
+        };
         Self {
-            holder: HolderId::Client(request.client_id),
+            holders,
             sent: Sent::by_client(request.seq, request.heard_epoch),
             resource_ids: request.resource_ids,
             tokens: request.tokens,
@@ -181,7 +195,7 @@ impl From<ReleaseRequest> for ReleaseCall {
 impl From<ServerReleaseRequest> for ReleaseCall {
     fn from(request: ServerReleaseRequest) -> Self {
         Self {
-            holder: HolderId::Node(request.node_id),
+            holders: ReleasedHolders::One(HolderId::Node(request.node_id)),
             sent: Sent::by_node(request.epoch, request.seq, request.heard_epoch),
             resource_ids: request.resource_ids,
             tokens: BTreeMap::new(),

@@ -68,7 +68,7 @@ pub use self::{
         DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ParentRecord,
         RecordedUnit, ResourceRecord, SetAsideRecord, UnitChangeRecord,
     },
-    requests::{ReleaseProgress, RenewalCheck},
+    requests::{ReleasePosition, ReleaseProgress, RenewalCheck},
     resource::decision::Grant,
     resource::feedback::Feedback,
     resource::unmet::UnmetResources,

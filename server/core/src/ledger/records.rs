@@ -2,7 +2,7 @@
 //! to the stop, because another process cannot interpret a [`Moment`].
 
 use doorman_openapi::{
-    Balance, Band, Capacity, HolderKind, Moment, Reason, ResourceId, Seconds, Seq,
+    Balance, Band, Capacity, HolderKind, Moment, Reason, ResourceId, Run, Seconds, Seq,
     ServerResourceResponse,
 };
 use serde::{Deserialize, Serialize};
@@ -118,6 +118,9 @@ pub struct HolderRecord {
     pub kind: HolderKind,
     /// Its identifier.
     pub id: String,
+    /// The run of a client, if it states one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
     /// The epoch of its newest request; 0 for a client.
     pub epoch: u64,
     /// The number of its newest request.

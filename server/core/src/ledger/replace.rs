@@ -86,7 +86,7 @@ impl Ledger {
     /// Counts the lease of a replaced client. A client with leases on many resources is one event.
     fn note_replaced(&mut self, holder: Option<HolderId>) {
         self.stats.replaced += 1;
-        if let Some(HolderId::Client(client)) = holder {
+        if let Some(HolderId::Client(client, _)) = holder {
             let event = LedgerEvent::Replaced(client);
             if self.events.events.last() != Some(&event) {
                 self.events.push(event);

@@ -6,7 +6,7 @@
 use doorman_openapi::{HolderKind, MAX_BANDS, MAX_ENTRIES_PER_PRIORITY, Moment, ResourceId};
 
 use crate::ledger::{
-    call::{Asked, LeaseCall, ReleaseCall, Sent},
+    call::{Asked, LeaseCall, ReleaseCall, ReleasedHolders, Sent},
     holders::HolderId,
     keys::{HolderKey, ResourceKey},
     resource::decision::Grant,
@@ -21,18 +21,37 @@ pub(in crate::ledger) const MAX_PART: usize = 64;
 /// Looking through this many templates costs about as much as a decision.
 const TEMPLATES_PER_DECISION: usize = 1024;
 
+/// The most runs of a client, the newest ones, in which a lease is searched.
+const MAX_RUNS_CHECKED: usize = 16;
+
 /// The most resources per part of a renewal check, which is cheaper than a decision.
 const MAX_CHECKED: usize = 256;
 
 /// The progress of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReleaseProgress {
-    /// The resources that were examined.
+    /// The resources that were examined, of all holders.
     pub scanned: usize,
     /// The leases that were released.
     pub released: usize,
     /// Where to continue; `None` when done.
-    pub next: Option<usize>,
+    pub next: Option<ReleasePosition>,
+}
+
+/// Where a release continues. The default is its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReleasePosition {
+    /// The position of the holder among those of its name.
+    holder: u64,
+    /// The next of the named resources, or the key of the next resource.
+    resource: usize,
+}
+
+/// A part of the resources of a release for one holder.
+struct ReleasedPart {
+    keys: Vec<ResourceKey>,
+    scanned: usize,
+    next: Option<usize>,
 }
 
 /// Whether a request only renews leases.
@@ -82,7 +101,7 @@ impl Ledger {
 
     /// A client can use nothing of a gauge that it limits as a rate, or the reverse.
     fn note_other_unit(&mut self, call: &LeaseCall, asked: &Asked, grant: &Grant) {
-        if let (Some(unit), HolderId::Client(client)) = (asked.limited_as, &call.holder)
+        if let (Some(unit), HolderId::Client(client, _)) = (asked.limited_as, &call.holder)
             && grant.template.as_ref().is_some_and(|it| it.unit() != unit)
         {
             let resource = asked.resource_id.clone();
@@ -91,13 +110,23 @@ impl Ledger {
         }
     }
 
-    /// Registers the sender of a call, until [`Holders::end_request`].
+    /// Registers the sender of a call, until [`Holders::end_request`]. Counts it if it is a
+    /// duplicate: another run of a client that has a lease.
     ///
     /// [`Holders::end_request`]: super::holders::Holders::end_request
     pub(super) fn register(&mut self, call: &LeaseCall, now: Moment) -> HolderKey {
         let max_leases = self.settings.max_leases_per_tenant();
-        self.holders
-            .begin_request(&call.holder, call.tenant, max_leases, now)
+        let key = (self.holders).begin_request(&call.holder, call.tenant, max_leases, now);
+        if let HolderId::Client(client, _) = &call.holder
+            && !self.holders.has_leases(key)
+            && self.is_duplicate(key, now)
+            && self.holders.count_duplicate(key)
+        {
+            self.stats.duplicate_clients += 1;
+            self.events
+                .push(LedgerEvent::DuplicateClient(client.clone()));
+        }
+        key
     }
 
     /// Registers the sender of a call, until its end.
@@ -113,56 +142,122 @@ impl Ledger {
         key
     }
 
-    /// Releases leases of a holder. Leases that it does not have are ignored.
+    /// Whether another run of the holder's client has a lease, as far as a bounded search finds.
+    pub(in crate::ledger) fn is_duplicate(&self, holder: HolderKey, now: Moment) -> bool {
+        let others = self.holders.other_runs(holder).take(MAX_RUNS_CHECKED);
+        let leases = others.flat_map(|other| {
+            let resources = self.holders.resources(other, ResourceKey::new(0));
+            resources.map(move |resource| (other, resource))
+        });
+        leases.take(MAX_PART).any(|(other, resource)| {
+            let live = self.live.get(resource.index());
+            live.is_some_and(|live| live.resource.is_leased_to(other, now))
+        })
+    }
+
+    /// Releases leases. Those that do not exist are ignored.
     pub fn release(&mut self, call: &ReleaseCall, now: Moment) {
-        let mut from = Some(0);
+        let mut from = Some(ReleasePosition::default());
         while let Some(position) = from {
             let progress = self.release_part(call, &|_| true, position, now);
             from = progress.next;
         }
     }
 
-    /// Releases the next leases of a holder on resources that are `allowed`, from position `from`
-    /// on, which is 0 at first.
+    /// Releases the next leases on resources that are `allowed`, from a position on. Holders that
+    /// come later are not released.
     pub fn release_part(
         &mut self,
         call: &ReleaseCall,
         allowed: &(dyn Fn(&ResourceId) -> bool + Sync),
-        from: usize,
+        from: ReleasePosition,
         now: Moment,
     ) -> ReleaseProgress {
-        let Some(holder) = self.holders.find(&call.holder) else {
-            return ReleaseProgress::default();
-        };
-        let stamp = self.stamp(call.sent);
-        let (keys, next): (Vec<_>, _) = if let Some(ids) = call.resource_ids() {
-            let part = ids.iter().skip(from).take(MAX_PART);
-            let keys = part.filter_map(|id| self.key_of(id));
-            let next = from.saturating_add(MAX_PART);
-            (keys.collect(), (next < ids.len()).then_some(next))
+        let mut progress = ReleaseProgress::default();
+        let mut left = MAX_PART;
+        let mut at = from;
+        while let Some((position, holder)) = self.released_holder(call, at.holder) {
+            if position != at.holder {
+                (at.holder, at.resource) = (position, 0);
+            }
+            if left == 0 {
+                progress.next = Some(at);
+                break;
+            }
+            let part = self.released_part(call, holder, at.resource, left);
+            let released = self.release_keys(call, holder, &part.keys, allowed, now);
+            progress.scanned = progress.scanned.saturating_add(part.scanned);
+            progress.released = progress.released.saturating_add(released);
+            // A holder without leases is work, too.
+            left = left.saturating_sub(part.scanned.max(1));
+            (at.holder, at.resource) = match part.next {
+                Some(next) => (position, next),
+                None => (position.saturating_add(1), 0),
+            };
+        }
+        progress
+    }
+
+    /// The first holder of a release, from a position on, with its position.
+    fn released_holder(&self, call: &ReleaseCall, from: u64) -> Option<(u64, HolderKey)> {
+        match &call.holders {
+            ReleasedHolders::One(id) => {
+                let only = self.holders.find(id).filter(|_| from == 0);
+                only.map(|holder| (0, holder))
+            }
+            ReleasedHolders::Runs(client) => self.holders.runs_of(client.as_str(), from).next(),
+        }
+    }
+
+    /// The next resources of a release for one holder: at most `max` are examined.
+    fn released_part(
+        &self,
+        call: &ReleaseCall,
+        holder: HolderKey,
+        from: usize,
+        max: usize,
+    ) -> ReleasedPart {
+        if let Some(ids) = call.resource_ids() {
+            let part = ids.iter().skip(from).take(max);
+            let next = from.saturating_add(max);
+            ReleasedPart {
+                scanned: part.len(),
+                keys: part.filter_map(|id| self.key_of(id)).collect(),
+                next: (next < ids.len()).then_some(next),
+            }
         } else {
             // Released entries are retained for a while, so the position is a resource key.
             let rest = self.holders.resources(holder, ResourceKey::new(from));
-            let keys: Vec<_> = rest.take(MAX_PART).collect();
-            let last = keys.last().filter(|_| keys.len() == MAX_PART);
-            let next = last.map(|last| last.index().saturating_add(1));
-            (keys, next)
-        };
-        let scanned = keys.len();
+            let keys: Vec<_> = rest.take(max).collect();
+            let last = keys.last().filter(|_| keys.len() == max);
+            ReleasedPart {
+                scanned: keys.len(),
+                next: last.map(|last| last.index().saturating_add(1)),
+                keys,
+            }
+        }
+    }
+
+    /// Returns how many leases were released.
+    fn release_keys(
+        &mut self,
+        call: &ReleaseCall,
+        holder: HolderKey,
+        keys: &[ResourceKey],
+        allowed: &(dyn Fn(&ResourceId) -> bool + Sync),
+        now: Moment,
+    ) -> usize {
+        let stamp = self.stamp(call.sent);
         let mut released: usize = 0;
         for key in keys {
             let live = self.live.get(key.index());
             if let Some(live) = live.filter(|live| allowed(&live.id)) {
                 let tokens = call.tokens.get(&live.id).copied();
-                let had_lease = self.release_one(holder, key, stamp, tokens, now);
+                let had_lease = self.release_one(holder, *key, stamp, tokens, now);
                 released = released.saturating_add(usize::from(had_lease));
             }
         }
-        ReleaseProgress {
-            scanned,
-            released,
-            next,
-        }
+        released
     }
 
     pub(in crate::ledger) fn stamp(&self, sent: Sent) -> RequestStamp {

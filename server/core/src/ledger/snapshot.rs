@@ -102,7 +102,7 @@ impl Ledger {
         }
         for holder in &record.holders {
             let id = match holder.kind {
-                HolderKind::Client => HolderId::Client(ClientId::new(&*holder.id)?),
+                HolderKind::Client => HolderId::Client(ClientId::new(&*holder.id)?, holder.run),
                 HolderKind::Node => HolderId::Node(NodeId::new(&*holder.id)?),
             };
             let holder_key = self.holders.find_or_add(&id, stopped);
@@ -144,6 +144,7 @@ impl Entry {
         HolderRecord {
             kind: holder.kind(),
             id: holder.as_str().to_owned(),
+            run: holder.run(),
             epoch: self.order.epoch,
             seq: self.order.seq(),
             bands: self.bands(),

@@ -123,7 +123,7 @@ impl LiveResource {
         {
             let id = self.id.clone();
             events.push(match holder {
-                HolderId::Client(client) => LedgerEvent::ExcessClaimOfClient(id, client.clone()),
+                HolderId::Client(client, _) => LedgerEvent::ExcessClaimOfClient(id, client.clone()),
                 HolderId::Node(node) => LedgerEvent::ExcessClaimOfNode(id, node.clone()),
             });
         }

@@ -40,6 +40,8 @@ pub struct LedgerStats {
     pub shared_bucket_grants: u64,
     /// Leases that ended because another client replaces their holder.
     pub replaced: u64,
+    /// Clients that asked for a first lease while another run of the same client had one.
+    pub duplicate_clients: u64,
     /// Decisions while more than the capacity was booked, after an operator lowered it.
     pub decisions_during_cut: u64,
     /// Resources whose template ends learning mode before the predecessor's leases have ended.
@@ -83,6 +85,8 @@ pub enum LedgerEvent {
     ClaimsAboveCapacity(ResourceId),
     /// Leases of the client have ended, because another client replaces it.
     Replaced(ClientId),
+    /// Another run of the client asks for leases while one has some.
+    DuplicateClient(ClientId),
     /// A client limits the resource in this unit, which is not that of the resource.
     OtherUnit(ResourceId, ClientId, Unit),
     /// A holder uses more of the resource than is leased to it.

@@ -137,6 +137,7 @@ impl Upstream {
         let holder = Holder::new(HolderSettings {
             // Requests carry the name of the node.
             client_id: ClientId::new(parent.node.as_str()).unwrap_or_else(|_| unreachable!()),
+            run: None,
             replaces: Vec::new(),
             endpoints: parent.endpoints,
             seed: parent.seed,

@@ -9,7 +9,7 @@ use doorman_openapi::{
 };
 
 use super::*;
-use crate::ledger::{HolderId, Predecessor, Settings, UnmatchedPolicy};
+use crate::ledger::{HolderId, Predecessor, ReleasePosition, Settings, UnmatchedPolicy};
 
 const SETTINGS: Settings = Settings {
     max_leases: 1000,
@@ -211,6 +211,7 @@ fn of_client(wants: f64, resources: &[&str]) -> CapacityRequest {
     };
     CapacityRequest {
         client_id: ClientId::new("a").unwrap(),
+        run: None,
         seq: None,
         heard_epoch: None,
         polls: false,
@@ -332,6 +333,7 @@ fn resource_without_clients_is_released() {
     assert_eq!(held(&link), Some(30.0));
     let release = ReleaseRequest {
         client_id: ClientId::new("a").unwrap(),
+        run: None,
         seq: None,
         heard_epoch: None,
         resource_ids: None,
@@ -354,9 +356,12 @@ fn resource_without_clients_is_released() {
         (request.node_id.as_str(), request.epoch),
         ("eu", Some(epoch(3)))
     );
-    let released = link
-        .root
-        .release_part(&request.clone().into(), &|_| true, 0, link.now);
+    let released = link.root.release_part(
+        &request.clone().into(),
+        &|_| true,
+        ReleasePosition::default(),
+        link.now,
+    );
     assert_eq!(released.released, 1);
     assert_eq!(held(&link).unwrap_or_default(), 0.0);
     assert!(link.next_request(60.0).is_none(), "nothing is wanted");
@@ -366,7 +371,7 @@ fn resource_without_clients_is_released() {
 fn hint_is_passed_down_from_the_master_only() {
     let mut link = leased_link();
     let client = ClientId::new("a").unwrap();
-    let poll = &HolderId::Client(client.clone());
+    let poll = &HolderId::Client(client.clone(), None);
     link.node.open_poll(poll, 0, link.now);
     link.refresh(30.0, "db");
     link.now = link.now.after_seconds(1.0);

@@ -18,6 +18,7 @@ const MAX_INCARNATIONS: u32 = 32;
 pub fn change_client_request(without: Rule, request: &mut CapacityRequest, epoch: Option<Epoch>) {
     match without {
         Rule::RequestSeq => request.seq = None,
+        Rule::ClientRun => request.run = None,
         Rule::EpochEcho => request.heard_epoch = epoch,
         Rule::CombinedBooking => {
             for resource in &mut request.resources {
@@ -42,6 +43,7 @@ pub fn release_others_of_its_name(request: &CapacityRequest, ledger: &mut Ledger
             if client_id != request.client_id {
                 let release = ReleaseRequest {
                     client_id,
+                    run: None,
                     seq: None,
                     heard_epoch: None,
                     resource_ids: None,

@@ -107,11 +107,26 @@ impl Simulation {
             client.states_no_units = has_old_clients && self.rng.u8(..4) == 0;
             client.is_liar = has_liars && self.rng.u8(..3) == 0;
         }
+        if self.extras.include(Extra::Clones) {
+            self.share_ids();
+        }
         if self.extras.include(Extra::ServerCount) {
             for node in self.nodes.iter_mut().filter(|it| it.etcd.is_some()) {
                 let index = node.servers.start;
                 let is_alone = true;
                 node.only = self.rng.bool().then_some(OnlyServer { index, is_alone });
+            }
+        }
+    }
+
+    /// Gives most clients the same client id as their neighbour.
+    fn share_ids(&mut self) {
+        for index in 1..self.clients.len() {
+            let servers = self.clients[index].servers.clone();
+            let before = &self.clients[index - 1];
+            if !before.shares_id() && before.servers == servers {
+                self.clients[index - 1].share_id(index);
+                self.clients[index].share_id(index);
             }
         }
     }

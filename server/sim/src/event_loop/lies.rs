@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use doorman_openapi::{Capacity, CapacityRequest, ClientId, Epoch, HeldLease, Seq};
+use doorman_openapi::{Capacity, CapacityRequest, ClientId, Epoch, HeldLease, Run, Seq};
 
 use super::{Simulation, invariants::BrokenInvariant};
 use crate::{extras::Extra, limits, limits::RESOURCES, report::Invariant};
@@ -10,18 +10,21 @@ use crate::{extras::Extra, limits, limits::RESOURCES, report::Invariant};
 /// Relative tolerance of sums.
 const TOLERANCE: f64 = 1e-6;
 
+/// A client, its run, and a resource.
+type ClaimKey = (ClientId, Option<Run>, usize);
+
 /// The first claims that each client has confirmed in the newest reign of the root.
 #[derive(Debug, Default)]
 pub(super) struct FirstClaims {
     epoch: Option<Epoch>,
-    newest: BTreeMap<(ClientId, usize), Seq>,
-    confirmed: BTreeSet<(ClientId, usize)>,
+    newest: BTreeMap<ClaimKey, Seq>,
+    confirmed: BTreeSet<ClaimKey>,
     sums: [f64; RESOURCES],
 }
 
 impl FirstClaims {
     /// Notes a request, which makes earlier ones stale.
-    fn note(&mut self, epoch: Epoch, key: (ClientId, usize), seq: Option<Seq>) {
+    fn note(&mut self, epoch: Epoch, key: ClaimKey, seq: Option<Seq>) {
         if self.begin(epoch) {
             let newest = self.newest.entry(key).or_insert(Seq::ZERO);
             *newest = seq.unwrap_or(Seq::ZERO).max(*newest);
@@ -42,13 +45,7 @@ impl FirstClaims {
     /// Adds a claim that a server is about to confirm, unless it is not the first one. Returns the
     /// sum with it. One with an old number, which is `None`, may be stale: it counts for nothing,
     /// nor does a later one.
-    fn add(
-        &mut self,
-        epoch: Epoch,
-        key: (ClientId, usize),
-        seq: Option<Seq>,
-        claim: f64,
-    ) -> Option<f64> {
+    fn add(&mut self, epoch: Epoch, key: ClaimKey, seq: Option<Seq>, claim: f64) -> Option<f64> {
         if !self.begin(epoch) {
             return None;
         }
@@ -56,7 +53,7 @@ impl FirstClaims {
             self.confirmed.insert(key);
             return None;
         };
-        let resource = key.1;
+        let resource = key.2;
         let newest = self.newest.entry(key.clone()).or_insert(Seq::ZERO);
         if seq <= *newest {
             return None;
@@ -136,7 +133,7 @@ impl Simulation {
         if request.heard_epoch != Some(epoch) {
             for asked in &request.resources {
                 let resource = limits::resource_index(&asked.resource_id);
-                let key = (request.client_id.clone(), resource);
+                let key = (request.client_id.clone(), request.run, resource);
                 self.extras.first_claims.note(epoch, key, request.seq);
             }
             return false;
@@ -153,7 +150,7 @@ impl Simulation {
                 continue;
             }
             let claim = asked.has.map_or(0.0, |held| held.capacity.get());
-            let key = (request.client_id.clone(), resource);
+            let key = (request.client_id.clone(), request.run, resource);
             let claims = &mut self.extras.first_claims;
             let sum = claims.add(epoch, key, seq, claim.min(limit.capacity));
             let most = self.extras.most_capacity[resource].max(limit.capacity);

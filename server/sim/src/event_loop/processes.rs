@@ -62,6 +62,7 @@ impl Simulation {
                 if client.has_left || std::mem::replace(&mut client.is_up, true) {
                     return;
                 }
+                self.stats.clones += u64::from(client.shares_id());
                 self.record(|| format!("client {index} starts"));
                 if self.demands.is_some() {
                     return self.start_scripted_client(index);

@@ -67,8 +67,8 @@ impl QuotaCharge {
         }
     }
 
-    /// Releases leases, returns how many, and charges for them: named resources before, all of a
-    /// holder's leases afterwards, when their number is known. Resources that are not `allowed`
+    /// Releases leases, returns how many, and charges for them: named resources before, others and
+    /// those of further runs of a client afterwards, when their number is known. Resources that are not `allowed`
     /// stay.
     ///
     /// # Errors
@@ -91,8 +91,10 @@ impl QuotaCharge {
             .begin(quotas, resources, LeaseKind::Renewal, now)
             .map_err(|limited| charge.rejected(quotas, LeaseKind::Renewal, limited, now))?;
         let done = ledger.release(call, allowed).await?;
-        if named.is_none() {
-            quotas.charge_released(self.key, done.scanned, self.now());
+        // Named ones are charged already, for one holder.
+        let more = done.scanned.saturating_sub(resources);
+        if more > 0 {
+            quotas.charge_released(self.key, more, self.now());
         }
         Ok(done.released)
     }

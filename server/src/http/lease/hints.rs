@@ -11,7 +11,7 @@ use axum::{
 use doorman_config::Restrictions;
 use doorman_core::ledger::{HolderId, MAX_AFTER};
 use doorman_openapi::{
-    ClientId, DEFAULT_HINT_WAIT, Epoch, HintsResponse, MAX_HINT_WAIT, NodeId, Scope, paths,
+    ClientId, DEFAULT_HINT_WAIT, Epoch, HintsResponse, MAX_HINT_WAIT, NodeId, Run, Scope, paths,
 };
 use tokio::time::timeout;
 
@@ -37,6 +37,7 @@ use crate::{
     path = paths::HINTS,
     params(
         ("client_id" = inline(Option<ClientId>), Query, description = "The client; either this or `node_id`", example = "shop-1"),
+        ("run" = inline(Option<Run>), Query, description = "The run of the client's process, as in its lease requests; not with `node_id`"),
         ("node_id" = inline(Option<NodeId>), Query, description = "The node; needs the scope `doorman:server`"),
         ("after" = inline(Option<u64>), Query, maximum = 9007199254740991i64, description = "The `after` of the last response, 0 at first: confirms its hints", example = 0),
         ("wait" = inline(Option<f64>), Query, minimum = 0, maximum = 60, description = "The longest wait in seconds, by default 25", example = 0)
@@ -99,11 +100,18 @@ pub(in crate::http) async fn poll_hints(
 
 /// The holder, the batch that it confirms, and how long it waits.
 fn parse(uri: &Uri) -> Result<(HolderId, u64, Duration), ApiError> {
-    let [client, node, after, wait] = query::parse(uri, ["client_id", "node_id", "after", "wait"])?;
+    let [client, node, run, after, wait] =
+        query::parse(uri, ["client_id", "node_id", "run", "after", "wait"])?;
+    let run = run.map(|text| parse_run(&text)).transpose()?;
     let holder = match (client, node) {
         (Some(client), None) => ClientId::new(client)
-            .map(HolderId::Client)
+            .map(|client| HolderId::Client(client, run))
             .map_err(|error| invalid("client_id", &error))?,
+        (None, Some(_)) if run.is_some() => {
+            return Err(ApiError::malformed(
+                "query parameters `node_id` and `run` cannot be combined",
+            ));
+        }
         (None, Some(node)) => NodeId::new(node)
             .map(HolderId::Node)
             .map_err(|error| invalid("node_id", &error))?,
@@ -120,9 +128,18 @@ fn parse(uri: &Uri) -> Result<(HolderId, u64, Duration), ApiError> {
 }
 
 fn parse_after(text: &str) -> Result<u64, ApiError> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let after = text.parse().ok().filter(|it| digits && *it <= MAX_AFTER);
+    let after = parse_digits(text).filter(|it| *it <= MAX_AFTER);
     after.ok_or_else(|| invalid("after", &"must be an integer from 0 to 9007199254740991"))
+}
+
+fn parse_run(text: &str) -> Result<Run, ApiError> {
+    let run = parse_digits(text).and_then(|it| Run::new(it).ok());
+    run.ok_or_else(|| invalid("run", &"must be an integer from 0 to 9007199254740991"))
+}
+
+fn parse_digits(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 fn parse_wait(text: &str) -> Result<f64, ApiError> {
@@ -138,7 +155,7 @@ fn invalid(name: &str, rule: &impl std::fmt::Display) -> ApiError {
 /// As for the lease request of this holder.
 fn authorize_holder(holder: &HolderId, caller: &Caller) -> Result<(), ApiError> {
     let scope = match holder {
-        HolderId::Client(_) => Scope::Capacity,
+        HolderId::Client(..) => Scope::Capacity,
         HolderId::Node(_) => Scope::Server,
     };
     if !caller.may(&[scope]) {

@@ -123,6 +123,11 @@ impl LedgerMetrics {
             "Responses for resources that match no template",
             ConstCounter::new(self.stats.unmatched),
         );
+        registry.register(
+            "duplicate_clients",
+            "Clients that asked for a first lease while another run of the same client_id had one",
+            ConstCounter::new(self.stats.duplicate_clients),
+        );
     }
 
     /// Rejections for want of room.
@@ -151,6 +156,7 @@ impl LedgerMetrics {
             suppression_grants,
             shared_bucket_grants,
             replaced,
+            duplicate_clients: _,
             decisions_during_cut,
             short_learning,
         } = self.stats;

@@ -70,6 +70,12 @@ async fn invalid_polls_are_rejected() {
         ("client_id=c&after=-1", "after"),
         ("client_id=c&after=9007199254740992", "after"),
         ("client_id=c&after=%2B1", "after"),
+        ("client_id=c&run=-1", "run"),
+        ("client_id=c&run=", "run"),
+        ("client_id=c&run=1.0", "run"),
+        ("client_id=c&run=%2B1", "run"),
+        ("client_id=c&run=9007199254740992", "run"),
+        ("node_id=n&run=1", "run"),
         ("client_id=c&wait=61", "wait"),
         ("client_id=c&wait=-0.1", "wait"),
         ("client_id=c&wait=NaN", "wait"),
@@ -88,12 +94,13 @@ async fn new_poll_ends_the_one_before() {
     let router = crate::http::router(app.clone());
     let first = open(&app, &router, "client_id=c").await;
     let other = open(&app, &router, "client_id=d").await;
+    let other_run = open(&app, &router, "client_id=c&run=9007199254740991").await;
     let second = tokio::spawn({
         let router = router.clone();
         async move { get(&router, "/v1/hints?client_id=c").await }
     });
     assert!(is_empty(&hints(&first.await.unwrap())));
-    assert!(!second.is_finished() && !other.is_finished());
+    assert!(!second.is_finished() && !other.is_finished() && !other_run.is_finished());
 }
 
 #[tokio::test(start_paused = true)]

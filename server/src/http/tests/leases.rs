@@ -87,6 +87,55 @@ async fn invalid_request_has_no_effect() {
 }
 
 #[tokio::test]
+async fn runs_of_a_client_lease_and_release_on_their_own() {
+    let text = "resources: [{identifier_glob: db, capacity: 10, \
+                algorithm: {kind: FAIR_SHARE, lease_length: 20, refresh_interval: 5}}]";
+    let router = super::super::router(app_with(Document::parse(text).unwrap()));
+    let ask = async |run: u64, seq: u64| {
+        let db = json!([{"resource_id": "db", "wants": 10}]);
+        let body = json!({"client_id": "c", "run": run, "seq": seq, "resources": db});
+        let reply = post(&router, "/v1/capacity", body.to_string()).await;
+        let response = reply.json()["resources"][0].clone();
+        (
+            response["gets"]["capacity"].as_f64().unwrap(),
+            response["reason"].as_str().unwrap().to_owned(),
+        )
+    };
+    let shown = async || {
+        let page = get(&router, "/v1/leases?client_id=c").await.json();
+        let leases = page["leases"].as_array().unwrap().iter();
+        let shown = leases.map(|it| (it["lease"]["run"].clone(), it["lease"]["has"].clone()));
+        shown.collect::<Vec<_>>()
+    };
+    let release = async |body: Value| {
+        let reply = post(&router, "/v1/capacity/release", body.to_string()).await;
+        reply.json()["released"].as_u64().unwrap()
+    };
+    let largest = 9_007_199_254_740_991;
+    assert_eq!(ask(7, 5).await, (10.0, "granted".to_owned()));
+    assert_eq!(ask(largest, 1).await, (0.0, "pending".to_owned()));
+    assert_eq!(
+        shown().await,
+        [(json!(largest), json!(0.0)), (json!(7), json!(10.0))]
+    );
+    let holders = get(&router, "/v1/resources/db/leases?client_id=c").await;
+    let leases = holders.json()["leases"].clone();
+    assert_eq!(leases[0]["duplicate_client"], true, "{leases}");
+    assert_eq!(release(json!({"client_id": "c", "run": 8})).await, 0);
+    assert_eq!(release(json!({"client_id": "c", "seq": 9})).await, 0);
+    assert_eq!(
+        release(json!({"client_id": "c", "run": 7, "seq": 6})).await,
+        1
+    );
+    assert_eq!(shown().await, [(json!(largest), json!(0.0))]);
+    assert_eq!(ask(largest, 2).await, (10.0, "granted".to_owned()));
+    assert_eq!(ask(7, 7).await, (0.0, "pending".to_owned()));
+    // An operator's release is of all runs.
+    assert_eq!(release(json!({"client_id": "c"})).await, 2);
+    assert!(shown().await.is_empty());
+}
+
+#[tokio::test]
 async fn release_is_idempotent() {
     let router = router();
     let live = async || {

@@ -268,6 +268,20 @@ async fn every_safety_exception_is_counted() {
 }
 
 #[tokio::test]
+async fn duplicate_clients_are_counted() {
+    let router = router();
+    for (run, duplicates) in [(1, 0.0), (2, 1.0), (2, 1.0), (3, 2.0)] {
+        let body = format!(
+            r#"{{"client_id":"c","run":{run},"resources":[{{"resource_id":"db","wants":1}}]}}"#
+        );
+        let reply = post(&router, "/v1/capacity", body).await;
+        assert_eq!(reply.status, 200);
+        let samples = scrape(&router).await;
+        assert_eq!(samples["doorman_duplicate_clients_total"], duplicates);
+    }
+}
+
+#[tokio::test]
 async fn number_of_series_is_bounded() {
     let router = router();
     for hundred in 0..100 {

@@ -97,7 +97,7 @@ impl CursorKey {
     /// The cursor of the page of clients' leases that begins at this position.
     pub(super) fn at_client_lease(&self, names: ClientNames<'_>, position: ClientCursor) -> String {
         let ClientCursor { holder, slot } = position;
-        let bytes = [holder.to_be_bytes(), slot.to_be_bytes()].concat();
+        let bytes = [&holder.to_be_bytes()[..], &slot.to_be_bytes()].concat();
         let (kind, list) = client_list(names);
         self.seal(kind, list, bytes)
     }
@@ -116,7 +116,7 @@ impl CursorKey {
             let opened = (kind == list_kind).then(|| self.open(kind, list, bytes))??;
             let (holder, slot) = opened.split_first_chunk()?;
             Some(ClientCursor {
-                holder: u32::from_be_bytes(*holder),
+                holder: u64::from_be_bytes(*holder),
                 slot: u32::from_be_bytes(slot.try_into().ok()?),
             })
         })

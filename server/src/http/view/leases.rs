@@ -44,7 +44,7 @@ use crate::{
     path = paths::RESOURCE_LEASES,
     params(
         ResourcePath,
-        ("client_id" = inline(Option<ClientId>), Query, description = "Only the holder of this name; cannot be combined with `cursor` and `sort`"),
+        ("client_id" = inline(Option<ClientId>), Query, description = "Only the holders of this name: the newest 32 processes of a client, and a node; cannot be combined with `cursor` and `sort`"),
         ("prefix" = inline(Option<String>), Query, description = "Only holders whose name starts with this"),
         Page,
         ("sort" = inline(Option<SortBy>), Query, description = "Only the largest; cannot be combined with `cursor`")
@@ -168,7 +168,7 @@ async fn largest(
     Ok(only_page(leases, Some(total)))
 }
 
-/// The holder of one name; an empty page if it neither holds the resource nor waits for it.
+/// The holders of one name; an empty page if none holds the resource or waits for it.
 fn one_holder(
     ledger: &SharedLedger,
     note: &ParentNote,

@@ -159,6 +159,7 @@ impl<D: Decide> Fleet<D> {
                 self.now = self.now.after(step);
                 let request = CapacityRequest {
                     client_id: client.id.clone(),
+                    run: None,
                     seq: Some(self.seq),
                     heard_epoch: None,
                     polls: false,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use doorman_openapi::{
     Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, Moment, NodeId, Reason,
-    ReleaseRequest, ResourceId, ResourceResponse, SafeCapacity, Seconds, Seq,
+    ReleaseRequest, ResourceId, ResourceResponse, Run, SafeCapacity, Seconds, Seq,
 };
 
 use super::{Holder, HolderSettings};
@@ -39,6 +39,7 @@ impl Script {
     fn new(endpoints: usize) -> Self {
         let mut holder = Holder::new(HolderSettings {
             client_id: ClientId::new("shop-1").unwrap(),
+            run: Run::new(7).ok(),
             replaces: Vec::new(),
             endpoints,
             seed: 1,

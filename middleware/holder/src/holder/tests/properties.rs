@@ -141,6 +141,7 @@ impl Referee {
         Self {
             holder: Holder::new(HolderSettings {
                 client_id: ClientId::new("client").unwrap(),
+                run: None,
                 replaces: Vec::new(),
                 endpoints: 3,
                 seed: 3,

@@ -31,10 +31,12 @@ fn new_resource_does_not_wait_for_slow_response() {
 #[test]
 fn request_reports_lease_and_use() {
     let mut script = Script::new(1);
+    let run = Run::new(7).ok();
     script.want("db", 10.0);
     let first = script.next_request();
     assert_eq!(has(&first), None);
     assert_eq!(first.request.client_id.as_str(), "shop-1");
+    assert_eq!((first.request.run, script.holder.run()), (run, run));
     assert_eq!(first.request.seq, Some(first.seq));
     assert_eq!(first.request.heard_epoch, None);
     script.answer(&first, grant_all(&first.request, 10.0));
@@ -386,6 +388,7 @@ fn first_server_is_random() {
     for seed in 0..3_000 {
         let holder = Holder::new(HolderSettings {
             client_id: ClientId::new("shop-1").unwrap(),
+            run: None,
             replaces: Vec::new(),
             endpoints: 3,
             seed,

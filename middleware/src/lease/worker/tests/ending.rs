@@ -17,6 +17,7 @@ async fn shutdown_releases_leases_and_stops_limits() {
     assert_eq!(releases.len(), 1);
     assert_eq!(releases[0].resource_ids, None, "all leases of the client");
     assert!(releases[0].seq > plane.last_request().seq);
+    assert_eq!(releases[0].run, plane.last_request().run);
     assert_eq!(other.worker_state(), WorkerState::Stopped);
     assert_eq!(
         other.shutdown().await,

@@ -75,7 +75,9 @@ async fn hint_refreshes_a_lease_and_is_confirmed() {
     assert_eq!(polls.len(), 1);
     let query = &polls[0].query;
     assert!(query.starts_with("client_id=a%20b%2D"), "{query}");
-    assert!(query.ends_with("&after=0&wait=25"), "{query}");
+    let run = plane.last_request().run.unwrap();
+    let end = format!("&run={run}&after=0&wait=25");
+    assert!(query.ends_with(&end), "{query}");
 
     plane.set(grants(4.0));
     answer(to_refresh(9, plane.last_request().seq.unwrap()));

@@ -20,6 +20,7 @@ async fn named_resources_are_leased() {
     let client = plane.last_request().client_id;
     let process = format!("test-{}-", std::process::id());
     assert!(client.as_str().starts_with(&process), "{client}");
+    assert!(plane.last_request().run.is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use doorman_config::Document;
 use doorman_core::ledger::{
     HintBatch, HolderId, Ledger, PollTicket, Predecessor, Settings, Tuning, UnmatchedPolicy,
 };
-use doorman_openapi::{CapacityResponse, ClientId, Epoch, HintsResponse, NodeId};
+use doorman_openapi::{CapacityResponse, ClientId, Epoch, HintsResponse, NodeId, Run};
 use http::Response;
 use percent_encoding::percent_decode_str;
 use tokio::{
@@ -284,10 +284,11 @@ impl LedgerPlane {
             return Reply::Disconnect;
         }
         let client = ClientId::new(value("client_id")).unwrap();
+        let run = Run::new(value("run").parse().unwrap()).ok();
         let after = value("after").parse().unwrap();
         let wait = value("wait").parse::<u32>().unwrap();
         let mut ledger = self.ledger.lock().unwrap();
-        let ticket = ledger.open_poll(&HolderId::Client(client.clone()), after, call.at);
+        let ticket = ledger.open_poll(&HolderId::Client(client.clone(), run), after, call.at);
         drop(ledger);
         let (answer, response) = oneshot::channel();
         let poll = OpenPoll { client, answer };

@@ -3,28 +3,30 @@
 pub(in crate::ledger) mod poll;
 pub(in crate::ledger) mod poll_queue;
 mod replaced;
+mod runs;
 mod tenants;
 
 use std::collections::{BTreeSet, HashMap};
 
-use doorman_openapi::{ClientId, HolderKind, Moment, NodeId, ServerUrl};
+use doorman_openapi::{ClientId, HolderKind, Moment, NodeId, Run, ServerUrl};
 
 pub use tenants::{Tenant, TenantId};
 
 use crate::ledger::{
     holders::poll::Poll,
     holders::replaced::NewestFirst,
+    holders::runs::CountedDuplicates,
     holders::tenants::{Tenants, Usage},
     keys::{HolderKey, ResourceKey},
     store::hash_index::HashIndex,
     store::paged_slab::PagedSlab,
 };
 
-/// A client or a node. The two may have the same name.
+/// A run of a client, or a node. The two may have the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HolderId {
-    /// A client.
-    Client(ClientId),
+    /// A client, and the run of its process if it states one.
+    Client(ClientId, Option<Run>),
     /// A node below this one.
     Node(NodeId),
 }
@@ -34,7 +36,7 @@ impl HolderId {
     #[must_use]
     pub fn kind(&self) -> HolderKind {
         match self {
-            Self::Client(_) => HolderKind::Client,
+            Self::Client(..) => HolderKind::Client,
             Self::Node(_) => HolderKind::Node,
         }
     }
@@ -43,8 +45,17 @@ impl HolderId {
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
-            Self::Client(id) => id.as_str(),
+            Self::Client(id, _) => id.as_str(),
             Self::Node(id) => id.as_str(),
+        }
+    }
+
+    /// The run of a client.
+    #[must_use]
+    pub fn run(&self) -> Option<Run> {
+        match self {
+            Self::Client(_, run) => *run,
+            Self::Node(_) => None,
         }
     }
 }
@@ -82,11 +93,13 @@ impl Registration {
 #[derive(Debug, Clone, Default)]
 pub(in crate::ledger) struct Holders {
     by_id: HashIndex<HolderKey>,
+    by_name: HashIndex<NewestFirst>,
     holders: PagedSlab<Registration>,
     tenants: Tenants,
     /// The addresses of nodes, for operators.
     addresses: HashMap<HolderKey, ServerUrl>,
     by_replaced: HashIndex<NewestFirst>,
+    counted_duplicates: CountedDuplicates,
     registered: u64,
     /// When this reign began. Holders that were heard before count as heard then.
     began: Moment,
@@ -231,6 +244,9 @@ impl Holders {
                 poll: None,
             }));
             self.by_id.insert(id, key);
+            if let Some(newest) = self.newest(key) {
+                self.by_name.insert(&id.as_str(), newest);
+            }
             key
         })
     }
@@ -342,6 +358,8 @@ impl Holders {
         }
         if let Some(holder) = self.holders.get(key.index()) {
             self.by_id.remove(&holder.id, key);
+            let newest = NewestFirst(holder.rank, key);
+            self.by_name.remove(&holder.id.as_str(), newest);
             self.holders.remove(key.index());
             self.addresses.remove(&key);
         }
@@ -353,7 +371,7 @@ mod tests {
     use super::*;
 
     fn client(name: &str) -> HolderId {
-        HolderId::Client(ClientId::new(name).unwrap())
+        HolderId::Client(ClientId::new(name).unwrap(), None)
     }
 
     fn resource(index: usize) -> ResourceKey {
@@ -379,6 +397,33 @@ mod tests {
         assert_eq!(holders.id(key), Some(&id));
         holders.end_request();
         assert_eq!(holders.find(&id), None);
+    }
+
+    #[test]
+    fn holder_is_found_without_a_walk_over_all_runs_of_its_name() {
+        let mut holders = Holders::default();
+        let name = ClientId::new("a").unwrap();
+        let of_run = |run| HolderId::Client(name.clone(), Run::new(run).ok());
+        for run in 0..10_000 {
+            let key = holders.find_or_add(&of_run(run), Moment::ORIGIN);
+            holders.add_lease(key, resource(7));
+        }
+        for run in [0, 5_000, 9_999] {
+            let id = of_run(run);
+            let found = holders.find(&id).unwrap();
+            assert_eq!(holders.id(found), Some(&id));
+            let examined = holders
+                .by_id
+                .of_hash(holders.by_id.hash(&id), HolderKey::default());
+            assert_eq!(examined.collect::<Vec<_>>(), [found]);
+            // Nor is the walk begun anew to find the next one.
+            let (position, _) = holders.runs_of("a", 0).nth(100).unwrap();
+            let next = holders.runs_of("a", position + 1).next();
+            assert_eq!(next, holders.runs_of("a", 0).nth(101));
+            holders.remove_lease(found, resource(7));
+            assert_eq!(holders.find(&id), None);
+        }
+        assert_eq!(holders.runs_of("a", 0).count(), 9_997);
     }
 
     #[test]

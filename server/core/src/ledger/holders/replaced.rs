@@ -3,13 +3,10 @@
 use doorman_openapi::ClientId;
 use smallvec::SmallVec;
 
-use crate::ledger::{
-    holders::{HolderId, Holders},
-    keys::HolderKey,
-};
+use crate::ledger::{holders::Holders, keys::HolderKey};
 
-/// The most holders that a holder replaces for one name: the newest ones. Others keep their
-/// leases to the end.
+/// The most holders that a holder replaces for one name: the newest runs of the client, then the
+/// newest holders that gave the name. Others keep their leases to the end.
 const MAX_REPLACED: usize = 16;
 
 /// A holder, ordered from the newest registration to the oldest.
@@ -17,8 +14,8 @@ const MAX_REPLACED: usize = 16;
 pub(super) struct NewestFirst(pub(super) u64, pub(super) HolderKey);
 
 impl Holders {
-    /// The holders that one replaces by naming these clients: the clients, and those that have
-    /// named one of them before.
+    /// The holders that one replaces by naming these clients: the runs of the clients, and those
+    /// that have named one of them before.
     ///
     /// Safety rule: all are older than the holder. Otherwise two processes that live and share a
     /// name would end each other's leases.
@@ -33,13 +30,16 @@ impl Holders {
         };
         let mut replaced = SmallVec::new();
         for name in replaces {
-            let client = self.find(&HolderId::Client(name.clone()));
-            let client = client.filter(|client| self.newest(*client) > Some(own));
-            let older = NewestFirst(own.0.saturating_add(1), HolderKey::default());
+            let older = own.0.saturating_add(1);
+            let runs = self.runs_of(name.as_str(), older).map(|(_, key)| key);
+            let older = NewestFirst(older, HolderKey::default());
             let others = self.by_replaced.from(name, older);
             let others = others.map(|NewestFirst(_, key)| key);
-            let others = others.filter(|key| self.replaces(*key).contains(name));
-            replaced.extend(client.into_iter().chain(others.take(MAX_REPLACED)));
+            let others = others.filter(|key| {
+                let is_run = self.id(*key).is_some_and(|id| id.as_str() == name.as_str());
+                !is_run && self.replaces(*key).contains(name)
+            });
+            replaced.extend(runs.chain(others).take(MAX_REPLACED));
         }
         replaced
     }
@@ -49,7 +49,7 @@ impl Holders {
         self.by_replaced.is_empty()
     }
 
-    fn newest(&self, holder: HolderKey) -> Option<NewestFirst> {
+    pub(super) fn newest(&self, holder: HolderKey) -> Option<NewestFirst> {
         let registration = self.holders.get(holder.index())?;
         Some(NewestFirst(registration.rank, holder))
     }

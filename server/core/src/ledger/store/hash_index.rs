@@ -24,9 +24,22 @@ impl<K: Copy + Default + Ord> HashIndex<K> {
         self.from(id, K::default()).find(|key| is_of(*key))
     }
 
+    /// The hash of an identifier in this index.
+    pub(in crate::ledger) fn hash(&self, id: &impl Hash) -> u64 {
+        self.hasher.hash_one(id)
+    }
+
     /// The keys with the hash of an identifier, in order, from one on.
     pub(in crate::ledger) fn from(&self, id: &impl Hash, first: K) -> impl Iterator<Item = K> {
-        let hash = self.hasher.hash_one(id);
+        self.of_hash(self.hash(id), first)
+    }
+
+    /// The keys with a hash, in order, from one on.
+    pub(in crate::ledger) fn of_hash(
+        &self,
+        hash: u64,
+        first: K,
+    ) -> impl Iterator<Item = K> + use<'_, K> {
         let keys = self.keys.range((hash, first)..);
         let keys = keys.take_while(move |(other, _)| *other == hash);
         keys.map(|(_, key)| *key)
@@ -38,10 +51,10 @@ impl<K: Copy + Default + Ord> HashIndex<K> {
     }
 
     pub(in crate::ledger) fn insert(&mut self, id: &impl Hash, key: K) {
-        self.keys.insert((self.hasher.hash_one(id), key));
+        self.keys.insert((self.hash(id), key));
     }
 
     pub(in crate::ledger) fn remove(&mut self, id: &impl Hash, key: K) {
-        self.keys.remove(&(self.hasher.hash_one(id), key));
+        self.keys.remove(&(self.hash(id), key));
     }
 }

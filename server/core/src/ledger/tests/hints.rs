@@ -8,7 +8,7 @@ use crate::ledger::{HintBatch, HolderId, PollTicket, keys::ResourceKey};
 impl World {
     pub(super) fn poll(&mut self, client: &str, after: u64) -> PollTicket {
         let client = ClientId::new(client).unwrap();
-        let holder = &HolderId::Client(client.clone());
+        let holder = &HolderId::Client(client.clone(), None);
         self.ledger.open_poll(holder, after, self.now)
     }
 
@@ -21,7 +21,7 @@ impl World {
     }
 
     fn hint(&mut self, client: &str) {
-        let id = HolderId::Client(ClientId::new(client).unwrap());
+        let id = HolderId::Client(ClientId::new(client).unwrap(), None);
         let holder = self.ledger.holders.find(&id).unwrap();
         let ledger = &mut self.ledger;
         let resource = ResourceKey::new(0);
@@ -105,7 +105,7 @@ fn announced_poll_of_a_call_without_leases_leaves_nothing() {
     world.ledger.refresh_part(&call, 0, world.now);
     world.wait(0.1);
     assert_eq!(world.ledger.hints_due(), None);
-    let id = HolderId::Client(ClientId::new("a").unwrap());
+    let id = HolderId::Client(ClientId::new("a").unwrap(), None);
     assert!(world.ledger.holders.find(&id).is_none());
 }
 
@@ -228,7 +228,7 @@ fn poll_ends_with_the_last_lease() {
     world.release("a", None);
     // The spacing of its hints is kept.
     world.wait(0.06);
-    let id = HolderId::Client(ClientId::new("a").unwrap());
+    let id = HolderId::Client(ClientId::new("a").unwrap(), None);
     assert!(world.ledger.holders.find(&id).is_none());
     assert_eq!(world.ledger.hints_due(), None);
 }
@@ -259,7 +259,7 @@ fn many_hints_are_one_for_all() {
         .collect();
     world.send(&request);
     world.poll("a", 0);
-    let id = HolderId::Client(ClientId::new("a").unwrap());
+    let id = HolderId::Client(ClientId::new("a").unwrap(), None);
     let holder = world.ledger.holders.find(&id).unwrap();
     for index in 0..257 {
         let ledger = &mut world.ledger;

@@ -385,6 +385,7 @@ fn unordered_late_copies_of_a_confirmed_holder_are_ignored() {
     world.send(&echoing("a", None, 40.0, None));
     let release = ReleaseRequest {
         client_id: ClientId::new("a").unwrap(),
+        run: None,
         seq: None,
         heard_epoch: Some(SUCCESSOR.epoch),
         resource_ids: None,

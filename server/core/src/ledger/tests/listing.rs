@@ -261,6 +261,7 @@ fn leases_of_a_client_are_read_in_bounded_parts() {
     world.send(&body);
     let release = ReleaseRequest {
         client_id: body.client_id.clone(),
+        run: None,
         seq: Some(Seq::new(2).unwrap()),
         heard_epoch: None,
         resource_ids: Some((0..RELEASED).map(id).collect()),

@@ -17,6 +17,7 @@ mod priority_share;
 mod recent_demand;
 mod replace;
 mod requests;
+mod runs;
 mod safety;
 mod shared_bucket;
 mod snapshot;
@@ -113,6 +114,7 @@ impl World {
     pub(super) fn release(&mut self, client: &str, seq: Option<u64>) {
         let release = ReleaseRequest {
             client_id: ClientId::new(client).unwrap(),
+            run: None,
             seq: seq.map(|seq| Seq::new(seq).unwrap()),
             heard_epoch: None,
             resource_ids: None,
@@ -172,6 +174,7 @@ pub(super) fn request(
 ) -> CapacityRequest {
     CapacityRequest {
         client_id: ClientId::new(client).unwrap(),
+        run: None,
         seq: seq.map(|seq| Seq::new(seq).unwrap()),
         heard_epoch: None,
         polls: false,

@@ -6,6 +6,7 @@ use doorman_openapi::{
 };
 
 use super::*;
+use crate::ledger::ReleasePosition;
 
 fn node_request(
     epoch: u64,
@@ -147,9 +148,12 @@ fn node_and_client_with_one_name_are_distinct() {
         heard_epoch: None,
         resource_ids: Some(vec![db()]),
     };
-    world
-        .ledger
-        .release_part(&release.clone().into(), &|_| true, 0, world.now);
+    world.ledger.release_part(
+        &release.clone().into(),
+        &|_| true,
+        ReleasePosition::default(),
+        world.now,
+    );
     assert_eq!(world.view().unwrap().sum_has, 10.0);
 }
 

@@ -9,7 +9,7 @@ use doorman_openapi::{
 
 use super::*;
 use crate::{
-    ledger::HolderId,
+    ledger::{HolderId, ReleasePosition},
     upstream::{Effect, Event, ParentLink, Upstream},
 };
 
@@ -305,7 +305,7 @@ fn node_without_surplus_hands_out_none() {
     let mut clients = [client(0, "a", 90.0), client(1, "b", 90.0)];
     let id = ClientId::new("a").unwrap();
     let ledger = &mut tree.nodes[0].ledger;
-    ledger.open_poll(&HolderId::Client(id.clone()), 0, tree.now);
+    ledger.open_poll(&HolderId::Client(id.clone(), None), 0, tree.now);
     tree.settle(&mut clients);
     assert_eq!([clients[0].has, clients[1].has], [50.0, 50.0]);
     let grant = tree.refresh(0, "a", 10.0, 50.0);
@@ -731,6 +731,7 @@ fn resource_without_holders_is_forgotten() {
     assert_eq!(tree.nodes[0].ledger.take_parent_updates(), []);
     let release = ReleaseRequest {
         client_id: ClientId::new("a").unwrap(),
+        run: None,
         seq: None,
         heard_epoch: None,
         resource_ids: None,
@@ -1101,6 +1102,7 @@ fn leases_below_a_node_count_when_the_unit_is_changed_back() {
 fn release_of(client: &str) -> ReleaseRequest {
     ReleaseRequest {
         client_id: ClientId::new(client).unwrap(),
+        run: None,
         seq: None,
         heard_epoch: None,
         resource_ids: None,
@@ -1120,8 +1122,12 @@ fn release_node(tree: &mut Tree, index: usize) {
         resource_ids: None,
     };
     let all = |_: &ResourceId| true;
-    tree.root
-        .release_part(&release.clone().into(), &all, 0, tree.now);
+    tree.root.release_part(
+        &release.clone().into(),
+        &all,
+        ReleasePosition::default(),
+        tree.now,
+    );
 }
 
 #[test]
@@ -1211,6 +1217,7 @@ fn release_while_learning_gives_nothing_back() {
     assert_eq!(tree.refresh(0, "b", 10.0, 0.0).capacity.get(), 0.0);
     let release = ReleaseRequest {
         client_id: ClientId::new("b").unwrap(),
+        run: None,
         seq: None,
         heard_epoch: None,
         resource_ids: None,

@@ -127,7 +127,7 @@ fn client_that_is_heard_for_another_resource_lives() {
 fn client_that_polls_lives() {
     let mut world = world();
     world.refresh("a", 80.0, None);
-    let holder = HolderId::Client(client_id("a"));
+    let holder = HolderId::Client(client_id("a"), None);
     let ticket = world.ledger.open_poll(&holder, 0, world.now);
     world.refresh("a", 80.0, Some(80.0));
     world.wait(10.0);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::priority_share::request_in_bands;
 use super::*;
-use crate::ledger::RenewalCheck;
+use crate::ledger::{ReleasePosition, RenewalCheck};
 
 const MANY: usize = 1000;
 
@@ -25,6 +25,7 @@ fn for_many(client: &str, count: usize) -> CapacityRequest {
 fn release(client: &str, resource_ids: Option<Vec<ResourceId>>) -> ReleaseRequest {
     ReleaseRequest {
         client_id: ClientId::new(client).unwrap(),
+        run: None,
         seq: Some(Seq::new(2).unwrap()),
         heard_epoch: None,
         resource_ids,
@@ -115,7 +116,7 @@ fn many_leases_are_released_in_parts() {
             let views = world.resources("r/");
             views.iter().filter(|view| view.sum_has > 0.0).count()
         };
-        let (mut from, mut left, mut scanned) = (Some(0), MANY, 0);
+        let (mut from, mut left, mut scanned) = (Some(ReleasePosition::default()), MANY, 0);
         while let Some(position) = from {
             let ledger = &mut world.ledger;
             let part = ledger.release_part(&release.clone().into(), &|_| true, position, world.now);

@@ -64,6 +64,7 @@ impl Client {
     fn release(self, world: &mut World) {
         let release = ReleaseRequest {
             client_id: ClientId::new(&*self.id).unwrap(),
+            run: None,
             seq: None,
             heard_epoch: None,
             resource_ids: None,

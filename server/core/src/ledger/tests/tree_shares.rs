@@ -268,7 +268,7 @@ fn gauge_divides_every_unit_over_three_levels() {
             for client in &fleet.clients {
                 let id = ClientId::new(&*client.name).unwrap();
                 let ledger = &mut fleet.tree.nodes[client.node].ledger;
-                ledger.open_poll(&HolderId::Client(id.clone()), 0, fleet.tree.now);
+                ledger.open_poll(&HolderId::Client(id.clone(), None), 0, fleet.tree.now);
             }
             for (wants, _) in DEMANDS {
                 for client in &mut fleet.clients {
@@ -313,6 +313,7 @@ fn safe_capacity_counts_clients_of_whole_tree() {
         let left = fleet.clients.remove(1);
         let release = ReleaseRequest {
             client_id: ClientId::new(left.name).unwrap(),
+            run: None,
             seq: None,
             heard_epoch: None,
             resource_ids: None,

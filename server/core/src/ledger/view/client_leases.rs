@@ -1,6 +1,6 @@
 //! The leases of one client, or of those whose names begin alike, over all resources.
 
-use doorman_openapi::{ClientId, GlobSet, Moment, NodeId, ResourceView};
+use doorman_openapi::{ClientId, GlobSet, Moment, ResourceView};
 
 use crate::ledger::{
     holders::HolderId,
@@ -10,7 +10,7 @@ use crate::ledger::{
     view::listing::PageQuery,
 };
 
-/// The clients, and nodes of the same names, with the listed leases.
+/// The clients with all their runs, and nodes of the same names, with the listed leases.
 #[derive(Debug, Clone, Copy)]
 pub enum ClientNames<'a> {
     /// Of one name.
@@ -22,8 +22,8 @@ pub enum ClientNames<'a> {
 /// A position in the leases of clients. Holders keep theirs while they have leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientCursor {
-    /// The slot of the holder.
-    pub holder: u32,
+    /// The position of the holder: among those of its name, or in the slots of all.
+    pub holder: u64,
     /// The slot of its next resource.
     pub slot: u32,
 }
@@ -69,8 +69,7 @@ impl Ledger {
         };
         let mut leases = Vec::new();
         let mut at = from;
-        while let Some(key) = self.holder_from(names, at.holder, &mut budget) {
-            let holder = u32::try_from(key.index()).unwrap_or(u32::MAX);
+        while let Some((holder, key)) = self.holder_from(names, at.holder, &mut budget) {
             if holder != at.holder {
                 at = ClientCursor { holder, slot: 0 };
             }
@@ -91,30 +90,22 @@ impl Ledger {
         ClientListing { leases, next: None }
     }
 
-    /// The first of these holders in this slot or a later one. If the budget is spent before, the
-    /// slot to go on from.
+    /// The first of these holders from a position on, with its position. If the budget is spent
+    /// before, the position to go on from.
     fn holder_from(
         &self,
         names: ClientNames<'_>,
-        slot: u32,
+        from: u64,
         budget: &mut Budget,
-    ) -> Option<HolderKey> {
-        let slot = slot as usize;
+    ) -> Option<(u64, HolderKey)> {
         match names {
-            ClientNames::One(name) => {
-                let client = Some(HolderId::Client(name.clone()));
-                let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
-                let named = [client, node].into_iter().flatten();
-                let keys = named.filter_map(|id| self.holders.find(&id));
-                let later = keys.filter(|key| key.index() >= slot);
-                later.min_by_key(|key| key.index())
-            }
+            ClientNames::One(name) => self.holders.named(name.as_str(), from).next(),
             ClientNames::Prefix(..) => {
-                for slot in slot..self.holders.end() {
-                    let key = HolderKey::new(slot);
+                for slot in from..self.holders.end() as u64 {
+                    let key = HolderKey::new(slot as usize);
                     let is_of_names = self.holders.id(key).is_some_and(|id| names.include(id));
                     if is_of_names || budget.scanned == 0 {
-                        return Some(key);
+                        return Some((slot, key));
                     }
                     budget.scanned = budget.scanned.saturating_sub(1);
                 }

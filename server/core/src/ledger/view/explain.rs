@@ -208,6 +208,8 @@ impl Resource {
         let last = entry.last_decision;
         HolderView {
             client_id: holder.as_str().to_owned(),
+            run: holder.run(),
+            duplicate_client: false,
             kind,
             clients: (kind == HolderKind::Node).then(|| clients.fold(0, u64::saturating_add)),
             address: None,

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::Bound};
 
-use doorman_openapi::{ClientId, GlobSet, Moment, NodeId, ResourceId, ResourceView};
+use doorman_openapi::{ClientId, GlobSet, Moment, ResourceId, ResourceView};
 
 use crate::ledger::{
     algorithm::BandShares,
@@ -16,6 +16,9 @@ use crate::ledger::{
 
 /// The most items that one call scans. Many may be vacant or hidden.
 const MAX_SCANNED: usize = 1024;
+
+/// The most holders of one name that one call lists.
+const MAX_NAMED: usize = 32;
 
 const SHARES_BELOW_ONE: &str = "an equal share is less than one request per refresh interval; \
      choose SUPPRESSION, or SHARED_BUCKET with a short refresh_interval";
@@ -241,7 +244,7 @@ impl Ledger {
         Ok(None)
     }
 
-    /// The holders with this name: a client, a node, both or none.
+    /// The holders with this name: the runs of a client, of which the newest are listed, and a node.
     ///
     /// # Errors
     /// [`ListError::NotLive`].
@@ -251,16 +254,14 @@ impl Ledger {
         name: &ClientId,
         now: Moment,
     ) -> Result<HolderListing, ListError> {
-        let client = HolderId::Client(name.clone());
-        let node = NodeId::new(name.as_str()).ok().map(HolderId::Node);
         self.list(id, now, |live, current| {
-            let named = std::iter::once(client).chain(node);
-            let holders = named.filter_map(|holder| {
-                let entry = live.resource.entries.get(self.holders.find(&holder)?)?;
-                let is_listed = !entry.is_cleared();
-                is_listed.then(|| self.holder_status(live, entry, &holder, current))
+            let named = self.holders.named(name.as_str(), 0).take(MAX_SCANNED);
+            let holders = named.filter_map(|(_, key)| {
+                let entry = live.resource.entries.get(key);
+                let entry = entry.filter(|entry| !entry.is_cleared())?;
+                Some(self.holder_status(live, entry, self.holders.id(key)?, current))
             });
-            Ok((holders.collect(), None))
+            Ok((holders.take(MAX_NAMED).collect(), None))
         })
     }
 
@@ -306,6 +307,7 @@ impl Ledger {
         let mut status = live.resource.holder_status(entry, holder, current);
         let address = self.holders.address(entry.holder);
         status.view.address = address.map(ToString::to_string);
+        status.view.duplicate_client = self.is_duplicate(entry.holder, current.now);
         status
     }
 

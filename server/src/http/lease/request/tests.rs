@@ -79,6 +79,11 @@ fn invalid_fields_of_a_client_request_are_located() {
         (r#""seq":-1"#, "/seq"),
         (r#""seq":1.5"#, "/seq"),
         (r#""seq":9007199254740992"#, "/seq"),
+        (r#""run":null"#, "/run"),
+        (r#""run":-1"#, "/run"),
+        (r#""run":0.5"#, "/run"),
+        (r#""run":"7""#, "/run"),
+        (r#""run":9007199254740992"#, "/run"),
     ] {
         check(
             &format!(r#"{{{member},"client_id":"c","resources":[]}}"#),

@@ -1,4 +1,5 @@
-//! A service that is suspended (SIGSTOP) for longer than its lease lasts.
+//! A service whose process is stopped (SIGSTOP) for longer than its lease lasts. The machine and its
+//! clocks go on.
 
 use std::{thread, time::Duration};
 
@@ -49,7 +50,7 @@ impl Client {
 }
 
 #[test]
-fn suspended_service_admits_nothing_under_an_expired_lease() {
+fn stopped_service_admits_nothing_under_an_expired_lease() {
     let server = ControlPlane::start(DOCUMENT);
     let service = Service::start(server.address(), &["--fallback", "pessimistic"]);
     let mut first = Client::open(&service);
