@@ -195,7 +195,7 @@ fn token_warns_that_it_releases_leases_of_others() {
 #[test]
 fn names_with_hidden_characters_are_shown_escaped() {
     let server = ControlPlane::start(DOCUMENT);
-    let address = server.address().to_string();
+    let address = server.address().to_owned();
     let server = ["--server", &address];
     let id = "api\u{202e}gpj\u{e0041}";
     let get = ["get", id, "--wants", "5", "--client", "a\u{2028}b"];

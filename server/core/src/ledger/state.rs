@@ -34,7 +34,7 @@ use super::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Held,
-    /// It has released its lease. The holder counts again when a request is accepted.
+    /// It has released its lease, and does not count until it [resumes](Ledger::resume) it.
     Released,
     /// The ledger or the tenant has no room.
     Full,
@@ -346,9 +346,6 @@ impl Ledger {
         let capacity_before = |unit| Some(self.earlier_terms.lookup(id)?.capacity(unit));
         let decision = (live.resource).refresh(holder, polls, ask, capacity_before, now);
         live.resource.note_heard(holder, conversion.heard, now);
-        if place == Place::Released && live.resource.wants_anything(holder) {
-            self.holders.add_lease(holder, key);
-        }
         let clients = live.resource.clients();
         let feedback = live.resource.current_feedback(now);
         let levels = match ask.kind {
@@ -378,9 +375,18 @@ impl Ledger {
             self.withdraw_hint(holder, key);
             self.plan_hints(key, now);
         }
+        self.resume(place, holder, key);
         self.note_parent_update(key, now);
         self.note_unmet(key, now);
         grant
+    }
+
+    /// Counts the holder of a released lease again, unless its request was a late one.
+    pub(super) fn resume(&mut self, place: Place, holder: HolderKey, key: ResourceKey) {
+        let entry = || self.live.get(key.index())?.resource.entries.get(holder);
+        if place == Place::Released && entry().is_some_and(|entry| !entry.is_cleared()) {
+            self.holders.add_lease(holder, key);
+        }
     }
 
     /// Notes whether the demand for a resource is met.

@@ -60,6 +60,7 @@ impl RunningServer {
             services: Vec::new(),
             max_priority: None,
             max_capacity: None,
+            max_clients: None,
             lifetime: Duration::from_secs(24 * 3600),
         };
         Ok(token.sign(&secret_path(self.home.path()))?)

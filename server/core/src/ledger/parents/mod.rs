@@ -92,10 +92,8 @@ impl Ledger {
         }
         if let Some(live) = self.live.get_mut(key.index()) {
             live.resource.register(holder, ask, now);
-            if place == Place::Released && live.resource.wants_anything(holder) {
-                self.holders.add_lease(holder, key);
-            }
         }
+        self.resume(place, holder, key);
         self.schedule_expiry(key);
         self.note_parent_update(key, now);
         self.note_unmet(key, now);

@@ -392,12 +392,6 @@ impl Resource {
         had_lease
     }
 
-    /// Whether the holder has not released the lease.
-    pub(in crate::ledger) fn wants_anything(&self, holder: HolderKey) -> bool {
-        let entry = self.entries.get(holder);
-        entry.is_some_and(|entry| !entry.is_cleared())
-    }
-
     /// Handles some expirations. Calls `ended` for each holder whose lease has ended, with whether
     /// its entry is retained.
     pub(in crate::ledger) fn expire(
