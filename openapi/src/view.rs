@@ -240,8 +240,8 @@ pub struct HolderView {
     /// The run of the client's process; absent for a node, and if the client states none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
-    /// Whether another run of the same client has a lease: two processes use this `client_id`, or
-    /// one was restarted and its last lease has not ended.
+    /// Whether another run of the same client has a lease of some resource, or asks for one: two
+    /// processes use this `client_id`, or one was restarted and its last lease has not ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub duplicate_client: bool,
     /// The kind of the holder.

@@ -786,7 +786,7 @@ async fn ready_prints_the_remarks_of_the_server() {
         ("ok\n", "ready\n"),
         (
             "ok\nlearning mode\n\u{1b}[2J\n",
-            "ready\nlearning mode\n?[2J\n",
+            "ready\nlearning mode\n\\u001b[2J\n",
         ),
     ] {
         let probe = get(async move || text);

@@ -19,7 +19,7 @@ use std::{
 use doorman_config::Document;
 use doorman_core::{
     election::ReignEffect,
-    ledger::{LeaseCall, Ledger, ReleaseCall, ReleasePosition, ReleaseProgress, RenewalCheck},
+    ledger::{LeaseCall, Ledger, ReleaseCall, ReleasePosition, RenewalCheck},
     master::{Applied, Effect, Granted, Master, NotGranted, Progress, RequestId},
     reign::{Bound, BoundWrites, DueTerms, DurableTerms, Reign},
     upstream::{self, ParentLink, Upstream},
@@ -397,8 +397,8 @@ impl SharedLedger {
         read.ok()?
     }
 
-    /// Releases leases. Returns the numbers of visited resources and released leases.
-    /// Resources that are not `allowed` stay.
+    /// Releases leases, and returns how many. Resources that are not `allowed` stay. `charge` is
+    /// called with the number of resources that each part examined.
     ///
     /// # Cancel safety
     /// Leases that were not released yet expire.
@@ -406,16 +406,17 @@ impl SharedLedger {
         &self,
         call: &ReleaseCall,
         allowed: &(dyn Fn(&ResourceId) -> bool + Sync),
-    ) -> Result<ReleaseProgress, LedgerUnavailable> {
-        let mut total = ReleaseProgress::default();
+        mut charge: impl FnMut(usize),
+    ) -> Result<usize, LedgerUnavailable> {
+        let mut released: usize = 0;
         let mut from = ReleasePosition::default();
         loop {
             let part = self.with(|ledger, now| ledger.release_part(call, allowed, from, now))?;
-            total.scanned = total.scanned.saturating_add(part.scanned);
-            total.released = total.released.saturating_add(part.released);
+            charge(part.scanned);
+            released = released.saturating_add(part.released);
             match part.next {
                 Some(next) => from = next,
-                None => return Ok(total),
+                None => return Ok(released),
             }
             tokio::task::yield_now().await;
         }

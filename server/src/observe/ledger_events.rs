@@ -21,6 +21,8 @@ const FULL_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct LedgerEventLog {
     /// Demand may change often, and leaves the lines of the others alone.
     demand: LogThrottle,
+    /// A client may be duplicated many times, too.
+    duplicates: LogThrottle,
     others: LogThrottle,
     max_leases: usize,
     ledger: FullLog,
@@ -33,6 +35,7 @@ impl LedgerEventLog {
         let per_second = |lines| LogThrottle::new(lines, Duration::from_secs(1));
         Self {
             demand: per_second(1),
+            duplicates: per_second(1),
             others: per_second(LINES_PER_SECOND),
             max_leases,
             ledger: FullLog::new(),
@@ -45,6 +48,9 @@ impl LedgerEventLog {
         self.log_full(&events, now);
         if let Some(left_out) = self.others.take_suppressed(now) {
             tracing::warn!(left_out, "ledger events were left out of the log");
+        }
+        if let Some(left_out) = self.duplicates.take_suppressed(now) {
+            tracing::warn!(left_out, "duplicates of clients were left out of the log");
         }
         if let Some(left_out) = self.demand.take_suppressed(now) {
             tracing::info!(left_out, "changes of unmet demand were left out of the log");
@@ -93,10 +99,10 @@ impl LedgerEventLog {
             self.others.suppress(dropped);
         }
         for event in &events {
-            let throttle = if event.is_of_demand() {
-                &self.demand
-            } else {
-                &self.others
+            let throttle = match event {
+                LedgerEvent::DuplicateClient(_) => &self.duplicates,
+                _ if event.is_of_demand() => &self.demand,
+                _ => &self.others,
             };
             if let Some(suppressed) = throttle.admit(now) {
                 write(event, suppressed);

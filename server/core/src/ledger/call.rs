@@ -36,7 +36,7 @@ pub struct LeaseCall {
 pub struct ReleaseCall {
     pub(in crate::ledger) holders: ReleasedHolders,
     pub(in crate::ledger) sent: Sent,
-    /// All, if absent.
+    /// Sorted; all, if absent.
     pub(in crate::ledger) resource_ids: Option<Vec<ResourceId>>,
     /// The tokens in the buckets of a client.
     pub(in crate::ledger) tokens: BTreeMap<ResourceId, Balance>,
@@ -106,6 +106,12 @@ impl ReleaseCall {
     #[must_use]
     pub fn resource_ids(&self) -> Option<&[ResourceId]> {
         self.resource_ids.as_deref()
+    }
+
+    /// Whether it names the resource, or all.
+    pub(in crate::ledger) fn names(&self, id: &ResourceId) -> bool {
+        let ids = self.resource_ids();
+        ids.is_none_or(|ids| ids.binary_search(id).is_ok())
     }
 }
 
@@ -186,7 +192,7 @@ impl From<ReleaseRequest> for ReleaseCall {
         Self {
             holders,
             sent: Sent::by_client(request.seq, request.heard_epoch),
-            resource_ids: request.resource_ids,
+            resource_ids: sorted(request.resource_ids),
             tokens: request.tokens,
         }
     }
@@ -197,10 +203,17 @@ impl From<ServerReleaseRequest> for ReleaseCall {
         Self {
             holders: ReleasedHolders::One(HolderId::Node(request.node_id)),
             sent: Sent::by_node(request.epoch, request.seq, request.heard_epoch),
-            resource_ids: request.resource_ids,
+            resource_ids: sorted(request.resource_ids),
             tokens: BTreeMap::new(),
         }
     }
+}
+
+fn sorted(resource_ids: Option<Vec<ResourceId>>) -> Option<Vec<ResourceId>> {
+    resource_ids.map(|mut ids| {
+        ids.sort_unstable();
+        ids
+    })
 }
 
 impl From<ResourceRequest> for Asked {

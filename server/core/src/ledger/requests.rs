@@ -21,16 +21,13 @@ pub(in crate::ledger) const MAX_PART: usize = 64;
 /// Looking through this many templates costs about as much as a decision.
 const TEMPLATES_PER_DECISION: usize = 1024;
 
-/// The most runs of a client, the newest ones, in which a lease is searched.
-const MAX_RUNS_CHECKED: usize = 16;
-
 /// The most resources per part of a renewal check, which is cheaper than a decision.
 const MAX_CHECKED: usize = 256;
 
 /// The progress of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReleaseProgress {
-    /// The resources that were examined, of all holders.
+    /// The resources that were examined, at least one for each holder.
     pub scanned: usize,
     /// The leases that were released.
     pub released: usize,
@@ -111,7 +108,8 @@ impl Ledger {
     }
 
     /// Registers the sender of a call, until [`Holders::end_request`]. Counts it if it is a
-    /// duplicate: another run of a client that has a lease.
+    /// duplicate: another run of a client that has a lease,
+    /// or asks for one.
     ///
     /// [`Holders::end_request`]: super::holders::Holders::end_request
     pub(super) fn register(&mut self, call: &LeaseCall, now: Moment) -> HolderKey {
@@ -119,12 +117,11 @@ impl Ledger {
         let key = (self.holders).begin_request(&call.holder, call.tenant, max_leases, now);
         if let HolderId::Client(client, _) = &call.holder
             && !self.holders.has_leases(key)
-            && self.is_duplicate(key, now)
+            && self.holders.is_duplicate(key)
             && self.holders.count_duplicate(key)
         {
             self.stats.duplicate_clients += 1;
-            self.events
-                .push(LedgerEvent::DuplicateClient(client.clone()));
+            self.events.push_duplicate(client);
         }
         key
     }
@@ -140,19 +137,6 @@ impl Ledger {
             HolderKind::Node => self.holders.set_address(key, call.address.as_ref()),
         }
         key
-    }
-
-    /// Whether another run of the holder's client has a lease, as far as a bounded search finds.
-    pub(in crate::ledger) fn is_duplicate(&self, holder: HolderKey, now: Moment) -> bool {
-        let others = self.holders.other_runs(holder).take(MAX_RUNS_CHECKED);
-        let leases = others.flat_map(|other| {
-            let resources = self.holders.resources(other, ResourceKey::new(0));
-            resources.map(move |resource| (other, resource))
-        });
-        leases.take(MAX_PART).any(|(other, resource)| {
-            let live = self.live.get(resource.index());
-            live.is_some_and(|live| live.resource.is_leased_to(other, now))
-        })
     }
 
     /// Releases leases. Those that do not exist are ignored.
@@ -186,10 +170,11 @@ impl Ledger {
             }
             let part = self.released_part(call, holder, at.resource, left);
             let released = self.release_keys(call, holder, &part.keys, allowed, now);
-            progress.scanned = progress.scanned.saturating_add(part.scanned);
-            progress.released = progress.released.saturating_add(released);
             // A holder without leases is work, too.
-            left = left.saturating_sub(part.scanned.max(1));
+            let scanned = part.scanned.max(1);
+            progress.scanned = progress.scanned.saturating_add(scanned);
+            progress.released = progress.released.saturating_add(released);
+            left = left.saturating_sub(scanned);
             (at.holder, at.resource) = match part.next {
                 Some(next) => (position, next),
                 None => (position.saturating_add(1), 0),
@@ -217,7 +202,7 @@ impl Ledger {
         from: usize,
         max: usize,
     ) -> ReleasedPart {
-        if let Some(ids) = call.resource_ids() {
+        if let (ReleasedHolders::One(_), Some(ids)) = (&call.holders, call.resource_ids()) {
             let part = ids.iter().skip(from).take(max);
             let next = from.saturating_add(max);
             ReleasedPart {
@@ -226,6 +211,7 @@ impl Ledger {
                 next: (next < ids.len()).then_some(next),
             }
         } else {
+            // Of a client with many runs only their resources are examined, whatever is named.
             // Released entries are retained for a while, so the position is a resource key.
             let rest = self.holders.resources(holder, ResourceKey::new(from));
             let keys: Vec<_> = rest.take(max).collect();
@@ -251,7 +237,7 @@ impl Ledger {
         let mut released: usize = 0;
         for key in keys {
             let live = self.live.get(key.index());
-            if let Some(live) = live.filter(|live| allowed(&live.id)) {
+            if let Some(live) = live.filter(|live| call.names(&live.id) && allowed(&live.id)) {
                 let tokens = call.tokens.get(&live.id).copied();
                 let had_lease = self.release_one(holder, *key, stamp, tokens, now);
                 released = released.saturating_add(usize::from(had_lease));

@@ -130,12 +130,21 @@ impl LedgerEvents {
     }
 
     /// Leaves room for events of other kinds.
+    pub(in crate::ledger) fn push_duplicate(&mut self, client: &ClientId) {
+        self.push_frequent(LedgerEvent::DuplicateClient(client.clone()));
+    }
+
+    /// Leaves room for events of other kinds.
     pub(in crate::ledger) fn push_unmet(&mut self, id: &ResourceId, change: Option<UnmetChange>) {
         let event = match change {
             None => return,
             Some(UnmetChange::Lasts) => LedgerEvent::Unmet(id.clone()),
             Some(UnmetChange::Ended(lasted)) => LedgerEvent::MetAgain(id.clone(), lasted),
         };
+        self.push_frequent(event);
+    }
+
+    fn push_frequent(&mut self, event: LedgerEvent) {
         if self.events.len() < MAX_EVENTS / 2 {
             self.events.push(event);
         } else {

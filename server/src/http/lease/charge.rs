@@ -67,9 +67,9 @@ impl QuotaCharge {
         }
     }
 
-    /// Releases leases, returns how many, and charges for them: named resources before, others and
-    /// those of further runs of a client afterwards, when their number is known. Resources that are not `allowed`
-    /// stay.
+    /// Releases leases, returns how many, and charges for them: for named resources before, for
+    /// others and those of further runs of a client with each part. Resources that are not
+    /// `allowed` stay.
     ///
     /// # Errors
     /// 429 if even the reserve for renewals is spent, or 503 if the ledger is poisoned.
@@ -90,13 +90,15 @@ impl QuotaCharge {
         let _decisions = charge
             .begin(quotas, resources, LeaseKind::Renewal, now)
             .map_err(|limited| charge.rejected(quotas, LeaseKind::Renewal, limited, now))?;
-        let done = ledger.release(call, allowed).await?;
-        // Named ones are charged already, for one holder.
-        let more = done.scanned.saturating_sub(resources);
-        if more > 0 {
-            quotas.charge_released(self.key, more, self.now());
-        }
-        Ok(done.released)
+        let mut paid = resources;
+        let charge_part = |scanned: usize| {
+            let more = scanned.saturating_sub(paid);
+            paid = paid.saturating_sub(scanned);
+            if more > 0 {
+                quotas.charge_released(self.key, more, self.now());
+            }
+        };
+        Ok(ledger.release(call, allowed, charge_part).await?)
     }
 
     fn with_resources(self, resources: usize) -> Self {

@@ -94,6 +94,8 @@ impl Registration {
 pub(in crate::ledger) struct Holders {
     by_id: HashIndex<HolderKey>,
     by_name: HashIndex<NewestFirst>,
+    /// Clients by name that have a lease, or ask for one.
+    leasing: HashIndex<HolderKey>,
     holders: PagedSlab<Registration>,
     tenants: Tenants,
     /// The addresses of nodes, for operators.
@@ -272,9 +274,15 @@ impl Holders {
         if let Some(holder) = self.holders.get_mut(key.index()) {
             let before = holder.usage();
             change(holder);
-            if before != holder.usage() {
+            let after = holder.usage();
+            if before != after {
                 self.tenants.subtract(holder.tenant, before);
-                self.tenants.add(holder.tenant, holder.usage());
+                self.tenants.add(holder.tenant, after);
+            }
+            if before.clients < after.clients {
+                self.leasing.insert(&holder.id.as_str(), key);
+            } else if before.clients > after.clients {
+                self.leasing.remove(&holder.id.as_str(), key);
             }
         }
     }

@@ -58,18 +58,15 @@ impl Holders {
         })
     }
 
-    /// The other runs of a client, the newest first.
-    pub(in crate::ledger) fn other_runs(
-        &self,
-        holder: HolderKey,
-    ) -> impl Iterator<Item = HolderKey> {
-        let client = match self.id(holder) {
-            Some(HolderId::Client(client, _)) => Some(client.as_str()),
-            Some(HolderId::Node(_)) | None => None,
+    /// Whether another run of the holder's client has a lease, or asks for one.
+    pub(in crate::ledger) fn is_duplicate(&self, holder: HolderKey) -> bool {
+        let Some(HolderId::Client(client, _)) = self.id(holder) else {
+            return false;
         };
-        let runs = client.map(|client| self.runs_of(client, 0));
-        let keys = runs.into_iter().flatten().map(|(_, key)| key);
-        keys.filter(move |key| *key != holder)
+        let is_run = |key| matches!(self.id(key), Some(HolderId::Client(it, _)) if it == client);
+        let hash = self.leasing.hash(&client.as_str());
+        let mut others = self.leasing.of_hash(hash, HolderKey::default());
+        others.any(|key| key != holder && is_run(key))
     }
 
     /// Remembers that a holder is counted as a duplicate. Returns `false` if it was counted before.

@@ -263,13 +263,6 @@ impl Resource {
             .is_some_and(|entry| now < entry.booking.last_end())
     }
 
-    /// The same, of a holder that has not released it.
-    pub(in crate::ledger) fn is_leased_to(&self, holder: HolderKey, now: Moment) -> bool {
-        let entry = self.entries.get(holder);
-        let is_released = entry.is_none_or(Entry::is_cleared);
-        !is_released && self.has_lease(holder, now)
-    }
-
     /// When an entry changes next, or the resource can be dropped.
     pub(in crate::ledger) fn next_deadline(&self) -> Option<Moment> {
         let droppable = || self.droppable_from();

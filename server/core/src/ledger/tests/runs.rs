@@ -185,7 +185,9 @@ fn release_is_of_its_run_and_of_all_runs_by_an_operator() {
 #[test]
 fn leases_of_many_runs_are_released_in_parts() {
     const RUNS: u64 = 1_000;
-    for resource_ids in [None, Some(vec![db()])] {
+    let unknown = (0..500).map(|number| ResourceId::new(format!("unknown/{number}")).unwrap());
+    let many = unknown.chain([db()]).collect();
+    for resource_ids in [None, Some(vec![db()]), Some(many)] {
         let mut world = world();
         for run in 0..RUNS {
             world.send(&asking(Some(run), 1, None));

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc};
 
-use doorman_openapi::{Reason, ResourceRequest};
+use doorman_openapi::{CapacityRequest, Reason, ResourceRequest, Run};
 
 use super::{SETTINGS, World, document, parse, request};
 use crate::ledger::{LeaseCall, Ledger, Predecessor, Settings, Tenant, TenantId};
@@ -130,6 +130,23 @@ fn next_master_knows_the_clients_of_a_tenant() {
             Reason::Granted
         );
     }
+}
+
+#[test]
+fn runs_of_one_id_are_clients_of_a_tenant() {
+    let mut world = World::new(parse(DOCUMENT));
+    let mut ask = |run: u64| {
+        let request = CapacityRequest {
+            run: Some(Run::new(run).unwrap()),
+            ..request("a", Some(1), 1.0, None)
+        };
+        let call = LeaseCall::from(request).of_tenant(Some(tenant(1, 2)));
+        world.ledger.refresh(&call, world.now).remove(0).reason
+    };
+    assert_eq!(
+        [1, 2, 3].map(&mut ask),
+        [Reason::Granted, Reason::Granted, Reason::Full]
+    );
 }
 
 #[test]

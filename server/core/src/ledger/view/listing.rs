@@ -307,7 +307,7 @@ impl Ledger {
         let mut status = live.resource.holder_status(entry, holder, current);
         let address = self.holders.address(entry.holder);
         status.view.address = address.map(ToString::to_string);
-        status.view.duplicate_client = self.is_duplicate(entry.holder, current.now);
+        status.view.duplicate_client = self.holders.is_duplicate(entry.holder);
         status
     }
 
