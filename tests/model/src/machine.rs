@@ -714,7 +714,7 @@ fn holders(ledger: &Value) -> [Option<u64>; SENDERS] {
         return keys;
     };
     for (key, registration) in registered {
-        let id = registration.get(&["id"]).map_or("", Value::text);
+        let id = registration.get(&["id", "0"]).map_or("", Value::text);
         for (sender, known) in keys.iter_mut().enumerate() {
             if id.trim_matches('"') == name(sender) {
                 *known = Some(key.number_u64());
