@@ -318,7 +318,10 @@ impl Server {
                 return;
             };
             if let Some(etcd) = app.server.etcd.as_ref().filter(|_| is_planned) {
-                etcd.wait_for_space(|| app.ledger.is_master()).await;
+                tokio::select! {
+                    () = etcd.wait_for_space(|| app.ledger.is_master()) => {}
+                    () = has_failed.notified() => {}
+                }
             }
             if self::resign(resign).await {
                 // The next master asks for the ledger while connections are still accepted.

@@ -220,25 +220,29 @@ fn epoch_grows_and_leases_are_learned_after_etcd_lost_its_data() {
 fn epoch_of_a_poll_confirms_no_claim_from_before_the_fail_over() {
     let mut etcd = Etcd::start();
     // The old master grants for some time after etcd has forgotten it.
-    let (node, master) = Node::start(&etcd, DOCUMENT, &["--election-ttl", "10"]);
+    let (mut node, master) = Node::start(&etcd, DOCUMENT, &["--election-ttl", "10"]);
     let numbered = |client: &str, seq: u64, wants: f64, held| {
         let text = request(client, wants, held);
         let mut request: Value = serde_json::from_str(&text).expect("JSON");
         request["seq"] = seq.into();
         request.to_string()
     };
-    let capacity =
-        |master, request: &str| lease(&node, master, request)["gets"]["capacity"].clone();
-    assert_eq!(capacity(master, &numbered("a", 1, 100.0, None)), 100.0);
+    let granted = lease(&node, master, &numbered("a", 1, 100.0, None));
+    assert_eq!(granted["gets"]["capacity"], 100.0);
 
     node.partition(master.server);
+    let others = (0..3).filter(|it| *it != master.server);
+    // After a restart they believe the new etcd at once.
+    others.clone().for_each(|other| node.kill(other));
     etcd.rebuild();
+    others.clone().for_each(|other| node.start_server(other));
+    let capacity =
+        |master, request: &str| lease(&node, master, request)["gets"]["capacity"].clone();
     until("another server is elected", || {
         !etcd
             .ctl(&["get", "--keys-only", "doorman/epoch"])
             .is_empty()
     });
-    let others = (0..3).filter(|it| *it != master.server);
     let told = others.map(|other| node.get(other, "/v1/hints?client_id=a&wait=0")["epoch"].clone());
     let told = told.filter_map(|it| it.as_u64()).max();
     // Never delivered to the old master, and delayed until the next one serves.
@@ -346,12 +350,15 @@ fn read(node: &Node, server: usize, path: &str) -> Response {
     curl(&[&format!("{}{path}", node.address(server))])
 }
 
-/// Waits until a server has noticed whether etcd has space.
-fn wait_for_space(node: &Node, server: usize, is_out: bool) {
+/// Waits until a server has noticed whether etcd has space, which may take 30 s.
+fn wait_for_space(node: &Node, server: usize, is_out: bool, renew: impl Fn()) {
     let metric = format!("doorman_etcd_out_of_space {}\n", u8::from(is_out));
-    until(&metric, || {
-        read(node, server, "/metrics").body.contains(&metric)
-    });
+    let from = now();
+    while !read(node, server, "/metrics").body.contains(&metric) {
+        assert!(now() - from < 2 * TIMEOUT, "not {metric}");
+        renew();
+        sleep(Duration::from_millis(200));
+    }
 }
 
 #[test]
@@ -359,9 +366,12 @@ fn planned_stop_waits_for_space_in_etcd() {
     let etcd = Etcd::start_with_little_space();
     let (mut node, master) = Node::start(&etcd, DOCUMENT, BRIEF);
     lease(&node, master, &request("a", 80.0, None));
-    wait_for_space(&node, master.server, false);
+    wait_for_space(&node, master.server, false, || ());
     etcd.fill();
-    wait_for_space(&node, master.server, true);
+    let held = Some((80.0, master.epoch));
+    // The bound in etcd ends with the last lease, and another one would need space.
+    let renew = || drop(lease(&node, master, &request("a", 80.0, held)));
+    wait_for_space(&node, master.server, true, renew);
     let ready = read(&node, master.server, "/readyz");
     assert_eq!(ready.status, 200, "{ready:?}");
     assert!(ready.body.contains("etcd is out of space"), "{ready:?}");
@@ -371,7 +381,6 @@ fn planned_stop_waits_for_space_in_etcd() {
         node.output(master.server).contains("the stop waits")
     });
     assert_remains(&node, master, DEADLINE);
-    let held = Some((80.0, master.epoch));
     let renewed = lease(&node, master, &request("a", 80.0, held));
     assert_eq!(renewed["gets"]["capacity"], 80.0, "{renewed}");
 
@@ -387,7 +396,7 @@ fn no_master_for_want_of_space_fails_readiness() {
     let (mut node, master) = Node::start(&etcd, DOCUMENT, BRIEF);
     etcd.fill();
     let standby = (master.server + 1) % 3;
-    wait_for_space(&node, standby, true);
+    wait_for_space(&node, standby, true, || ());
     assert_eq!(read(&node, standby, "/readyz").status, 200);
 
     node.kill(master.server);
@@ -401,7 +410,7 @@ fn no_master_for_want_of_space_fails_readiness() {
 
     etcd.free();
     let next = node.master_after(master.epoch, TIMEOUT);
-    wait_for_space(&node, next.server, false);
+    wait_for_space(&node, next.server, false, || ());
     assert_eq!(read(&node, next.server, "/readyz").status, 200);
 }
 

@@ -191,3 +191,22 @@ fn restart_in_another_time_namespace_learns() {
         assert!(learns.is_some_and(|it| it <= 64), "{ready}");
     }
 }
+
+#[test]
+fn restart_with_the_same_clock_offset_learns_no_ended_leases() {
+    let ahead = ["unshare", "--time", "--boottime", "100000"];
+    let start = ControlPlane::start(DOCUMENT).stop();
+    let server = start.restart_by(&ahead);
+    assert_eq!(
+        lease(&server, "a", "brief", 80.0, None)["reason"],
+        "granted"
+    );
+    let stopped = server.kill();
+    // The bound is at most 5 s later than the end of the lease.
+    sleep(Duration::from_secs(9));
+    let server = stopped.restart_by(&ahead);
+    assert_eq!(
+        lease(&server, "b", "brief", 80.0, None)["reason"],
+        "granted"
+    );
+}

@@ -25,6 +25,21 @@ pub enum EtcdCall {
     Txn(Txn),
 }
 
+impl EtcdCall {
+    /// Whether etcd refuses the call when it is out of space.
+    #[must_use]
+    pub fn needs_space(&self) -> bool {
+        match self {
+            Self::GrantLease { .. } => true,
+            Self::Txn(txn) => {
+                let mut ops = txn.success.iter().chain(&txn.failure);
+                ops.any(|it| matches!(it, Op::Put { .. }))
+            }
+            Self::KeepAlive(_) | Self::TimeToLive(_) | Self::RevokeLease(_) => false,
+        }
+    }
+}
+
 /// A reply, and the state of the member of etcd that sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdAnswer {

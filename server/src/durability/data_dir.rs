@@ -5,6 +5,7 @@ use std::{
     io::{self, Write},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    sync::OnceLock,
     thread,
     time::Duration,
 };
@@ -138,13 +139,25 @@ impl Boot {
     /// That of this process; a random one where the system does not name it, so that no reading of
     /// an earlier start is compared with this clock.
     pub(crate) fn current() -> Self {
-        Self::of_process().unwrap_or_else(|| Self(fastrand::u128(..)))
+        static BOOT: OnceLock<Boot> = OnceLock::new();
+        *BOOT.get_or_init(|| {
+            Self::of_process().unwrap_or_else(|error| {
+                tracing::warn!(
+                    %error,
+                    "cannot identify the clock of this boot and time namespace, so the next start \
+                     learns for the longest lease after a crash"
+                );
+                Self(fastrand::u128(..))
+            })
+        })
     }
 
-    fn of_process() -> Option<Self> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    fn of_process() -> io::Result<Self> {
+        let path = Path::new("/proc/sys/kernel/random/boot_id");
+        let boot = fs::read_to_string(path).map_err(at(path))?;
         let shift = clock_shift(Path::new("/proc/self"))?;
-        Some(Self::parse(&boot)?.shifted(shift))
+        let boot = Self::parse(&boot).ok_or_else(|| at(path)(io::ErrorKind::InvalidData.into()))?;
+        Ok(boot.shifted(shift))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -159,27 +172,40 @@ impl Boot {
 }
 
 /// By how many nanoseconds a process's time namespace shifts the clock that runs through a suspend.
-/// `None` if that cannot be known. `process` is its directory in `/proc`.
-fn clock_shift(process: &Path) -> Option<i128> {
-    let namespace = |name| fs::read_link(process.join("ns").join(name));
+/// An error if that cannot be known. `process` is its directory in `/proc`.
+fn clock_shift(process: &Path) -> io::Result<i128> {
+    let namespace = |name| {
+        let path = process.join("ns").join(name);
+        fs::read_link(&path).map_err(at(&path))
+    };
     let own = match namespace("time") {
-        Ok(own) => own,
         // A kernel without time namespaces, but with others.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return namespace("pid").ok().map(|_| 0);
+            return namespace("pid").map(|_| 0);
         }
-        Err(_) => return None,
+        own => own?,
     };
     // The offsets are those of the children.
-    if namespace("time_for_children").ok()? != own {
-        return None;
+    if namespace("time_for_children")? != own {
+        return Err(io::Error::other("children have another time namespace"));
     }
-    let offsets = fs::read_to_string(process.join("timens_offsets")).ok()?;
+    let path = process.join("timens_offsets");
+    let offsets = fs::read_to_string(&path).map_err(at(&path))?;
+    boottime_offset(&offsets).ok_or_else(|| at(&path)(io::ErrorKind::InvalidData.into()))
+}
+
+/// In nanoseconds.
+fn boottime_offset(offsets: &str) -> Option<i128> {
     let fields = offsets.lines().find_map(|it| it.strip_prefix("boottime"))?;
     let mut fields = fields.split_whitespace();
     let seconds: i64 = fields.next()?.parse().ok()?;
     let nanos: i64 = fields.next()?.parse().ok()?;
     Some(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
+}
+
+/// Adds the file to an IO error.
+fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -216,7 +242,7 @@ mod tests {
     fn time_namespace_shifts_the_clock() {
         let shift = |own, children, offsets| {
             let process = process(own, children, offsets);
-            clock_shift(process.path())
+            clock_shift(process.path()).ok()
         };
         let none = "monotonic           0         0\nboottime            0         0\n";
         assert_eq!(shift("time:[1]", "time:[1]", none), Some(0));
@@ -239,9 +265,18 @@ mod tests {
     #[test]
     fn clock_is_unshifted_only_on_a_kernel_without_time_namespaces() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(clock_shift(directory.path()), None, "not in /proc");
+        assert!(clock_shift(directory.path()).is_err(), "not in /proc");
         fs::create_dir(directory.path().join("ns")).unwrap();
         symlink("pid:[1]", directory.path().join("ns/pid")).unwrap();
-        assert_eq!(clock_shift(directory.path()), Some(0));
+        assert_eq!(clock_shift(directory.path()).unwrap(), 0);
+    }
+
+    #[test]
+    fn error_names_the_file_that_hides_the_clock() {
+        let process = process("time:[1]", "time:[1]", "none");
+        fs::remove_file(process.path().join("ns/time")).unwrap();
+        fs::write(process.path().join("ns/time"), "no link").unwrap();
+        let error = clock_shift(process.path()).unwrap_err().to_string();
+        assert!(error.contains("/ns/time: "), "{error}");
     }
 }

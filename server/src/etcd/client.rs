@@ -13,7 +13,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use doorman_core::etcd::{EtcdAnswer, EtcdCall, EtcdReply, ReplyHeader};
-use doorman_openapi::ServerUrl;
+use doorman_openapi::{Moment, ServerUrl};
 use reqwest::{
     Client, Response, StatusCode,
     header::{self, HeaderValue},
@@ -117,6 +117,11 @@ impl EtcdClient {
         result
     }
 
+    /// For how long all endpoints that execute calls have known less than this server has seen.
+    pub(crate) fn behind_for(&self, now: Moment) -> Option<Duration> {
+        self.0.newest.behind_for(now)
+    }
+
     /// Uses the endpoint of this index next.
     #[cfg(test)]
     pub(crate) fn begin_with(&self, endpoint: usize) {
@@ -164,8 +169,10 @@ impl Inner {
                 self.admit(sent, at, answer.header, true).map(|()| answer)
             }
         });
-        if result.as_ref().is_err_and(EtcdError::is_out_of_space) {
-            self.space.set(true);
+        match &result {
+            Ok(_) if call.needs_space() => self.space.set(false),
+            Err(error) if error.is_out_of_space() => self.space.set(true),
+            _ => {}
         }
         // Of several calls that fail together, one selects the next endpoint.
         if let Err(error) = &result
@@ -200,7 +207,7 @@ impl Inner {
             is_executed,
             endpoint: (index, self.settings.endpoints.len()),
         };
-        if self.newest.admit(sent, reply) {
+        if self.newest.admit(sent, reply, clock::now()) {
             return Ok(());
         }
         let reason = "stale reply: this member knows less than another one did before";
@@ -212,8 +219,8 @@ impl Inner {
         let first = self.current.load(Ordering::Relaxed);
         let mut tried = 0;
         loop {
-            let (_, endpoint) = self.endpoint(first.wrapping_add(tried))?;
-            let asked = within(time, endpoint, self.space_alarm_at(endpoint)).await;
+            let at = self.endpoint(first.wrapping_add(tried))?;
+            let asked = within(time, at.1, self.space_alarm_at(at)).await;
             tried += 1;
             if asked.is_ok() || tried >= self.settings.endpoints.len() {
                 return asked;
@@ -221,11 +228,16 @@ impl Inner {
         }
     }
 
-    async fn space_alarm_at(&self, endpoint: &ServerUrl) -> Result<bool, EtcdError> {
+    async fn space_alarm_at(&self, at: (usize, &ServerUrl)) -> Result<bool, EtcdError> {
+        let (endpoint, sent) = (at.1, self.newest.get());
         let (path, body) = gateway::alarms();
         let answered = self.post_with_token(endpoint, path, body.to_string());
         let body = answered.await?.map_err(|error| error.at(endpoint))?;
-        gateway::has_space_alarm(&body).map_err(|reason| unexpected(endpoint, &reason))
+        let (has_alarm, header) =
+            gateway::has_space_alarm(&body).map_err(|reason| unexpected(endpoint, &reason))?;
+        // A quorum executes this call, too.
+        let admitted = header.map_or(Ok(()), |header| self.admit(sent, at, header, true));
+        admitted.map(|()| has_alarm)
     }
 
     async fn call_at(
@@ -334,6 +346,10 @@ impl Inner {
             .body(body);
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, token);
+        }
+        if self.newest.is_behind() {
+            // The next connection to a balancer may lead to another member.
+            request = request.header(header::CONNECTION, "close");
         }
         let response = request.send().await.map_err(failed)?;
         let status = response.status();

@@ -177,10 +177,12 @@ pub(super) fn alarms() -> (&'static str, Value) {
     ("/v3/maintenance/alarm", json!({ "action": "GET" }))
 }
 
-/// Whether a member is out of space, by the reply with the alarms. It has no header.
-pub(super) fn has_space_alarm(body: &[u8]) -> Result<bool, String> {
+/// Whether a member is out of space, by the reply with the alarms, and its header. etcd 3.4 sends
+/// none.
+pub(super) fn has_space_alarm(body: &[u8]) -> Result<(bool, Option<ReplyHeader>), String> {
     #[derive(Deserialize)]
     struct Alarms {
+        header: Option<Header>,
         #[serde(default)]
         alarms: Vec<Alarm>,
     }
@@ -189,8 +191,9 @@ pub(super) fn has_space_alarm(body: &[u8]) -> Result<bool, String> {
         #[serde(default)]
         alarm: String,
     }
-    let Alarms { alarms } = parse(body)?;
-    Ok(alarms.iter().any(|it| it.alarm == "NOSPACE"))
+    let Alarms { header, alarms } = parse(body)?;
+    let has_alarm = alarms.iter().any(|it| it.alarm == "NOSPACE");
+    Ok((has_alarm, header.map(ReplyHeader::from)))
 }
 
 /// The token in the reply to an authentication.

@@ -1,14 +1,20 @@
 //! A member of etcd with scripted replies, for tests.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use axum::{
     Router,
     extract::State,
     http::{StatusCode, Uri},
 };
-use doorman_core::etcd::ReplyHeader;
-use tokio::net::TcpListener;
+use doorman_core::etcd::{EtcdCall, ReplyHeader};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+};
 
 use super::{EtcdClient, EtcdSettings};
 
@@ -50,6 +56,34 @@ impl Member {
     /// or does not exist.
     pub(crate) async fn with_header(header: ReplyHeader) -> Self {
         Self::start(move |path| (200, reply_to(path, header))).await
+    }
+
+    /// An address where connections are never answered.
+    pub(crate) fn silent() -> (Self, std::net::TcpListener) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let script = Arc::new(Mutex::new(Script {
+            answer: Arc::new(|_| (500, String::new())),
+            calls: Vec::new(),
+        }));
+        (Self { url, script }, listener)
+    }
+
+    /// A balancer: its first connection leads to this member, the next ones to another.
+    pub(crate) async fn before(&self, next: &Self) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let address = |url: &str| url.replace("http://", "");
+        let (mut member, next) = (address(&self.url), address(&next.url));
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut server = TcpStream::connect(&member).await.unwrap();
+                tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+                member.clone_from(&next);
+            }
+        });
+        let script = Arc::clone(&self.script);
+        Self { url, script }
     }
 
     /// The calls up to now.
@@ -98,6 +132,23 @@ pub(crate) fn reply_to(path: &str, header: ReplyHeader) -> String {
         "/v3/lease/keepalive" => format!(r#"{{"result":{{{header},"ID":"1","TTL":"5"}}}}"#),
         _ => format!(r#"{{{header},"ID":"1","TTL":"5","grantedTTL":"5"}}"#),
     }
+}
+
+/// The reply of a member without space for writes.
+pub(crate) fn no_space() -> (u16, String) {
+    let message = "etcdserver: mvcc: database space exceeded";
+    let body = format!(r#"{{"error":"{message}","message":"{message}","code":8}}"#);
+    (429, body)
+}
+
+/// A client of a member that is out of space, which has noticed that.
+pub(crate) async fn client_without_space() -> EtcdClient {
+    let member = Member::start(|_| no_space()).await;
+    let client = client(&[&member]);
+    let grant = EtcdCall::GrantLease { ttl: 5 };
+    let refused = client.call(grant, Duration::from_secs(10)).await;
+    refused.unwrap_err();
+    client
 }
 
 /// A client of these members, which begins with the first.

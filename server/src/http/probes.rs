@@ -37,8 +37,8 @@ pub(super) async fn check_livez(State(app): State<AppState>) -> Result<Healthy, 
 /// Send no requests if this fails: the server is shutting down, has failed, or cannot become master
 /// because etcd is out of space.
 ///
-/// Further lines of the text are for people: an election that cannot be read, an etcd out of space,
-/// an unreachable parent, learning mode, and a problem with the source of the document.
+/// Further lines of the text are for people: an election that cannot be read, an etcd out of space
+/// or behind what this server has seen, an unreachable parent, learning mode, and a problem with the source of the document.
 #[utoipa::path(
     get,
     path = paths::READYZ,
@@ -69,6 +69,14 @@ pub(super) async fn check_readyz(State(app): State<AppState>) -> Result<Healthy,
             "etcd is out of space: no other server can become master, and a document in it \
              cannot change\n",
         );
+    }
+    if let Some(time) = app.etcd_behind_for(now) {
+        let remark = format!(
+            "every endpoint of etcd that answers has been behind for {} s: if etcd was restored \
+             from a backup, restart the servers\n",
+            time.as_secs()
+        );
+        text.to_mut().push_str(&remark);
     }
     let parent = app.server.parent.as_ref().map(|parent| parent.status(now));
     let problem = parent.as_ref().and_then(|it| it.problem.as_ref());
@@ -118,5 +126,6 @@ fn unready(app: &AppState) -> Option<ApiError> {
 /// Whether no server is master, and none can become it because etcd rejects writes.
 fn lacks_master_for_space(app: &AppState) -> bool {
     let has_master = app.ledger.is_master() || app.master.borrow().address.is_some();
-    !has_master && app.is_etcd_out_of_space()
+    let is_known = app.master.borrow().has_read;
+    is_known && !has_master && app.is_etcd_out_of_space()
 }

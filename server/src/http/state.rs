@@ -54,6 +54,11 @@ impl AppParts {
         etcd.is_some_and(EtcdClient::is_out_of_space)
     }
 
+    /// For how long no endpoint of etcd has known the newest state.
+    pub(crate) fn etcd_behind_for(&self, now: Moment) -> Option<Duration> {
+        self.server.etcd.as_ref()?.behind_for(now)
+    }
+
     /// For how long the election could not be read; `None` while it can, and without one.
     pub(crate) fn election_unread_for(&self, now: Moment) -> Option<Duration> {
         let age = now.since(self.master.borrow().unread_since?);

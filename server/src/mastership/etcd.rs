@@ -1,32 +1,29 @@
 //! Calls of an election in etcd.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use super::driver::Execute;
-use crate::etcd::EtcdClient;
+use crate::{
+    etcd::EtcdClient,
+    util::{clock, log_throttle::ProblemLog},
+};
 use doorman_core::election::EtcdElection;
 
 /// Sends calls to etcd, each of which may take as long as `timeout`.
 pub(super) fn execute(client: EtcdClient, timeout: Duration) -> Execute<EtcdElection> {
-    let is_failing = Arc::new(AtomicBool::new(false));
+    let problem = Arc::new(ProblemLog::new(Duration::from_secs(60)));
     Box::new(move |call| {
-        let (client, is_failing) = (client.clone(), Arc::clone(&is_failing));
+        let (client, problem) = (client.clone(), Arc::clone(&problem));
         Box::pin(async move {
             match client.answer(call, timeout).await {
                 Ok(answer) => {
-                    if is_failing.swap(false, Relaxed) {
+                    if problem.note_end() {
                         tracing::info!("etcd answers again");
                     }
                     Some(answer)
                 }
                 Err(error) => {
-                    if !is_failing.swap(true, Relaxed) {
+                    if problem.note(clock::now()) {
                         tracing::warn!(%error, "etcd call failed; a master that cannot renew ends");
                     }
                     None
@@ -47,7 +44,7 @@ mod tests {
     use super::*;
     use crate::{
         etcd::testing::{Member, client},
-        util::clock,
+        util::testing::Log,
     };
 
     const NEWEST: ReplyHeader = ReplyHeader {
@@ -118,5 +115,26 @@ mod tests {
         assert!(campaigns(&mut standby(), &client).await);
         client.begin_with(1);
         assert!(!campaigns(&mut standby(), &client).await);
+    }
+
+    #[tokio::test]
+    async fn endpoint_that_fails_every_other_call_is_logged_once() {
+        let (log, _guard) = Log::capture();
+        let (good, failing) = (
+            Member::with_header(NEWEST).await,
+            Member::with_header(NEWEST).await,
+        );
+        failing.answer(|_| (500, String::new()));
+        let client = client(&[&failing, &good]);
+        let execute = execute(client.clone(), Duration::from_secs(10));
+        for _ in 0..3 {
+            client.begin_with(0);
+            for is_ok in [false, true] {
+                let renewal = execute(EtcdCall::GrantLease { ttl: 5 }).await;
+                assert_eq!(renewal.is_some(), is_ok);
+            }
+        }
+        assert_eq!(log.count("etcd call failed"), 1);
+        assert_eq!(log.count("etcd answers again"), 1);
     }
 }

@@ -15,7 +15,8 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::{
-    auth::AuthSettings, durability::EmptyDirectory, net::tls, upstream::ParentSettings, util::clock,
+    auth::AuthSettings, durability::EmptyDirectory, etcd::testing::client_without_space, net::tls,
+    upstream::ParentSettings, util::clock, util::testing::Log,
 };
 
 fn settings(home: &Path) -> Settings {
@@ -483,6 +484,27 @@ async fn server_stops_when_a_background_task_ends() {
             "{status} {text}"
         );
     }
+}
+
+#[tokio::test]
+async fn background_task_that_ends_stops_a_server_that_waits_for_space_in_etcd() {
+    let (log, _guard) = Log::capture();
+    let home = TempDir::new().unwrap();
+    let mut server = Server::bind(settings(home.path())).await.unwrap();
+    // As in an election.
+    server.earlier = None;
+    let parts = Arc::get_mut(&mut server.app).unwrap();
+    let info = Arc::get_mut(&mut parts.server).unwrap();
+    info.etcd = Some(client_without_space().await);
+    let waits = log.clone();
+    server.tasks.replace("sweeper", async move {
+        while waits.count("the stop waits") == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    // It would wait for 30 s.
+    let running = timeout(Duration::from_secs(20), server.run(async {}));
+    assert_eq!(running.await.unwrap().failed, Some("sweeper"));
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
 //! Limit on how often one kind of log line is written.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -71,6 +74,36 @@ impl LogThrottle {
     }
 }
 
+/// Log of a problem that comes and goes: one warning per interval while it lasts, and its end once
+/// after a warning.
+#[derive(Debug)]
+pub(crate) struct ProblemLog {
+    warnings: LogThrottle,
+    is_open: AtomicBool,
+}
+
+impl ProblemLog {
+    /// Admits one warning per interval.
+    pub(crate) const fn new(interval: Duration) -> Self {
+        Self {
+            warnings: LogThrottle::new(1, interval),
+            is_open: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes that the problem lasts. Returns whether to log that.
+    pub(crate) fn note(&self, now: Moment) -> bool {
+        let is_due = self.warnings.admit(now).is_some();
+        self.is_open.fetch_or(is_due, Relaxed);
+        is_due
+    }
+
+    /// Notes that there is no problem. Returns whether to log its end.
+    pub(crate) fn note_end(&self) -> bool {
+        self.is_open.swap(false, Relaxed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +119,18 @@ mod tests {
             .filter_map(|n| throttle.admit(second(100 + n)))
             .collect();
         assert_eq!(admitted, [0, 59, 59]);
+    }
+
+    #[test]
+    fn problem_that_alternates_is_logged_once_per_interval() {
+        let problem = ProblemLog::new(Duration::from_secs(60));
+        assert!(!problem.note_end());
+        let logged: Vec<_> = (0..120)
+            .map(|n| (problem.note(second(100 + n)), problem.note_end()))
+            .enumerate()
+            .filter(|(_, logged)| *logged != (false, false))
+            .collect();
+        assert_eq!(logged, [(0, (true, true)), (60, (true, true))]);
     }
 
     #[test]

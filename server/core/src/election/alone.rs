@@ -282,6 +282,7 @@ impl Election for Alone {
             epoch: self.last_epoch(),
             longest: self.term.longest,
             unread_since: None,
+            has_read: true,
         }
     }
 

@@ -152,6 +152,7 @@ pub struct EtcdElection {
     poll_at: Moment,
     /// When the first poll that failed since the last one that succeeded was sent.
     unread_since: Option<Moment>,
+    has_read: bool,
     /// Campaigns without a result, since the last one that had one.
     lost_campaigns: u32,
     /// Of the event that is handled.
@@ -362,6 +363,7 @@ impl EtcdElection {
             known: ReplyHeader::default(),
             poll_at: Moment::ORIGIN,
             unread_since: None,
+            has_read: false,
             lost_campaigns: 0,
             effects: Vec::new(),
             options,
@@ -545,6 +547,7 @@ impl EtcdElection {
         match (call.purpose, reply) {
             (Purpose::Poll, EtcdReply::Txn(reply)) => {
                 self.unread_since = None;
+                self.has_read = true;
                 self.on_poll(&reply, now);
             }
             (Purpose::GrantElectionLease { last }, EtcdReply::LeaseGranted { lease, ttl }) => {
@@ -962,6 +965,7 @@ impl Election for EtcdElection {
             epoch: self.begun_epoch,
             longest: self.longest,
             unread_since: self.unread_since,
+            has_read: self.has_read,
         }
     }
 

@@ -350,6 +350,9 @@ pub struct View {
     /// Since when the storage of the election cannot be read; `None` while it can, and if no other
     /// server writes there.
     pub unread_since: Option<Moment>,
+    /// Whether the storage of the election has been read: else no address means that the master is
+    /// unknown.
+    pub has_read: bool,
 }
 
 /// The next epoch: above all others, and not below the wall clock, so that it grows even if the

@@ -5,19 +5,23 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::EtcdClient;
-use crate::util::{clock, log_throttle::LogThrottle};
+use crate::util::{clock, log_throttle::ProblemLog};
 
 /// The steps that give etcd its space back.
 pub(super) const ADVICE: &str =
     "compact and defragment etcd, then run `etcdctl alarm disarm` (docs/OPERATIONS.md)";
 
-/// How often etcd is asked whether it has space.
+/// How often etcd is asked whether it has space, while it is known to have none.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// How often else: each time a quorum of etcd executes the call.
+const MAX_INTERVAL: Duration = Duration::from_secs(30);
 /// The longest wait for the answer of an endpoint.
 const CALL_TIME: Duration = Duration::from_secs(1);
+/// The longest wait for the answer of any endpoint at the beginning of a stop.
+const FIRST_TIME: Duration = Duration::from_secs(3);
 /// How long a planned stop waits for space.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
@@ -25,14 +29,17 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Space {
     is_out: AtomicBool,
-    warnings: LogThrottle,
+    problem: ProblemLog,
+    unknown: ProblemLog,
 }
 
 impl Default for Space {
     fn default() -> Self {
         Self {
             is_out: AtomicBool::new(false),
-            warnings: LogThrottle::per_minute(),
+            problem: ProblemLog::new(Duration::from_secs(60)),
+            // Without a permission it is unknown for ever.
+            unknown: ProblemLog::new(Duration::from_secs(24 * 60 * 60)),
         }
     }
 }
@@ -43,21 +50,22 @@ impl Space {
     }
 
     pub(super) fn set(&self, is_out: bool) {
-        let was_out = self.is_out.swap(is_out, Relaxed);
-        if is_out && self.warnings.admit(clock::now()).is_some() {
+        self.is_out.store(is_out, Relaxed);
+        if is_out && self.problem.note(clock::now()) {
             tracing::warn!(
                 "etcd is out of space and rejects writes, so no other server can become master, \
                  and a document in it cannot change: {ADVICE}"
             );
         }
-        if was_out && !is_out {
+        if !is_out && self.problem.note_end() {
             tracing::info!("etcd has space for writes again");
         }
     }
 }
 
 impl EtcdClient {
-    /// Whether etcd rejected a write for want of space, and has not told since that it has some.
+    /// Whether etcd rejected a write for want of space, or has an alarm of it, and has neither
+    /// executed a write nor lost the alarm since.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.0.space.is_out()
     }
@@ -67,7 +75,11 @@ impl EtcdClient {
     pub(crate) async fn follow_space(self) {
         loop {
             self.ask_for_space().await;
+            let ask_at = clock::now().after(MAX_INTERVAL);
             sleep(INTERVAL).await;
+            while !self.is_out_of_space() && clock::now() < ask_at {
+                sleep(INTERVAL).await;
+            }
         }
     }
 
@@ -80,34 +92,47 @@ impl EtcdClient {
         if !is_needed() {
             return;
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "timers of tokio take its own clock"
+        )]
+        let give_up = Instant::now() + MAX_WAIT;
         // An etcd that does not answer must not delay the stop.
-        timeout(CALL_TIME, self.ask_for_space()).await.ok();
+        timeout(FIRST_TIME, self.ask_for_space()).await.ok();
         if !self.is_out_of_space() {
             return;
         }
-        let give_up = clock::now().after(MAX_WAIT);
         tracing::warn!(
             "etcd is out of space, so no server can follow this master: the stop waits up to 30 s \
              for space; {ADVICE}"
         );
-        while is_needed() && self.is_out_of_space() {
-            if clock::now() >= give_up {
-                tracing::warn!(
-                    "stopping without a successor: there is no master until etcd has space; \
-                     services continue until their leases end"
-                );
-                return;
+        let space = async {
+            while is_needed() && self.is_out_of_space() {
+                sleep(INTERVAL).await;
+                self.ask_for_space().await;
             }
-            sleep(INTERVAL).await;
-            self.ask_for_space().await;
+        };
+        if timeout_at(give_up, space).await.is_err() {
+            tracing::warn!(
+                "stopping without a successor: there is no master until etcd has space; services \
+                 continue until their leases end"
+            );
         }
     }
 
     /// Asks the endpoints in turn, until one answers.
-    async fn ask_for_space(&self) {
+    pub(super) async fn ask_for_space(&self) {
         match self.0.has_space_alarm(CALL_TIME).await {
-            Ok(is_out) => self.0.space.set(is_out),
-            Err(error) => tracing::debug!(%error, "cannot ask etcd for its alarms"),
+            Ok(is_out) => {
+                self.0.space.set(is_out);
+                self.0.space.unknown.note_end();
+            }
+            Err(error) if self.0.space.unknown.note(clock::now()) => tracing::warn!(
+                %error,
+                "cannot list the alarms of etcd, so only a write that fails shows a lack of space, \
+                 and only one that succeeds its end (docs/OPERATIONS.md)"
+            ),
+            Err(error) => tracing::debug!(%error, "cannot list the alarms of etcd"),
         }
     }
 }

@@ -274,7 +274,15 @@ fn alarm_of_any_member_means_no_space() {
             true,
         ),
     ] {
-        assert_eq!(has_space_alarm(body.as_bytes()), Ok(expected), "{body}");
+        let alarm = has_space_alarm(body.as_bytes());
+        assert_eq!(alarm, Ok((expected, None)), "{body}");
     }
+    let with_header = br#"{"header":{"cluster_id":"1","revision":"2","raft_term":"3"}}"#;
+    let header = ReplyHeader {
+        cluster: 1,
+        raft_term: 3,
+        revision: 2,
+    };
+    assert_eq!(has_space_alarm(with_header), Ok((false, Some(header))));
     assert!(has_space_alarm(b"[").is_err());
 }

@@ -97,6 +97,7 @@ fn app_of(document: Document, settings: ledger::Settings, bound: Moment) -> AppS
         epoch: Some(epoch),
         longest: None,
         unread_since: None,
+        has_read: true,
     };
     let document = Arc::new(ActiveDocument::new(Arc::clone(&ledger), document));
     AppState::from(AppParts {

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use doorman_core::etcd::{EtcdCall, ReplyHeader};
 use serde_json::json;
+use tokio::time;
 
 use super::*;
+use crate::etcd::testing::{Member, client, client_without_space, reply_to};
 
 #[tokio::test]
 async fn draining_server_is_alive_but_not_ready() {
@@ -81,4 +84,66 @@ async fn server_without_predecessor_reports_no_learning_mode() {
     for field in ["learning_ends_in", "resources_learning", "unmet_since"] {
         assert!(status.get(field).is_none(), "{status}");
     }
+}
+
+#[tokio::test]
+async fn standby_without_space_is_unready_only_if_it_knows_of_no_master() {
+    let etcd = client_without_space().await;
+    for (has_read, address, status) in [
+        (false, None, 200),
+        (true, Some("http://127.0.0.1:7301"), 200),
+        (true, None, 503),
+    ] {
+        let view = View {
+            has_read,
+            address: address.map(str::to_owned),
+            ..View::default()
+        };
+        let app = app().with(|parts| {
+            let server = Arc::get_mut(&mut parts.server).unwrap();
+            server.etcd = Some(etcd.clone());
+            parts.master = watch::channel(view).1;
+        });
+        app.ledger.end();
+        let reply = get(&crate::http::router(app), "/readyz").await;
+        assert_eq!(reply.status, status, "{has_read} {address:?}");
+        assert!(text(&reply).contains("etcd is out of space"), "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn readiness_tells_that_all_endpoints_of_etcd_are_behind() {
+    let header = |revision| ReplyHeader {
+        cluster: 1,
+        raft_term: 5,
+        revision,
+    };
+    let member = Member::with_header(header(20)).await;
+    let (silent, _listener) = Member::silent();
+    let etcd = client(&[&member, &silent]);
+    let app = app().with(|parts| {
+        let server = Arc::get_mut(&mut parts.server).unwrap();
+        server.etcd = Some(etcd.clone());
+    });
+    let router = crate::http::router(app);
+    let answered = async || {
+        etcd.begin_with(0);
+        let grant = EtcdCall::GrantLease { ttl: 5 };
+        etcd.call(grant, Duration::from_secs(10)).await.is_ok()
+    };
+    assert!(answered().await);
+    member.answer(move |path| (200, reply_to(path, header(10))));
+    for _ in 0..3 {
+        assert!(!answered().await);
+    }
+    assert_eq!(text(&get(&router, "/readyz").await), "ok\n");
+    time::pause();
+    time::advance(Duration::from_secs(11)).await;
+    time::resume();
+    assert!(!answered().await);
+    let reply = get(&router, "/readyz").await;
+    assert_eq!(reply.status, 200);
+    let line = "ok\nevery endpoint of etcd that answers has been behind for 11 s: if etcd was \
+                restored from a backup, restart the servers\n";
+    assert_eq!(text(&reply), line);
 }

@@ -18,6 +18,7 @@ fn standby(master: Option<&str>) -> AppState {
         epoch: Some(Epoch::new(9).unwrap()),
         longest: None,
         unread_since: None,
+        has_read: true,
     };
     app.with(|parts| parts.master = watch::channel(view).1)
 }

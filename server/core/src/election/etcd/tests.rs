@@ -1111,14 +1111,17 @@ fn etcd_that_begins_anew_is_heard_after_the_reign() {
 fn view_has_the_time_of_the_first_poll_that_failed() {
     let mut script = Script::new(options());
     script.pass(0.0);
-    assert_eq!(script.election.view().unread_since, None);
+    let view = script.election.view();
+    assert_eq!((view.unread_since, view.has_read), (None, false));
     script.fail(is_poll);
     script.pass(0.5);
     script.fail(is_poll);
-    assert_eq!(script.election.view().unread_since, Some(START));
+    let view = script.election.view();
+    assert_eq!((view.unread_since, view.has_read), (Some(START), false));
     script.pass(0.5);
     script.find_no_master(None);
-    assert_eq!(script.election.view().unread_since, None);
+    let view = script.election.view();
+    assert_eq!((view.unread_since, view.has_read), (None, true));
 }
 
 /// The longest pause is longer than the age from which on it would be shown.
