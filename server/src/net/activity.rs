@@ -77,6 +77,8 @@ struct Progress {
     /// progress: a peer that only sends pings is idle.
     has_progressed: bool,
     idle_since: Moment,
+    /// Nothing more is read or answered.
+    is_lingering: bool,
     /// When the started head was first seen.
     head_since: Option<Moment>,
 }
@@ -216,10 +218,17 @@ impl Activity {
         self.state().head_started
     }
 
+    /// Nothing more will be read or answered: the connection is the first to be evicted.
+    pub(super) fn linger(&self) {
+        self.state().is_lingering = true;
+    }
+
     /// Since when the connection has waited for a head; [`Moment::NEVER`] while it is busy.
     pub(super) fn waiting_since(&self) -> Moment {
         let state = self.state();
-        if state.is_busy() || state.has_progressed {
+        if state.is_lingering {
+            Moment::ORIGIN
+        } else if state.is_busy() || state.has_progressed {
             Moment::NEVER
         } else if state.head_started {
             state.head_since.unwrap_or(Moment::NEVER)

@@ -5,6 +5,7 @@
 //! waited for its handler for a while. Bytes of the next request that hyper has read are kept.
 
 use std::{
+    error::Error,
     future::poll_fn,
     io,
     pin::{Pin, pin},
@@ -261,34 +262,42 @@ where
     D: Future,
 {
     let activity = Arc::clone(&stream.activity);
-    // A shutdown that began before the connection was in hyper.
-    let mut is_closing = activity.is_draining();
     let mut stream = LimitedStream::new(stream);
-    let driven = drive_http2(server, &mut stream, &activity, &mut is_closing, supervisor).await;
-    let closed = match driven {
+    let error = match drive_http2(server, &mut stream, &activity, supervisor).await {
         Ok(closed) => return closed,
-        Err(error) => done(Err(error)),
+        Err(error) => error,
     };
-    let closed = if stream.is_exceeded() {
-        Closed::Flooded
-    } else {
-        closed
-    };
-    let mut close = pin!(stream.close(is_closing));
-    poll_fn(|cx| match close.as_mut().poll(cx) {
-        Poll::Ready(()) => Poll::Ready(()),
-        Poll::Pending => poll_closed(supervisor, cx, true).map(drop),
+    let is_flood = stream.is_exceeded();
+    let is_invalid = is_protocol_error(&error);
+    let closed = done(Err(error));
+    if !is_flood && !is_invalid {
+        return closed;
+    }
+    activity.linger();
+    let mut close = pin!(stream.close());
+    let closed = poll_fn(|cx| match close.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(closed),
+        Poll::Pending => poll_closed(supervisor, cx, true),
     })
     .await;
+    if is_flood {
+        let evicted = closed == Closed::Evicted;
+        return Closed::Flooded { evicted };
+    }
     closed
 }
 
-/// Drives hyper until the connection ends. `is_closing` says whether a GOAWAY was sent.
+/// Whether h2 ended the connection because of what its peer sent.
+fn is_protocol_error(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|it| it.downcast_ref());
+    source.is_some_and(|it: &h2::Error| it.is_go_away() && it.is_library())
+}
+
+/// Drives hyper until the connection ends.
 async fn drive_http2<S, D>(
     server: &Arc<HttpServer>,
     stream: &mut LimitedStream<TrackedStream<S>>,
     activity: &Arc<Activity>,
-    is_closing: &mut bool,
     supervisor: &mut Supervisor<'_, D>,
 ) -> hyper::Result<Closed>
 where
@@ -296,9 +305,11 @@ where
     D: Future,
 {
     let _active = server.activate();
+    // A shutdown may have begun before the connection was in hyper.
+    let mut is_closing = activity.is_draining();
     let service = server.service(Arc::clone(activity), None);
     let mut connection = pin!(server.http2.serve_connection(TokioIo::new(stream), service));
-    if *is_closing {
+    if is_closing {
         connection.as_mut().graceful_shutdown();
     }
     poll_fn(|cx| {
@@ -306,11 +317,11 @@ where
             if let Poll::Ready(result) = connection.as_mut().poll(cx) {
                 return Poll::Ready(result.map(|()| Closed::Done));
             }
-            let park_after = (!*is_closing && server.is_crowded()).then_some(Duration::ZERO);
+            let park_after = (!is_closing && server.is_crowded()).then_some(Duration::ZERO);
             match ready!(supervisor.poll(cx, park_after)) {
                 // Sends GOAWAY; requests that were sent before the peer has it are answered.
                 Action::Drain | Action::Park => {
-                    *is_closing = true;
+                    is_closing = true;
                     connection.as_mut().graceful_shutdown();
                 }
                 Action::CloseIdle if activity.is_quiet() => return Poll::Ready(Ok(Closed::Done)),

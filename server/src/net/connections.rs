@@ -71,8 +71,9 @@ impl Connections {
                 self.metrics.evicted.inc();
                 id
             }
-            Ok((id, Closed::Flooded)) => {
+            Ok((id, Closed::Flooded { evicted })) => {
                 self.on_flooded(id);
+                self.metrics.evicted.inc_by(u64::from(evicted));
                 id
             }
             Err(error) => {

@@ -24,8 +24,8 @@ pub(super) enum Closed {
     Done,
     /// To free a slot for new connections.
     Evicted,
-    /// For too many HTTP/2 control frames.
-    Flooded,
+    /// For too many HTTP/2 control frames; `evicted` within [`LINGER`](super::stream::LINGER).
+    Flooded { evicted: bool },
 }
 
 /// The next step for a connection.

@@ -1,11 +1,11 @@
 //! HTTP/2 connections that send frames without pause. When the server closes one, the next opens.
 
-use std::{iter, net::SocketAddr, thread, time::Duration};
+use std::{future::pending, iter, net::SocketAddr, thread, time::Duration};
 
+use futures_util::future::join_all;
 use tokio::{
-    io::{AsyncWriteExt, copy, sink},
-    net::TcpSocket,
-    task::JoinSet,
+    io::{AsyncReadExt, AsyncWriteExt, copy, sink},
+    net::{TcpListener, TcpSocket},
     time::sleep,
 };
 
@@ -17,8 +17,20 @@ use crate::support::exclusive_load;
 
 /// The most processor time that a flood may take, after [`SETTLED`].
 const CORE_SHARE: f64 = 0.05;
-const SETTLED: Duration = Duration::from_secs(1);
+
+/// Connections open in bursts, a second after the last: those that the server closes at the same
+/// time are replaced at the same time. [`MEASURED`] begins and ends between bursts.
+const SETTLED: Duration = Duration::from_millis(1_500);
 const MEASURED: Duration = Duration::from_secs(2);
+
+/// How long the server holds a connection that it has closed.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The first connections of several begin one after another, this far apart.
+const STAGGER: Duration = Duration::from_millis(5);
+
+/// How many times as much a connection with a flood may cost as one without.
+const COST_RATIO: f64 = 4.0;
 
 /// Floods over one connection and over several.
 const CONNECTIONS: [usize; 2] = [1, 20];
@@ -41,6 +53,18 @@ struct Flood {
     name: &'static str,
     begin: Vec<u8>,
     repeated: Vec<u8>,
+    /// How often to repeat them.
+    times: usize,
+    next: Next,
+}
+
+/// When the next connection opens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Next {
+    /// When the last is closed.
+    Closed,
+    /// When the server has closed its end of the last.
+    AtOnce,
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -69,7 +93,12 @@ fn floods() -> Vec<Flood> {
         name,
         begin: [&preface, begin].concat(),
         repeated: repeated.repeat((64 * 1024_usize).div_ceil(repeated.len())),
+        times: usize::MAX,
+        next: Next::Closed,
     };
+    // Changes the window of requests whose bodies the server awaits.
+    let waiting = (0..40).flat_map(|n| request(END_HEADERS, 2 * n + 1));
+    let window = |size: u8| frame(SETTINGS, 0, 0, &[0, 4, 0, 1, 0, size]);
     let open = request(END_HEADERS, 1);
     let canceled = (0..5_000).flat_map(|n| {
         let stream = 2 * n + 1;
@@ -81,6 +110,11 @@ fn floods() -> Vec<Flood> {
     let canceled = canceled.collect::<Vec<_>>().concat();
     vec![
         flood("SETTINGS", &[], frame(SETTINGS, 0, 0, &[])),
+        flood(
+            "SETTINGS beside requests",
+            &waiting.collect::<Vec<_>>(),
+            [window(0), window(1)].concat(),
+        ),
         flood("PING", &[], frame(PING, 0, 0, &[0; 8])),
         flood(
             "WINDOW_UPDATE",
@@ -89,6 +123,7 @@ fn floods() -> Vec<Flood> {
         ),
         flood("PRIORITY", &[], frame(PRIORITY, 0, 7, &[0, 0, 0, 0, 1])),
         flood("tiny DATA", &open, frame(DATA, 0, 1, b" ")),
+        flood("32 bytes of DATA", &open, frame(DATA, 0, 1, &[b' '; 32])),
         flood("empty DATA", &open, frame(DATA, 0, 1, &[])),
         flood(
             "CONTINUATION",
@@ -101,7 +136,7 @@ fn floods() -> Vec<Flood> {
 }
 
 impl Flood {
-    /// Sends without pause until the server closes the connection.
+    /// Sends without pause until the server closes the connection, or its end of it.
     async fn send(&self, at: SocketAddr) {
         let socket = TcpSocket::new_v4().expect("a socket");
         // The system must not copy much that the server never reads.
@@ -110,46 +145,76 @@ impl Flood {
             return;
         };
         let (mut reader, mut writer) = stream.into_split();
-        // Unread responses would slow the flood down.
-        let reader = tokio::spawn(async move { copy(&mut reader, &mut sink()).await });
-        let chunks = iter::once(&self.begin).chain(iter::repeat(&self.repeated));
-        for chunk in chunks {
-            if writer.write_all(chunk).await.is_err() {
-                break;
+        let write = async {
+            let repeated = iter::repeat_n(&self.repeated, self.times);
+            for chunk in iter::once(&self.begin).chain(repeated) {
+                if writer.write_all(chunk).await.is_err() {
+                    break;
+                }
             }
+        };
+        // Unread responses would slow the flood down.
+        let read = async {
+            let end = copy(&mut reader, &mut sink()).await;
+            if self.next == Next::Closed && end.is_ok() {
+                pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = write => {}
+            () = read => {}
         }
-        reader.abort();
     }
 
-    /// Sends without pause, on a new connection whenever the server closes one.
-    async fn send_again(self, at: SocketAddr) {
+    /// Sends without pause, on a new connection whenever one has ended. Counts them.
+    async fn send_again(&self, at: SocketAddr, attack: &Attack) {
         loop {
             self.send(at).await;
-            sleep(Duration::from_millis(1)).await;
+            attack.count_request();
+            if self.next == Next::Closed {
+                sleep(Duration::from_millis(1)).await;
+            }
         }
     }
 }
 
-/// Runs a task for each until the attack is over.
-fn run<F>(
-    connections: impl Iterator<Item = (SocketAddr, Flood)>,
-    send: impl Fn(SocketAddr, Flood) -> F,
-    settle: Duration,
-    attack: &Attack,
-) where
-    F: Future<Output = ()> + Send + 'static,
-{
+/// A server that reads little of each connection, and closes it as late as the server under test.
+async fn start_ignoring_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let at = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                drop(stream.read(&mut [0; 4096]).await);
+                sleep(LINGER).await;
+            });
+        }
+    });
+    at
+}
+
+/// Runs floods until the attack is over; those without an address against a server that ignores
+/// them.
+fn run(floods: &[(Option<SocketAddr>, &Flood)], settle: Duration, attack: &Attack) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let mut tasks = JoinSet::new();
-        for (at, flood) in connections {
-            tasks.spawn(send(at, flood));
-        }
-        sleep(settle).await;
-        attack.wait_for_start();
-        while !attack.is_over() {
-            sleep(Duration::from_millis(10)).await;
+        let ignoring = start_ignoring_server().await;
+        let floods = (0..).zip(floods).map(|(n, (at, flood))| async move {
+            sleep(STAGGER * n).await;
+            flood.send_again(at.unwrap_or(ignoring), attack).await;
+        });
+        let floods = join_all(floods);
+        let over = async {
+            sleep(settle).await;
+            attack.wait_for_start();
+            while !attack.is_over() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            _ = floods => {}
+            () = over => {}
         }
     });
 }
@@ -160,15 +225,16 @@ async fn floods_of_control_frames_take_little_processor_time() {
     let _exclusive = exclusive_load().await;
     let floods = floods();
     let victims: Vec<_> = floods.iter().map(|_| Victim::start()).collect();
-    let addresses = victims.iter().map(|it| it.at);
-    let floods: Vec<_> = addresses.zip(floods).collect();
+    let addresses = victims.iter().map(|it| Some(it.at));
+    let floods: Vec<_> = addresses.zip(&floods).collect();
     let cpu_times = || victims.iter().map(|it| it.server.cpu_time());
     for connections in CONNECTIONS {
         let taken = measure::during(
             |attack| {
-                let all = floods.iter().cloned();
-                let all = all.flat_map(|it| iter::repeat_n(it, connections));
-                run(all, |at, flood| flood.send_again(at), SETTLED, attack);
+                let all = floods
+                    .iter()
+                    .flat_map(|it| iter::repeat_n(*it, connections));
+                run(&all.collect::<Vec<_>>(), SETTLED, attack);
             },
             |_| {
                 let before: Vec<_> = cpu_times().collect();
@@ -194,17 +260,71 @@ async fn floods_of_control_frames_take_little_processor_time() {
     }
 }
 
+/// The limit is for each connection: a flood of connections costs about as much with frames as
+/// without them.
+#[tokio::test]
+async fn frames_add_little_to_the_cost_of_a_connection() {
+    let _exclusive = exclusive_load().await;
+    let ping = floods().into_iter().find(|it| it.name == "PING");
+    let flood = Flood {
+        next: Next::AtOnce,
+        ..ping.expect("it is there")
+    };
+    let preface = Flood {
+        name: "connections without frames",
+        times: 0,
+        ..flood.clone()
+    };
+    let below_limit = Flood {
+        name: "connections that stop below the limit",
+        repeated: frame(PING, 0, 0, &[0; 8]).repeat(60),
+        times: 1,
+        ..flood.clone()
+    };
+    let costs = [preface, below_limit, flood].map(|flood| {
+        let victim = Victim::start();
+        let all = vec![(Some(victim.at), &flood); CONNECTIONS[1]];
+        let (taken, connections) = measure::during(
+            |attack| run(&all, SETTLED, attack),
+            |attack| {
+                let before = (victim.server.cpu_time(), attack.requests());
+                thread::sleep(MEASURED);
+                let taken = victim.server.cpu_time() - before.0;
+                (taken, attack.requests() - before.1)
+            },
+        );
+        victim.assert_memory_bounded();
+        let connections = f64::from(u32::try_from(connections).expect("few"));
+        let cost = taken.as_secs_f64() / connections;
+        measure::print(&format!(
+            "{}: {:.0} a second, {:.2} ms of processor time each\n",
+            flood.name,
+            connections / MEASURED.as_secs_f64(),
+            cost * 1e3
+        ));
+        cost
+    });
+    let [preface, floods @ ..] = costs;
+    for cost in floods {
+        assert!(cost <= preface * COST_RATIO, "{costs:?}");
+    }
+}
+
 #[tokio::test]
 async fn floods_of_control_frames_delay_no_healthy_requests() {
     let _exclusive = exclusive_load().await;
     let victim = Victim::start();
-    let kinds: Vec<_> = floods().into_iter().map(|it| (victim.at, it)).collect();
+    let kinds = floods();
     for connections in CONNECTIONS {
         let name = format!("floods of frames over {connections} connections");
-        measure::compare(&name, &victim, measure::TARGET, |attack| {
-            let all = kinds.iter().cycle().take(connections).cloned();
-            let send = |at, flood: Flood| async move { flood.send(at).await };
-            run(all, send, Duration::from_millis(500), attack);
-        });
+        let attack_on = |at: Option<SocketAddr>| {
+            let all = kinds.iter().cycle().take(connections);
+            let all: Vec<_> = all.map(|it| (at, it)).collect();
+            move |attack: &Attack| run(&all, LINGER, attack)
+        };
+        let quiet = attack_on(None);
+        let attack = attack_on(Some(victim.at));
+        let sent = measure::compare_with(&name, &victim, measure::TARGET, quiet, attack);
+        assert!(sent > 0, "no connection was replaced");
     }
 }

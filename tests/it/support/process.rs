@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    param::clock_ticks_per_second,
+    process::{Pid, Signal, kill_process},
+};
 
 use super::TIMEOUT;
 
@@ -124,16 +127,15 @@ impl Process {
         self.status("VmHWM:")
     }
 
-    /// Processor time that it has taken, in all threads.
+    /// Processor time that it has taken, also in threads that have ended.
     pub(crate) fn cpu_time(&self) -> Duration {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
-        let tasks = tasks.expect("it runs, on Linux");
-        let nanos = tasks.filter_map(|task| {
-            // A thread that ended meanwhile has none.
-            let stat = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-            stat.split(' ').next()?.parse::<u64>().ok()
-        });
-        Duration::from_nanos(nanos.sum())
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
+            .expect("it runs, on Linux");
+        // The name may contain spaces; the fields behind it begin with the third (proc(5)).
+        let (_, fields) = stat.rsplit_once(") ").expect("a name");
+        let ticks = fields.split(' ').skip(11).take(2);
+        let ticks: u64 = ticks.map(|it| it.parse::<u64>().expect("a number")).sum();
+        Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second()).expect("few")
     }
 
     /// A size from /proc, in bytes.

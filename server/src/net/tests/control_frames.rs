@@ -103,39 +103,46 @@ impl Peer {
     }
 }
 
-/// Frames that cost the server time and ask for nothing, on a connection whose stream 1 is open.
-fn floods() -> Vec<(&'static str, Vec<u8>)> {
+/// Frames that cost the server time and ask for nothing, on a new connection whose stream 1 is open.
+/// It may send at least this many of them at once, and not half as many again.
+fn floods() -> Vec<(&'static str, usize, Vec<u8>)> {
     // A byte between the length of the padding and the padding.
     let padded = [&[254, b'x'][..], &[0; 254]].concat();
     vec![
-        ("SETTINGS", frame(SETTINGS, 0, 0, &[])),
-        ("PING", frame(PING, 0, 0, &[0; 8])),
-        ("PING with ACK", frame(PING, 1, 0, &[0; 8])),
-        ("WINDOW_UPDATE", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
-        ("PRIORITY", frame(PRIORITY, 0, 7, &[0, 0, 0, 0, 1])),
-        ("tiny DATA", frame(DATA, 0, 1, b"x")),
-        ("padded DATA", frame(DATA, PADDED, 1, &padded)),
-        ("unknown", frame(UNKNOWN, 0, 0, &[])),
+        ("SETTINGS", 5, frame(SETTINGS, 0, 0, &[])),
+        ("PING", 80, frame(PING, 0, 0, &[0; 8])),
+        ("PING with ACK", 80, frame(PING, 1, 0, &[0; 8])),
+        (
+            "WINDOW_UPDATE",
+            80,
+            frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
+        ),
+        ("PRIORITY", 80, frame(PRIORITY, 0, 7, &[0, 0, 0, 0, 1])),
+        ("RST_STREAM", 80, frame(RST_STREAM, 0, 1, &[0, 0, 0, 8])),
+        ("tiny DATA", 80, frame(DATA, 0, 1, b"x")),
+        ("short DATA", 160, frame(DATA, 0, 1, &[b'x'; 144])),
+        ("padded DATA", 80, frame(DATA, PADDED, 1, &padded)),
+        ("unknown", 80, frame(UNKNOWN, 0, 0, &[])),
     ]
 }
 
 #[tokio::test(start_paused = true)]
 async fn flood_of_control_frames_ends_in_goaway() {
     for transport in TRANSPORTS {
-        for (name, flood) in floods() {
+        for (name, frames, flood) in floods() {
             let mut peer = connect_http2(transport).await;
             peer.send(&frame(HEADERS, END_HEADERS, 1, &post("/echo")))
                 .await;
-            peer.flood(&flood.repeat(590)).await;
+            peer.flood(&flood.repeat(frames)).await;
             assert!(peer.is_open().await, "{name} {transport:?}");
             let start = clock::now();
-            // Responses to PING and SETTINGS allow some more.
-            peer.flood(&flood.repeat(400)).await;
+            peer.flood(&flood.repeat(frames.div_ceil(2))).await;
             let goaway = peer.goaway().await;
             // The last stream, and ENHANCE_YOUR_CALM.
             let expected = vec![0, 0, 0, 1, 0, 0, 0, 0xb];
             assert_eq!(goaway, Some(expected), "{name} {transport:?}");
-            assert_eq!(peer.server.await.unwrap(), Closed::Flooded);
+            let closed = Closed::Flooded { evicted: false };
+            assert_eq!(peer.server.await.unwrap(), closed);
             assert_eq!(clock::now().since(start).as_secs(), 1);
         }
     }
@@ -143,10 +150,11 @@ async fn flood_of_control_frames_ends_in_goaway() {
 
 #[tokio::test(start_paused = true)]
 async fn steady_control_frames_are_limited() {
-    for (frames, stays_open) in [(98, true), (170, false)] {
+    for (frames, stays_open) in [(490, true), (520, false)] {
         let mut peer = connect_http2(Transport::Plain).await;
         peer.send(&frame(HEADERS, END_HEADERS, 1, &post("/echo")))
             .await;
+        assert!(peer.is_open().await);
         let ping = frame(PING, 0, 0, &[0; 8]).repeat(frames);
         for _ in 0..60 {
             advance(Duration::from_secs(1)).await;
@@ -160,16 +168,28 @@ async fn steady_control_frames_are_limited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_and_their_data_allow_control_frames() {
+async fn idle_connection_may_send_one_burst() {
+    let mut peer = connect_http2(Transport::Plain).await;
+    peer.send(&frame(HEADERS, END_HEADERS, 1, &post("/echo")))
+        .await;
+    assert!(peer.is_open().await);
+    advance(Duration::from_secs(60)).await;
+    let ping = frame(PING, 0, 0, &[0; 8]);
+    peer.flood(&ping.repeat(990)).await;
+    assert!(peer.is_open().await);
+    peer.flood(&ping.repeat(30)).await;
+    assert!(!peer.is_open().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_allow_an_empty_end_and_a_control_frame() {
     let mut peer = connect_http2(Transport::Plain).await;
     for request in 0..5_000 {
         let stream = 2 * request + 1;
-        let update = |stream| frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0, 100]);
         let whole = [
             frame(HEADERS, END_HEADERS, stream, &post("/echo")),
-            frame(DATA, 0, stream, &[b'x'; 100]),
-            update(stream),
-            update(0),
+            frame(DATA, 0, stream, &[b'x'; 256]),
+            frame(WINDOW_UPDATE, 0, 0, &[0, 0, 1, 0]),
             frame(DATA, END_STREAM, stream, &[]),
         ];
         peer.send(&whole.concat()).await;
@@ -178,22 +198,27 @@ async fn requests_and_their_data_allow_control_frames() {
     assert!(peer.is_open().await);
 }
 
+/// As of a proxy whose requests time out while the server stalls.
 #[tokio::test(start_paused = true)]
-async fn canceled_requests_allow_no_control_frames() {
+async fn all_requests_in_progress_may_be_canceled_repeatedly() {
     let mut peer = connect_http2(Transport::Plain).await;
-    for request in 0..700 {
-        let stream = 2 * request + 1;
-        let post = frame(HEADERS, END_HEADERS, stream, &post("/slow"));
-        let reset = frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]);
-        peer.flood(&[post, reset].concat()).await;
-        if request == 550 {
-            assert!(peer.is_open().await);
+    for round in 0..20 {
+        let streams = (0..256).map(|n| 2 * (256 * round + n) + 1);
+        for stream in streams.clone() {
+            let end = frame(DATA, END_STREAM, stream, b"{}");
+            let head = frame(HEADERS, END_HEADERS, stream, &post("/slow"));
+            peer.send(&[head, end].concat()).await;
         }
+        sleep(Duration::from_millis(100)).await;
+        for stream in streams {
+            peer.send(&frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]))
+                .await;
+        }
+        assert!(peer.is_open().await, "{round}");
     }
-    assert!(!peer.is_open().await);
 }
 
-/// A peer that updates both windows for every kilobyte.
+/// A peer that updates both windows for every 4 KiB.
 #[tokio::test(start_paused = true)]
 async fn large_response_allows_window_updates() {
     let mut peer = connect_http2(Transport::Plain).await;
@@ -205,12 +230,14 @@ async fn large_response_allows_window_updates() {
         let flags = END_HEADERS | END_STREAM;
         peer.send(&frame(HEADERS, flags, stream, &get)).await;
         let mut received = 0;
+        let mut updated = 0;
         while received < 1 << 20 {
             let (_, _, payload) = peer.receive_kind(DATA).await;
             received += payload.len();
-            for _ in 0..payload.len() / 1024 {
+            while updated + 4096 <= received {
+                updated += 4096;
                 for stream in [0, stream] {
-                    peer.send(&frame(WINDOW_UPDATE, 0, stream, &[0, 0, 4, 0]))
+                    peer.send(&frame(WINDOW_UPDATE, 0, stream, &[0, 0, 16, 0]))
                         .await;
                 }
             }
@@ -221,17 +248,72 @@ async fn large_response_allows_window_updates() {
 
 #[tokio::test(start_paused = true)]
 async fn flood_during_a_drain_gets_no_second_goaway() {
+    let priority = frame(PRIORITY, 0, 7, &[0, 0, 0, 0, 1]).repeat(150);
+    // Requests after a GOAWAY are ignored.
+    let requests = (1..150).map(|n| frame(HEADERS, END_HEADERS, 2 * n + 1, &post("/echo")));
+    for flood in [priority, requests.flatten().collect()] {
+        let mut peer = connect_http2(Transport::Plain).await;
+        peer.send(&frame(HEADERS, END_HEADERS, 1, &post("/echo")))
+            .await;
+        assert!(peer.is_open().await);
+        peer.drain.send_replace(true);
+        let (_, _, goaway) = peer.receive_kind(GOAWAY).await;
+        assert_eq!(goaway[4..], [0; 4], "NO_ERROR");
+        peer.flood(&flood).await;
+        assert_eq!(peer.goaway().await, None);
+        let closed = Closed::Flooded { evicted: false };
+        assert_eq!(peer.server.await.unwrap(), closed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_end_by_the_server_holds_the_connection() {
     let mut peer = connect_http2(Transport::Plain).await;
-    peer.send(&frame(HEADERS, END_HEADERS, 1, &post("/echo")))
+    let start = clock::now();
+    peer.send(&frame(DATA, 0, 0, b"invalid")).await;
+    assert!(peer.goaway().await.is_some());
+    assert_eq!(peer.server.await.unwrap(), Closed::Done);
+    assert_eq!(clock::now().since(start).as_secs(), 1);
+
+    let mut peer = connect_http2(Transport::Plain).await;
+    peer.send(&frame(HEADERS, END_HEADERS, 1, &post("/slow")))
         .await;
     assert!(peer.is_open().await);
-    peer.drain.send_replace(true);
-    let (_, _, goaway) = peer.receive_kind(GOAWAY).await;
-    assert_eq!(goaway[4..], [0; 4], "NO_ERROR");
-    peer.flood(&frame(PRIORITY, 0, 7, &[0, 0, 0, 0, 1]).repeat(700))
-        .await;
-    assert_eq!(peer.goaway().await, None);
-    assert_eq!(peer.server.await.unwrap(), Closed::Flooded);
+    let start = clock::now();
+    drop(peer.stream);
+    assert_eq!(peer.server.await.unwrap(), Closed::Done);
+    assert_eq!(clock::now(), start);
+}
+
+#[tokio::test]
+async fn closed_floods_are_evicted_first() {
+    for transport in TRANSPORTS {
+        let served = eviction::serve(transport, 4, Slow::default().router()).await;
+        let mut idle = Vec::new();
+        for _ in 0..2 {
+            let mut stream = transport.dial(served.address).await;
+            stream.write_all(REQUEST).await.unwrap();
+            eviction::read_response(&mut stream, "quick").await;
+            idle.push(stream);
+        }
+        let mut flood = transport.dial(served.address).await;
+        let ping = frame(PING, 0, 0, &[0; 8]).repeat(120);
+        let settings = frame(SETTINGS, 0, 0, &[]);
+        flood
+            .write_all(&[PREFACE, &settings, &ping].concat())
+            .await
+            .unwrap();
+        // Until the end of the server's frames.
+        while matches!(flood.read(&mut [0; 1024]).await, Ok(1..)) {}
+        let mut newcomer = transport.dial(served.address).await;
+        newcomer.write_all(REQUEST).await.unwrap();
+        eviction::read_response(&mut newcomer, "quick").await;
+        for stream in &mut idle {
+            stream.write_all(REQUEST).await.unwrap();
+            eviction::read_response(stream, "quick").await;
+        }
+        assert_eq!(served.metrics.evicted(), 1);
+    }
 }
 
 /// A peer that does not read: a frame of the server is partly written.
@@ -251,5 +333,6 @@ async fn flood_within_an_unread_response_gets_no_goaway() {
     peer.flood(&frame(PRIORITY, 0, 7, &[0, 0, 0, 0, 1]).repeat(4_000))
         .await;
     assert_eq!(peer.goaway().await, None);
-    assert_eq!(peer.server.await.unwrap(), Closed::Flooded);
+    let closed = Closed::Flooded { evicted: false };
+    assert_eq!(peer.server.await.unwrap(), closed);
 }

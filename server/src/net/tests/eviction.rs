@@ -52,14 +52,14 @@ async fn eviction_closes_only_slow_request_bodies() {
     }
 }
 
-struct Served {
-    address: std::net::SocketAddr,
-    metrics: ConnectionMetrics,
+pub(super) struct Served {
+    pub(super) address: std::net::SocketAddr,
+    pub(super) metrics: ConnectionMetrics,
     _server: tokio::task::JoinSet<usize>,
 }
 
 /// Serves with this connection limit.
-async fn serve(transport: Transport, limit: usize, router: Router) -> Served {
+pub(super) async fn serve(transport: Transport, limit: usize, router: Router) -> Served {
     let listener = listener(limit).with_tls(transport.tls());
     let address = listener.address();
     let metrics = ConnectionMetrics::default();
@@ -79,7 +79,7 @@ async fn serve(transport: Transport, limit: usize, router: Router) -> Served {
     }
 }
 
-async fn read_response(stream: &mut Box<dyn Stream>, end: &str) {
+pub(super) async fn read_response(stream: &mut Box<dyn Stream>, end: &str) {
     let mut text = Vec::new();
     while !text.ends_with(end.as_bytes()) {
         assert!(stream.read_buf(&mut text).await.unwrap() > 0, "closed");
