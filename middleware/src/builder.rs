@@ -323,8 +323,7 @@ fn unique_id(name: &str) -> Result<ClientId, InvalidId> {
 
 /// The process id tells apart processes that were forked with the same random numbers.
 fn random_run() -> Run {
-    let drawn = (std::process::id(), fastrand::u64(..));
-    Run::of_bits(RandomState::new().hash_one(drawn))
+    Run::of_bits(RandomState::new().hash_one(std::process::id()))
 }
 
 fn host_name() -> String {
