@@ -144,8 +144,8 @@ impl Boot {
             Self::of_process().unwrap_or_else(|error| {
                 tracing::warn!(
                     %error,
-                    "cannot identify the clock of this boot and time namespace, so the next start \
-                     learns for the longest lease after a crash"
+                    "cannot identify the boot and time namespace of the clock; after a crash the \
+                     next start learns for the longest lease"
                 );
                 Self(fastrand::u128(..))
             })
@@ -171,8 +171,7 @@ impl Boot {
     }
 }
 
-/// By how many nanoseconds a process's time namespace shifts the clock that runs through a suspend.
-/// An error if that cannot be known. `process` is its directory in `/proc`.
+/// Offset of the boot-time clock in a process's time namespace, in nanoseconds. An error if that cannot be known. `process` is its directory in `/proc`.
 fn clock_shift(process: &Path) -> io::Result<i128> {
     let namespace = |name| {
         let path = process.join("ns").join(name);

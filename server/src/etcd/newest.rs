@@ -1,4 +1,4 @@
-//! The newest state of etcd that this server has seen, by which answers from the past are ignored.
+//! Rejects stale replies of etcd, by the newest state that this server has seen.
 //!
 //! A leader of etcd that was deposed still tells what is left of leases. A member that was restored
 //! may even execute transactions by itself. So a reply counts for nothing if it knows less than an
@@ -70,7 +70,7 @@ impl Default for NewestSeen {
 }
 
 impl NewestSeen {
-    /// What the reply to a call that is sent now must know.
+    /// The state that a reply must know at least, if its call is sent now.
     pub(super) fn get(&self) -> Option<ReplyHeader> {
         self.seen().newest
     }

@@ -54,7 +54,7 @@ impl AppParts {
         etcd.is_some_and(EtcdClient::is_out_of_space)
     }
 
-    /// For how long no endpoint of etcd has known the newest state.
+    /// For how long every endpoint of etcd that executes calls has been behind.
     pub(crate) fn etcd_behind_for(&self, now: Moment) -> Option<Duration> {
         self.server.etcd.as_ref()?.behind_for(now)
     }

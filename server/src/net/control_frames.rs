@@ -1,5 +1,5 @@
-//! Limit on HTTP/2 control frames, by which one connection could keep a core busy: a peer may send
-//! SETTINGS, PING or WINDOW_UPDATE without pause, and hyper handles and answers each.
+//! Limit on HTTP/2 control frames. Without it one connection could keep a core busy with SETTINGS,
+//! PING or WINDOW_UPDATE: hyper answers each.
 //!
 //! h2 limits what takes memory: header blocks, resets of requests that wait, empty and unread DATA,
 //! invalid streams. This limit counts all other frames that are neither requests nor their bodies.
@@ -22,8 +22,8 @@ use tokio::{
 use super::stream::{HTTP2_PREFACE, LINGER};
 use crate::util::clock;
 
-/// A connection may send this many control frames at once, and one per [`FRAME_INTERVAL`]. Enough to
-/// cancel all requests in progress every second.
+/// A connection may send this many control frames at once, and one per [`FRAME_INTERVAL`]: enough
+/// to cancel all requests in progress every second.
 const MAX_BURST: u32 = 1000;
 const FRAME_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -34,8 +34,8 @@ const INITIAL_BURST: u32 = 100;
 /// for each stream.
 const SETTINGS_COST: u32 = 16;
 
-/// DATA shorter than the first is a control frame, from the second on it is none, and between them
-/// it is a part of one.
+/// DATA shorter than [`SMALL_DATA`] costs a whole control frame, from [`LARGE_DATA`] on nothing, and
+/// in between a part of one.
 const SMALL_DATA: u32 = 32;
 const LARGE_DATA: u32 = 256;
 
@@ -244,7 +244,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LimitedStream<S> {
 
     /// Closes the connection after an error of the peer. Nothing more is read, so that the peer
     /// cannot continue, nor open the next connection at once. Closing a socket with unread bytes
-    /// resets it, so the peer gets some time to read the GOAWAY first. That of h2 is sent by now;
+    /// resets it, so the peer gets some time to read the GOAWAY first. h2 has already sent its own;
     /// for too many control frames it is sent here.
     pub(super) async fn close(mut self) {
         let close = async {

@@ -21,7 +21,7 @@ const FULL_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) struct LedgerEventLog {
     /// Demand may change often, and leaves the lines of the others alone.
     demand: LogThrottle,
-    /// A client may be duplicated many times, too.
+    /// Duplicates may be frequent, too.
     duplicates: LogThrottle,
     others: LogThrottle,
     max_leases: usize,
@@ -50,7 +50,7 @@ impl LedgerEventLog {
             tracing::warn!(left_out, "ledger events were left out of the log");
         }
         if let Some(left_out) = self.duplicates.take_suppressed(now) {
-            tracing::warn!(left_out, "duplicates of clients were left out of the log");
+            tracing::warn!(left_out, "duplicate client ids were left out of the log");
         }
         if let Some(left_out) = self.demand.take_suppressed(now) {
             tracing::info!(left_out, "changes of unmet demand were left out of the log");

@@ -13,13 +13,13 @@ use super::{
     Victim,
     measure::{self, Attack},
 };
-use crate::support::exclusive_load;
+use crate::support::{exclusive_load, now};
 
 /// The most processor time that a flood may take, after [`SETTLED`].
 const CORE_SHARE: f64 = 0.05;
 
-/// Connections open in bursts, a second after the last: those that the server closes at the same
-/// time are replaced at the same time. [`MEASURED`] begins and ends between bursts.
+/// A connection is replaced a second after the last one at the earliest, so at most two open while
+/// [`MEASURED`] lasts.
 const SETTLED: Duration = Duration::from_millis(1_500);
 const MEASURED: Duration = Duration::from_secs(2);
 
@@ -215,27 +215,28 @@ async fn floods_of_control_frames_take_little_processor_time() {
     let floods: Vec<_> = addresses.zip(&floods).collect();
     let cpu_times = || victims.iter().map(|it| it.server.cpu_time());
     for connections in CONNECTIONS {
-        let taken = measure::during(
+        let all = floods.iter().flat_map(|it| {
+            let connections = connections.min(it.1.connections);
+            iter::repeat_n(*it, connections)
+        });
+        let all: Vec<_> = all.collect();
+        let shares = measure::during(
+            |attack| run(&all, SETTLED, attack),
             |attack| {
-                let all = floods.iter().flat_map(|it| {
-                    let connections = connections.min(it.1.connections);
-                    iter::repeat_n(*it, connections)
-                });
-                run(&all.collect::<Vec<_>>(), SETTLED, attack);
-            },
-            |_| {
-                let before: Vec<_> = cpu_times().collect();
+                let (began, before) = (now(), cpu_times().collect::<Vec<_>>());
                 thread::sleep(MEASURED);
+                let lasted = (now() - began).as_secs_f64();
                 let taken = cpu_times().zip(before);
+                // The server has closed each connection at least once.
+                assert!(attack.requests() >= all.len(), "{}", attack.requests());
                 taken
-                    .map(|(after, before)| after - before)
+                    .map(|(after, before)| (after - before).as_secs_f64() / lasted)
                     .collect::<Vec<_>>()
             },
         );
-        for ((_, flood), taken) in floods.iter().zip(taken) {
+        for ((_, flood), share) in floods.iter().zip(shares) {
             let name = flood.name;
             let connections = connections.min(flood.connections);
-            let share = taken.as_secs_f64() / MEASURED.as_secs_f64();
             measure::print(&format!(
                 "{name} over {connections} connections: {:.1} % of a core\n",
                 share * 100.0

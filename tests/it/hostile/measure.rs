@@ -154,10 +154,18 @@ pub(super) fn during<T>(attack: impl Fn(&Attack) + Sync, measure: impl FnOnce(&A
             attack(&state);
         });
         state.ready.wait();
-        let measured = measure(&state);
-        state.over.store(true, Relaxed);
-        measured
+        let _over = Over(&state);
+        measure(&state)
     })
+}
+
+/// Ends the attack, also when the measurement panics.
+struct Over<'a>(&'a Attack);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Relaxed);
+    }
 }
 
 /// Gives this thread the lowest priority.

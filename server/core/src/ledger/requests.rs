@@ -211,7 +211,8 @@ impl Ledger {
                 next: (next < ids.len()).then_some(next),
             }
         } else {
-            // Of a client with many runs only their resources are examined, whatever is named.
+            // For all runs of a client only resources that they hold are examined, also if
+            // resources are named.
             // Released entries are retained for a while, so the position is a resource key.
             let rest = self.holders.resources(holder, ResourceKey::new(from));
             let keys: Vec<_> = rest.take(max).collect();

@@ -40,7 +40,8 @@ pub struct LedgerStats {
     pub shared_bucket_grants: u64,
     /// Leases that ended because another client replaces their holder.
     pub replaced: u64,
-    /// Clients that asked for a first lease while another run of the same client had one.
+    /// Clients that asked for a first lease while another run of the same client had one, or asked
+    /// for one.
     pub duplicate_clients: u64,
     /// Decisions while more than the capacity was booked, after an operator lowered it.
     pub decisions_during_cut: u64,

@@ -16,7 +16,7 @@ pub(super) const ADVICE: &str =
 
 /// How often etcd is asked whether it has space, while it is known to have none.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How often else: each time a quorum of etcd executes the call.
+/// How often etcd is asked otherwise. Each time a quorum executes the call.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
 /// The longest wait for the answer of an endpoint.
 const CALL_TIME: Duration = Duration::from_secs(1);
@@ -64,8 +64,8 @@ impl Space {
 }
 
 impl EtcdClient {
-    /// Whether etcd rejected a write for want of space, or has an alarm of it, and has neither
-    /// executed a write nor lost the alarm since.
+    /// Whether etcd is out of space: it rejected a write or listed a NOSPACE alarm, and no write or
+    /// list has shown the opposite since.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.0.space.is_out()
     }

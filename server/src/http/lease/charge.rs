@@ -67,9 +67,8 @@ impl QuotaCharge {
         }
     }
 
-    /// Releases leases, returns how many, and charges for them: for named resources before, for
-    /// others and those of further runs of a client with each part. Resources that are not
-    /// `allowed` stay.
+    /// Releases leases, returns how many, and charges for them. Named resources are charged before,
+    /// all further ones with each part. Resources that are not `allowed` stay.
     ///
     /// # Errors
     /// 429 if even the reserve for renewals is spent, or 503 if the ledger is poisoned.

@@ -125,7 +125,8 @@ impl LedgerMetrics {
         );
         registry.register(
             "duplicate_clients",
-            "Clients that asked for a first lease while another run of the same client_id had one",
+            "Clients that asked for a first lease while another run of the same client_id had one or \
+             asked for one",
             ConstCounter::new(self.stats.duplicate_clients),
         );
     }

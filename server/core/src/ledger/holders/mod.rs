@@ -94,7 +94,7 @@ impl Registration {
 pub(in crate::ledger) struct Holders {
     by_id: HashIndex<HolderKey>,
     by_name: HashIndex<NewestFirst>,
-    /// Clients by name that have a lease, or ask for one.
+    /// Holders that have a lease, or ask for one, by name.
     leasing: HashIndex<HolderKey>,
     holders: PagedSlab<Registration>,
     tenants: Tenants,
