@@ -35,7 +35,8 @@ const FORGET_PAUSE: Duration = Duration::from_millis(20);
 /// [`Limit::gauge`](crate::Limit::gauge): excess is rejected, and without a lease a rate applies
 /// its safe capacity and a gauge admits nothing. But the first check of each resource waits up to
 /// a second for its lease, because callers choose the resources. Resources are leased from their
-/// first check on, bounded by [`Builder::max_keys`](crate::Builder::max_keys), and forgotten when they are idle.
+/// first check on, bounded by [`Builder::max_keys`](crate::Builder::max_keys), and
+/// forgotten when they are idle.
 ///
 /// ```
 /// use tower_doorman::{Doorman, ResourceUse};

@@ -172,8 +172,8 @@ checked_integer!(
     Seq, 0, (1 << 53) - 1, "an integer from 0 to 9007199254740991"
 );
 checked_integer!(
-    /// One run of a client's process: a random number, drawn when the process starts. It tells apart
-    /// processes that use the same `client_id`. An integer below 2⁵³.
+    /// One run of a client's process: a random number, drawn when the process starts. It tells
+    /// apart processes that use the same `client_id`. An integer below 2⁵³.
     #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 3141592653589793i64))]
     Run, 0, (1 << 53) - 1, "an integer from 0 to 9007199254740991"
 );

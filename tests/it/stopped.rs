@@ -1,5 +1,5 @@
-//! A service whose process is stopped (SIGSTOP) for longer than its lease lasts. The machine and its
-//! clocks go on.
+//! A service whose process is stopped (SIGSTOP) for longer than its lease lasts. The machine and
+//! its clocks go on.
 
 use std::{thread, time::Duration};
 

@@ -95,8 +95,8 @@ impl Caller {
         self.0.as_ref().map(|it| it.identity_hash)
     }
 
-    /// The tenant that the caller leases for, if it is restricted to some clients or resources, or to
-    /// a number of clients.
+    /// The tenant that the caller leases for, if it is restricted to some clients or resources, or
+    /// to a number of clients.
     pub(crate) fn tenant(&self) -> Option<Tenant> {
         self.0.as_ref().and_then(|it| it.tenant)
     }

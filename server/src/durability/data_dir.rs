@@ -171,7 +171,8 @@ impl Boot {
     }
 }
 
-/// Offset of the boot-time clock in a process's time namespace, in nanoseconds. An error if that cannot be known. `process` is its directory in `/proc`.
+/// Offset of the boot-time clock in a process's time namespace, in nanoseconds. An error if that
+/// cannot be known. `process` is its directory in `/proc`.
 fn clock_shift(process: &Path) -> io::Result<i128> {
     let namespace = |name| {
         let path = process.join("ns").join(name);

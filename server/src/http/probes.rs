@@ -37,8 +37,9 @@ pub(super) async fn check_livez(State(app): State<AppState>) -> Result<Healthy, 
 /// Send no requests if this fails: the server is shutting down, has failed, or cannot become master
 /// because etcd is out of space.
 ///
-/// Further lines of the text are for people: an election that cannot be read, an etcd that is out of
-/// space or behind, an unreachable parent, learning mode, and a problem with the document's source.
+/// Further lines of the text are for people: an election that cannot be read, an etcd that is out
+/// of space or behind, an unreachable parent, learning mode, and a problem with the document's
+/// source.
 #[utoipa::path(
     get,
     path = paths::READYZ,

@@ -34,8 +34,8 @@ const INITIAL_BURST: u32 = 100;
 /// for each stream.
 const SETTINGS_COST: u32 = 16;
 
-/// DATA shorter than [`SMALL_DATA`] costs a whole control frame, from [`LARGE_DATA`] on nothing, and
-/// in between a part of one.
+/// DATA shorter than [`SMALL_DATA`] costs a whole control frame, from [`LARGE_DATA`] on nothing,
+/// and in between a part of one.
 const SMALL_DATA: u32 = 32;
 const LARGE_DATA: u32 = 256;
 

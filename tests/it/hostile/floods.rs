@@ -50,8 +50,8 @@ struct Flood {
     name: &'static str,
     begin: Vec<u8>,
     repeated: Vec<u8>,
-    /// Over how many connections its processor time is bounded. Requests take time of their own, and
-    /// have limits of their own.
+    /// Over how many connections its processor time is bounded. Requests take time of their own,
+    /// and have limits of their own.
     connections: usize,
 }
 

@@ -71,8 +71,8 @@ pub(super) fn compare(name: &str, victim: &Victim, bound: f64, attack: impl Fn(&
 }
 
 /// Compares the latency during an attack with the latency beside `quiet`, and prints both. `attack`
-/// and `quiet` call [`Attack::wait_for_start`] once, and return when [`Attack::is_over`]. Returns how
-/// many requests the attack sent.
+/// and `quiet` call [`Attack::wait_for_start`] once, and return when [`Attack::is_over`]. Returns
+/// how many requests the attack sent.
 ///
 /// The ratio of the 99th percentiles of all rounds must be at most `bound`. On a busy machine the
 /// percentiles of a few rounds vary by more than that, so while the ratio is larger, rounds are

@@ -25,7 +25,7 @@ const FIRST_TIME: Duration = Duration::from_secs(3);
 /// How long a planned stop waits for space.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// What the last answer of etcd says.
+/// Whether etcd has space, by its last answer.
 #[derive(Debug)]
 pub(super) struct Space {
     is_out: AtomicBool,

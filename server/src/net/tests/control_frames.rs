@@ -103,8 +103,8 @@ impl Peer {
     }
 }
 
-/// Frames that cost the server time and ask for nothing, on a new connection whose stream 1 is open.
-/// It may send at least this many of them at once, and not half as many again.
+/// Frames that cost the server time and ask for nothing, on a new connection whose stream 1 is
+/// open. It may send at least this many of them at once, and not half as many again.
 fn floods() -> Vec<(&'static str, usize, Vec<u8>)> {
     // A byte between the length of the padding and the padding.
     let padded = [&[254, b'x'][..], &[0; 254]].concat();

@@ -46,7 +46,7 @@ impl World {
         self.ledger.stats().duplicate_clients
     }
 
-    /// What each run has of `db`, in the order of the runs.
+    /// The lease of each run on `db`, in the order of the runs.
     fn by_run(&self) -> Vec<(Option<u64>, f64)> {
         let holders = self.holders().into_iter();
         let mut by_run: Vec<_> = holders
@@ -63,7 +63,8 @@ impl World {
     }
 }
 
-/// What two processes of one client get, of which the second sends an older `seq` without `has`.
+/// The capacities of two processes of one client: the second one sends an older `seq` without
+/// `has`.
 fn capacities(runs: [Option<u64>; 2]) -> ([f64; 2], u64) {
     let mut world = world();
     let first = world.send(&asking(runs[0], 9, None));

@@ -244,7 +244,8 @@ impl Ledger {
         Ok(None)
     }
 
-    /// The holders with this name: the runs of a client, of which the newest are listed, and a node.
+    /// The holders with this name: the runs of a client, of which the newest are listed, and a
+    /// node.
     ///
     /// # Errors
     /// [`ListError::NotLive`].
