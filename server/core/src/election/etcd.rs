@@ -339,7 +339,8 @@ struct Mastership {
     old_terms: BTreeSet<String>,
     terms: Option<TermsWrite>,
     terms_at: Moment,
-    /// Whether etcd does not have the terms of all leases that may last.
+    /// Whether etcd does not have the terms of all leases that may last. Until then terms and bound
+    /// are written one after the other: the later one deletes `PREFIX/leases/unknown`.
     lacks_terms: bool,
 }
 
@@ -713,17 +714,25 @@ impl EtcdElection {
         }
     }
 
-    fn on_bound_due(&mut self, due: Bound, now: Moment) {
-        let Phase::Master(master) = &self.state else {
-            return;
-        };
-        let is_writing = self.is_pending(|it| {
+    fn is_writing_bound(&self) -> bool {
+        self.is_pending(|it| {
             matches!(
                 it,
                 Purpose::GrantBoundLease { .. } | Purpose::PutBound(_) | Purpose::RenewBound
             )
-        });
-        if is_writing || now < master.bound_at || master.won.lease.deadline() <= now {
+        })
+    }
+
+    fn on_bound_due(&mut self, due: Bound, now: Moment) {
+        let Phase::Master(master) = &self.state else {
+            return;
+        };
+        let awaits_terms = master.lacks_terms && master.terms.is_some();
+        if awaits_terms
+            || self.is_writing_bound()
+            || now < master.bound_at
+            || master.won.lease.deadline() <= now
+        {
             return;
         }
         self.longest = self.longest.max(Some(due.longest));

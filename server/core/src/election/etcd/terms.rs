@@ -77,10 +77,16 @@ pub(super) struct TermsWrite {
 
 impl EtcdElection {
     pub(super) fn on_terms_due(&mut self, due: DueTerms, now: Moment) {
+        let is_writing_bound = self.is_writing_bound();
         let Phase::Master(master) = &mut self.state else {
             return;
         };
-        if master.terms.is_some() || now < master.terms_at || master.won.lease.deadline() <= now {
+        let awaits_bound = master.lacks_terms && is_writing_bound;
+        if awaits_bound
+            || master.terms.is_some()
+            || now < master.terms_at
+            || master.won.lease.deadline() <= now
+        {
             return;
         }
         // The parts may not all be written.

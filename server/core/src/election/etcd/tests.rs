@@ -1002,6 +1002,50 @@ fn lost_leases_stay_unknown_until_their_terms_are_stored() {
     }
 }
 
+#[test]
+fn unknown_leases_end_when_bound_and_terms_are_due_at_once() {
+    let unknown = Op::Delete("p/leases/unknown".to_owned());
+    for terms_first in [true, false] {
+        let mut script = Script::new(EtcdOptions {
+            terms: vec![generation(1)],
+            is_first: false,
+            ..options()
+        });
+        script.win(None, &[], None);
+        script.outwait_forgotten_master();
+        let bound = due(&script, 66.0);
+        let begin_terms = |script: &mut Script| {
+            script.handle(Event::TermsDue(DueTerms {
+                version: 1,
+                generations: vec![generation(1)],
+            }));
+        };
+        let mut done = Vec::new();
+        if terms_first {
+            begin_terms(&mut script);
+            script.handle(Event::BoundDue(bound));
+            assert!(!script.open.iter().any(|(_, call)| is_grant(call)));
+            let (call, EtcdCall::Txn(put)) = script.take(is_txn) else {
+                panic!()
+            };
+            script.answer(call, txn(true, 11, vec![Vec::new(); put.success.len()]));
+            script.handle(Event::BoundDue(bound));
+            done.extend(write_bound(&mut script, 2));
+        } else {
+            script.handle(Event::BoundDue(bound));
+            begin_terms(&mut script);
+            done.extend(write_bound(&mut script, 2));
+            assert!(!done.contains(&unknown));
+            begin_terms(&mut script);
+            let (_, EtcdCall::Txn(put)) = script.take(is_txn) else {
+                panic!()
+            };
+            done.extend(put.success);
+        }
+        assert!(done.contains(&unknown), "{done:?}");
+    }
+}
+
 fn header(raft_term: u64, revision: u64) -> ReplyHeader {
     ReplyHeader {
         cluster: 1,
