@@ -75,8 +75,8 @@ pub(super) fn compare(name: &str, victim: &Victim, bound: f64, attack: impl Fn(&
 /// how many requests the attack sent.
 ///
 /// Each round has a 99th percentile with the attack and one without it. The ratio of their medians
-/// over all rounds must be at most `bound`: a round that other programs disturb does not count. On a
-/// busy machine the medians of a few rounds vary by more than that, so while the ratio is larger,
+/// over all rounds must be at most `bound`: a round that other programs disturb does not count. On
+/// a busy machine the medians of a few rounds vary by more than that, so while the ratio is larger,
 /// rounds are added up to a maximum. An attack that does harm does so in all rounds.
 #[track_caller]
 pub(super) fn compare_with(

@@ -590,10 +590,7 @@ impl EtcdElection {
                 }
             }
             (Purpose::PutTerms, EtcdReply::Txn(reply)) => {
-                if !reply.succeeded {
-                    return self.step_down(EndReason::Deposed, now);
-                }
-                self.on_terms_put(now);
+                self.on_terms_put(reply.succeeded, now);
             }
             (Purpose::ReadTerms, EtcdReply::Txn(reply)) => {
                 self.on_terms_read(&reply, now);

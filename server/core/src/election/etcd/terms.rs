@@ -7,7 +7,7 @@ use doorman_openapi::{Epoch, Moment};
 
 use super::{EtcdElection, MAX_DELETED, NEWEST_TERMS, Phase, Purpose, TERMS, UNKNOWN};
 use crate::{
-    election::{Effect, ReignEffect},
+    election::{Effect, EndReason, ReignEffect},
     etcd::{EtcdCall, KeyValue, Op, Txn, TxnReply},
     ledger::EarlierTerms,
     reign::{DueTerms, TermsGeneration, earlier_terms},
@@ -137,7 +137,10 @@ impl EtcdElection {
         self.call(Purpose::PutTerms, EtcdCall::Txn(txn), now);
     }
 
-    pub(super) fn on_terms_put(&mut self, now: Moment) {
+    pub(super) fn on_terms_put(&mut self, succeeded: bool, now: Moment) {
+        if !succeeded {
+            return self.step_down(EndReason::Deposed, now);
+        }
         let Phase::Master(master) = &mut self.state else {
             return;
         };

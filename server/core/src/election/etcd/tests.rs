@@ -966,30 +966,48 @@ fn standby_keeps_the_terms_of_leases_that_etcd_does_not_know() {
     }
 }
 
+/// A master that learns all leases, whose terms etcd does not have.
+fn master_without_terms() -> Script {
+    let mut script = Script::new(EtcdOptions {
+        terms: vec![generation(1)],
+        is_first: false,
+        ..options()
+    });
+    script.win(None, &[], None);
+    script.outwait_forgotten_master();
+    script
+}
+
+fn terms_due(script: &mut Script) {
+    script.handle(Event::TermsDue(DueTerms {
+        version: 1,
+        generations: vec![generation(1)],
+    }));
+}
+
+fn bound_due(script: &mut Script) {
+    script.handle(Event::BoundDue(due(script, 66.0)));
+}
+
+fn write_terms(script: &mut Script) -> Vec<Op> {
+    let (call, EtcdCall::Txn(put)) = script.take(is_txn) else {
+        panic!()
+    };
+    script.answer(call, txn(true, 11, vec![Vec::new(); put.success.len()]));
+    put.success
+}
+
 #[test]
 fn lost_leases_stay_unknown_until_their_terms_are_stored() {
     let unknown = Op::Delete("p/leases/unknown".to_owned());
     for terms_first in [true, false] {
-        let mut script = Script::new(EtcdOptions {
-            terms: vec![generation(1)],
-            is_first: false,
-            ..options()
-        });
-        script.win(None, &[], None);
-        script.outwait_forgotten_master();
+        let mut script = master_without_terms();
         let store_terms = |script: &mut Script| {
-            script.handle(Event::TermsDue(DueTerms {
-                version: 1,
-                generations: vec![generation(1)],
-            }));
-            let (call, EtcdCall::Txn(put)) = script.take(is_txn) else {
-                panic!()
-            };
-            script.answer(call, txn(true, 11, vec![Vec::new(); put.success.len()]));
-            put.success
+            terms_due(script);
+            write_terms(script)
         };
         let store_bound = |script: &mut Script| {
-            script.handle(Event::BoundDue(due(script, 66.0)));
+            bound_due(script);
             write_bound(script, 2)
         };
         let (first, second) = if terms_first {
@@ -1003,47 +1021,41 @@ fn lost_leases_stay_unknown_until_their_terms_are_stored() {
 }
 
 #[test]
-fn unknown_leases_end_when_bound_and_terms_are_due_at_once() {
-    let unknown = Op::Delete("p/leases/unknown".to_owned());
-    for terms_first in [true, false] {
-        let mut script = Script::new(EtcdOptions {
-            terms: vec![generation(1)],
-            is_first: false,
-            ..options()
-        });
-        script.win(None, &[], None);
-        script.outwait_forgotten_master();
-        let bound = due(&script, 66.0);
-        let begin_terms = |script: &mut Script| {
-            script.handle(Event::TermsDue(DueTerms {
-                version: 1,
-                generations: vec![generation(1)],
-            }));
-        };
-        let mut done = Vec::new();
-        if terms_first {
-            begin_terms(&mut script);
-            script.handle(Event::BoundDue(bound));
-            assert!(!script.open.iter().any(|(_, call)| is_grant(call)));
-            let (call, EtcdCall::Txn(put)) = script.take(is_txn) else {
-                panic!()
-            };
-            script.answer(call, txn(true, 11, vec![Vec::new(); put.success.len()]));
-            script.handle(Event::BoundDue(bound));
-            done.extend(write_bound(&mut script, 2));
-        } else {
-            script.handle(Event::BoundDue(bound));
-            begin_terms(&mut script);
-            done.extend(write_bound(&mut script, 2));
-            assert!(!done.contains(&unknown));
-            begin_terms(&mut script);
-            let (_, EtcdCall::Txn(put)) = script.take(is_txn) else {
-                panic!()
-            };
-            done.extend(put.success);
-        }
-        assert!(done.contains(&unknown), "{done:?}");
-    }
+fn bound_waits_for_the_terms_while_leases_are_unknown() {
+    let mut script = master_without_terms();
+    terms_due(&mut script);
+    bound_due(&mut script);
+    assert!(!script.open.iter().any(|(_, call)| is_grant(call)));
+    write_terms(&mut script);
+    bound_due(&mut script);
+    let put = write_bound(&mut script, 2);
+    assert!(put.contains(&Op::Delete("p/leases/unknown".to_owned())));
+}
+
+#[test]
+fn terms_wait_for_the_bound_while_leases_are_unknown() {
+    let mut script = master_without_terms();
+    bound_due(&mut script);
+    terms_due(&mut script);
+    assert!(!script.open.iter().any(|(_, call)| is_txn(call)));
+    write_bound(&mut script, 2);
+    terms_due(&mut script);
+    let put = write_terms(&mut script);
+    assert!(put.contains(&Op::Delete("p/leases/unknown".to_owned())));
+}
+
+#[test]
+fn bound_is_written_after_the_terms_have_failed() {
+    let mut script = master_without_terms();
+    terms_due(&mut script);
+    script.fail(is_txn);
+    bound_due(&mut script);
+    let put = write_bound(&mut script, 2);
+    assert!(!put.contains(&Op::Delete("p/leases/unknown".to_owned())));
+    script.pass(1.0);
+    terms_due(&mut script);
+    let put = write_terms(&mut script);
+    assert!(put.contains(&Op::Delete("p/leases/unknown".to_owned())));
 }
 
 fn header(raft_term: u64, revision: u64) -> ReplyHeader {
