@@ -25,8 +25,8 @@ const GIB: usize = 1024 * MIB;
 /// Slow connections, each of which sends a byte a second.
 const SLOW_CONNECTIONS: usize = 1000;
 
-/// Slow connections served at a time.
-const BATCH: usize = 50;
+/// Slow connections that send at the same moment.
+const BATCH: usize = 5;
 
 /// The most bytes of an unread body that socket buffers take.
 const BUFFERED: usize = 16 * MIB;

@@ -23,6 +23,9 @@ use super::TIMEOUT;
 /// Interval at which the state of a process is polled.
 const POLL: Duration = Duration::from_millis(20);
 
+/// Lines of output that a failed test prints of each process.
+const LAST_LINES: usize = 12;
+
 /// A running program and its output. It is killed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -206,7 +209,16 @@ impl Process {
 }
 
 impl Drop for Process {
+    #[expect(
+        clippy::print_stderr,
+        reason = "the test harness shows it when the test fails"
+    )]
     fn drop(&mut self) {
+        if thread::panicking() {
+            let output = self.output();
+            let last = &output[output.len().saturating_sub(LAST_LINES)..];
+            eprintln!("last output of a process:\n{}", last.join("\n"));
+        }
         // It may have exited by itself.
         drop(self.child.kill());
         drop(self.child.wait());
