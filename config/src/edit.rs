@@ -10,7 +10,7 @@ use crate::{
     Diagnostic, Document, ValidationErrors,
     diagnostic::Location,
     diff, json,
-    parse::{rule, template, unused},
+    parse::{feedback, rule, template, unused},
     tree::{Node, Value},
 };
 
@@ -91,8 +91,10 @@ impl EntryKind {
         match (self, section) {
             (Self::Template, None) => template::FIELDS,
             (Self::Template, Some("algorithm")) => template::ALGORITHM_FIELDS,
+            (Self::Template, Some("feedback")) => feedback::FIELDS,
             (Self::Rule, None) => rule::FIELDS,
             (Self::Rule, Some("on_limit")) => rule::ON_LIMIT_FIELDS,
+            (Self::Rule, Some("outcomes")) => rule::OUTCOMES_FIELDS,
             (Self::Template | Self::Rule, Some(_)) => &[],
         }
     }
@@ -263,7 +265,7 @@ impl Document {
 /// Whether an entry names a field. `on_limit` is named as a whole: its actions have other fields.
 fn mentions(entry: &Node, field: &str) -> bool {
     match field.split_once('.') {
-        Some((section @ "algorithm", field)) => entry
+        Some((section @ ("algorithm" | "feedback"), field)) => entry
             .get(section)
             .is_some_and(|section| section.get(field).is_some()),
         Some((section, _)) => entry.get(section).is_some(),

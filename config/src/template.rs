@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use doorman_openapi::{
-    Algorithm, AlgorithmKind, Capacity, Glob, Parameter, SafeCapacity, Seconds, ServerAlgorithm,
-    ServerResourceResponse, Unit,
+    Algorithm, AlgorithmKind, Capacity, Feedback, Glob, Parameter, SafeCapacity, Seconds,
+    ServerAlgorithm, ServerResourceResponse, Unit,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -43,6 +43,8 @@ pub struct Template {
         skip_serializing_if = "AlgorithmSection::is_inherited"
     )]
     pub(crate) section: AlgorithmSection,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) feedback: Option<Feedback>,
 }
 
 /// The `algorithm` section of a template.
@@ -176,6 +178,8 @@ impl Template {
                 parameters,
                 is_inherited: false,
             },
+            // The root's capacity follows the target. A node leases what is left of it.
+            feedback: None,
         })
     }
 
@@ -240,6 +244,16 @@ impl Template {
     #[must_use]
     pub fn algorithm(&self) -> &Algorithm {
         &self.section.algorithm
+    }
+
+    /// How the capacity follows the target; `None` leaves it as it is. A template
+    /// [of a parent](Self::of_parent) has none.
+    ///
+    /// The `tolerate` is at most 0.5, a `latency` is above 0 and of a gauge, the capacity is not 0,
+    /// and with [`FeedbackMode::Act`](doorman_openapi::FeedbackMode::Act) the algorithm divides it.
+    #[must_use]
+    pub fn feedback(&self) -> Option<Feedback> {
+        self.feedback
     }
 
     /// The duration of learning mode, at most a year: zero disables it, `None` means as long as

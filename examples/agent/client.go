@@ -47,9 +47,19 @@ func NewAgent(path string) *Agent {
 	return &Agent{http.Client{Transport: transport, Timeout: 5 * time.Second}}
 }
 
-// Check takes of all resources or of none. Its result gives the units of gauges back; without that
-// they end after their HoldSeconds.
-func (agent *Agent) Check(resources ...Resource) (release func() error, err error) {
+// Report states what became of work without a permit: "ok", "overloaded" or "failed". A pause, in
+// seconds, is that of an overloaded target's Retry-After.
+func (agent *Agent) Report(resource, outcome string, pause float64) error {
+	report := map[string]any{"resource_id": resource, "outcome": outcome}
+	if pause > 0 {
+		report["pause"] = pause
+	}
+	return agent.post("/v1/check/outcome", map[string]any{"resources": []any{report}}, nil)
+}
+
+// Check takes of all resources or of none. Its result gives the units of gauges back, with the
+// outcome of the work; without that they end after their HoldSeconds.
+func (agent *Agent) Check(resources ...Resource) (release func(outcome string) error, err error) {
 	var answer struct {
 		Permits []struct {
 			Permit string `json:"permit"`
@@ -58,11 +68,11 @@ func (agent *Agent) Check(resources ...Resource) (release func() error, err erro
 	if err := agent.post("/v1/check", map[string]any{"resources": resources}, &answer); err != nil {
 		return nil, err
 	}
-	permits := []string{}
-	for _, it := range answer.Permits {
-		permits = append(permits, it.Permit)
-	}
-	return func() error {
+	return func(outcome string) error {
+		permits := []map[string]string{}
+		for _, it := range answer.Permits {
+			permits = append(permits, map[string]string{"permit": it.Permit, "outcome": outcome})
+		}
 		if len(permits) == 0 {
 			return nil
 		}
@@ -83,7 +93,7 @@ func (agent *Agent) post(path string, body, answer any) error {
 	defer response.Body.Close()
 	decoder := json.NewDecoder(response.Body)
 	switch response.StatusCode {
-	case http.StatusOK:
+	case http.StatusOK, http.StatusNoContent:
 		if answer == nil {
 			return nil
 		}
@@ -115,8 +125,11 @@ func main() {
 		case err == nil:
 			time.Sleep(10 * time.Millisecond)
 			fmt.Println(number, "done")
-			if err := release(); err != nil {
+			if err := release("ok"); err != nil {
 				fmt.Println(number, "not released:", err)
+			}
+			if err := agent.Report(rate.ID, "ok", 0); err != nil {
+				fmt.Println(number, "not reported:", err)
 			}
 		case errors.As(err, &refused):
 			fmt.Println(number, "refused by", refused.Resources)

@@ -44,18 +44,28 @@ class Agent:
         """Takes of all resources or of none, and returns the permits of gauges."""
         return [it["permit"] for it in self._post("/v1/check", {"resources": resources})["permits"]]
 
-    def release(self, permits):
+    def release(self, permits, outcome="none"):
         """Gives permits back. Without it they end after their `hold_seconds`."""
+        permits = [{"permit": permit, "outcome": outcome} for permit in permits]
         self._post("/v1/check/release", {"permits": permits})
+
+    def report(self, resource_id, outcome, **told):
+        """States what became of work without a permit: `ok`, `overloaded` or `failed`."""
+        report = {"resource_id": resource_id, "outcome": outcome, **told}
+        self._post("/v1/check/outcome", {"resources": [report]})
 
     @contextlib.contextmanager
     def holding(self, *resources):
+        """Work that raises an exception failed. For work that the target refused, because it has
+        too much to do, call `report` with `overloaded` and a `pause`: its `Retry-After`."""
         permits = self.check(*resources)
+        outcome = "failed"
         try:
             yield
+            outcome = "ok"
         finally:
             if permits:
-                self.release(permits)
+                self.release(permits, outcome)
 
     def _post(self, path, body):
         headers = {"content-type": "application/json"}
@@ -63,7 +73,7 @@ class Agent:
             try:
                 self.connection.request("POST", path, json.dumps(body), headers)
                 response = self.connection.getresponse()
-                answer = json.load(response)
+                answer = json.loads(response.read() or "null")
                 break
             except (OSError, http.client.HTTPException) as error:
                 # The next call connects again.
@@ -71,7 +81,7 @@ class Agent:
                 # The agent closes connections that are idle for 75 s.
                 if not (is_reused and isinstance(error, ConnectionError)):
                     raise
-        if response.status == 200:
+        if response.status in (200, 204):
             return answer
         if response.status in (429, 503):
             raise Refused(answer, float(response.headers.get("retry-after", 1)))
@@ -87,6 +97,7 @@ def main(path, rate, gauge):
                 {"resource_id": gauge, "unit": "gauge", "hold_seconds": 30},
             ):
                 time.sleep(0.01)
+                agent.report(rate, "ok")
                 print(number, "done", flush=True)
         except Refused as refused:
             print(number, "refused by", *refused.resources, flush=True)

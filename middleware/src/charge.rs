@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use doorman_holder::LogThrottle;
@@ -12,7 +12,9 @@ use smallvec::SmallVec;
 use crate::{
     clock,
     cost::Cost,
-    limiter::{OpenCharge, Registry},
+    limiter::{Limiter, OpenCharge, Registry},
+    meter::LimitMeter,
+    outcome::Outcome,
 };
 
 /// The charge of a request or an operation, so that it can be corrected: by
@@ -43,7 +45,10 @@ struct Charged {
     /// Keeps the worker running, which renews the lease.
     registry: Arc<Registry>,
     limit: Arc<str>,
+    meter: LimitMeter,
     open: Mutex<OpenCharge>,
+    /// The first outcome that was stated.
+    outcome: OnceLock<Outcome>,
 }
 
 impl Charge {
@@ -59,6 +64,25 @@ impl Charge {
         }
     }
 
+    /// States the outcome of the request or operation, for the control plane. The first call counts,
+    /// also for clones. A layer states the outcome of a request when it has the response, unless the
+    /// handler did before.
+    pub fn outcome(&self, outcome: Outcome) {
+        for charged in &self.0 {
+            charged.record(outcome);
+        }
+    }
+
+    /// States the outcome at one limiter. False if it has no charge there.
+    pub(crate) fn record(&self, limiter: Limiter<'_>, outcome: Outcome) -> bool {
+        let is_there = |it: &&Arc<Charged>| it.open().limiter() == limiter;
+        let own = self.0.iter().find(is_there);
+        if let Some(charged) = own {
+            charged.record(outcome);
+        }
+        own.is_some()
+    }
+
     /// Whether no cost can be corrected: the request was not charged, as by a shadow limit that is
     /// exceeded, or at gauges only.
     #[must_use]
@@ -66,11 +90,19 @@ impl Charge {
         self.0.is_empty()
     }
 
-    pub(crate) fn add(&mut self, registry: &Arc<Registry>, limit: &Arc<str>, open: OpenCharge) {
+    pub(crate) fn add(
+        &mut self,
+        registry: &Arc<Registry>,
+        limit: &Arc<str>,
+        meter: &LimitMeter,
+        open: OpenCharge,
+    ) {
         self.0.push(Arc::new(Charged {
             registry: Arc::clone(registry),
             limit: Arc::clone(limit),
+            meter: meter.clone(),
             open: Mutex::new(open),
+            outcome: OnceLock::new(),
         }));
     }
 
@@ -87,10 +119,22 @@ impl Charged {
             warn_invalid(&self.limit, cost);
             return;
         }
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open();
         let shortage = open.correct(cost);
         self.registry
             .record_attempt(open.limiter(), shortage, self.registry.now());
+    }
+
+    fn record(&self, outcome: Outcome) {
+        if self.outcome.set(outcome).is_ok() {
+            self.meter.ended(outcome, 1);
+            let open = self.open();
+            self.registry.count_outcome(open.limiter(), outcome, 1);
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, OpenCharge> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

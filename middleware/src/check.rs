@@ -16,6 +16,7 @@ use crate::{
     key::{Callers, Key, RequestHead},
     limit::{COUNTED_WAIT, Limit, Traffic},
     limiter::{Acquisition, Registry},
+    outcome::OutcomeReport,
     permit::Permit,
     refusal::{Refusal, RefusalReason},
     resource_use::ResourceUse,
@@ -103,8 +104,8 @@ impl Checks {
         let Admitted {
             headers, permit, ..
         } = match self.0.decide(uses, max_wait).await? {
-            Decision::Admitted => Admitted::default(),
-            Decision::AdmittedWith(headers) => Admitted {
+            Decision::Admitted(_) => Admitted::default(),
+            Decision::AdmittedWith(headers, _) => Admitted {
                 headers,
                 ..Admitted::default()
             },
@@ -118,6 +119,19 @@ impl Checks {
             }
         };
         Ok(AdmittedCheck { headers, permit })
+    }
+}
+
+impl Checks {
+    /// Counts the outcome of operations that checks of this resource admitted, for the control
+    /// plane. Not for those that hold a [`Permit`]: [`Permit::outcome`] counts them. Ignored for a
+    /// resource that no limit of this process has, or that was idle and is forgotten.
+    pub fn outcome(&self, resource: &ResourceId, report: &OutcomeReport) {
+        let registry = &self.0.registry;
+        if let Some(limiter) = registry.find(resource) {
+            self.0.rates.meter().ended(report.outcome, report.count);
+            registry.record_outcomes(limiter, report, registry.now());
+        }
     }
 }
 
@@ -180,7 +194,7 @@ impl NamedLimits {
                         is_of_other_unit.then(|| Acquisition::new(limiter.handle(), 0, it.taken()));
                     return Err(Mismatch { index, earlier });
                 }
-                let check = LimitCheck::new(limit, limiter, Traffic::Inbound, it.taken());
+                let check = LimitCheck::new(limit, index, limiter, Traffic::Inbound, it.taken());
                 add_check(&mut checks, check.delayed_by(max_wait));
             }
         }

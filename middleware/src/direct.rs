@@ -14,6 +14,7 @@ use crate::{
         RegisteredSettings, Registry, Rejected, SpentTokens, WaitLimit,
     },
     meter::{LimitMeter, UseGuard},
+    outcome::Outcome,
     permit::{Permit, PermitBuilder},
     refusal::{Refusal, RefusalReason},
 };
@@ -143,6 +144,10 @@ impl One {
         self.direct.wait(|| self.limiter(), cost).await
     }
 
+    pub(crate) fn outcome(&self, outcome: Outcome) {
+        self.direct.outcome(self.limiter(), outcome);
+    }
+
     pub(crate) fn try_acquire(&self, cost: Cost) -> Result<Admitted<'_>, Refusal> {
         self.direct.try_acquire(self.limiter(), cost)
     }
@@ -164,6 +169,10 @@ impl Keyed {
             resources: Arc::new(resources),
             direct: Direct::new(registry, settings),
         }
+    }
+
+    pub(crate) fn outcome(&self, key: &str, outcome: Outcome) {
+        self.direct.outcome(self.limiter(key), outcome);
     }
 
     pub(crate) async fn wait(&self, key: &str, cost: Cost) -> Result<Admitted<'_>, Refusal> {
@@ -217,6 +226,11 @@ impl Direct {
             name,
             max_wait,
         })
+    }
+
+    fn outcome(&self, limiter: Limiter<'_>, outcome: Outcome) {
+        self.meter.ended(outcome, 1);
+        self.registry.count_outcome(limiter, outcome, 1);
     }
 
     fn attach(&self, limiter: Limiter<'_>) {
@@ -304,7 +318,9 @@ impl Direct {
         let mut spent = None;
         match acquisition.commit() {
             Some(Committed::Rate(tokens)) => spent = Some(tokens),
-            Some(Committed::Gauge(units)) => permit.add(&self.registry, limiter.clone(), units),
+            Some(Committed::Gauge(units)) => {
+                permit.add(&self.registry, limiter.clone(), units, &self.meter);
+            }
             None => {}
         }
         guard.admitted(|| limiter.get().fallback_at(self.registry.now()));
@@ -338,7 +354,7 @@ impl Admitted<'_> {
             .as_ref()
             .and_then(|spent| limiter.open_charge(spent, cost));
         if let Some(open) = open {
-            charge.add(&direct.registry, &direct.name, open);
+            charge.add(&direct.registry, &direct.name, &direct.meter, open);
         }
         charge
     }

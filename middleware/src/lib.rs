@@ -98,6 +98,7 @@ mod limit;
 mod limiter;
 mod meter;
 mod outbound;
+mod outcome;
 mod own_rules;
 mod permit;
 mod quota;
@@ -119,8 +120,8 @@ pub use cost::{Cost, InvalidCost};
 pub use credentials::Credentials;
 pub use direct::DirectSettings;
 pub use doorman_openapi::{
-    Capacity, Fallback, InvalidKeyTemplate, InvalidServerUrl, OnMissingKey, ResourceId, Rule,
-    ServerUrl, Unit,
+    Capacity, Fallback, InvalidKeyTemplate, InvalidServerUrl, OnMissingKey, ResourceId, Rule, Seen,
+    ServerUrl, TargetHeaders, Unit,
 };
 pub use gauge::{Gauge, GaugeSettings, KeyedGauge};
 pub use handle::{Doorman, NotReady, NotReleased};
@@ -137,6 +138,7 @@ pub use limit::{IntoLimits, InvalidLimit, Limit, OnLimit};
 pub use outbound::RetryPolicy;
 #[cfg(feature = "reqwest")]
 pub use outbound::{LimitedClient, SendError};
+pub use outcome::{Outcome, OutcomeReport};
 pub use own_rules::OwnRules;
 pub use permit::Permit;
 pub use quota::{InvalidQuota, Quota, per_hour, per_minute, per_second};
@@ -145,6 +147,7 @@ pub use refusal::{Refusal, RefusalReason};
 pub use resource_use::ResourceUse;
 pub use rules::InvalidRules;
 pub use snapshot::{
-    BandSnapshot, LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, RulesSnapshot, Snapshot,
+    BandSnapshot, LeaseSnapshot, LimitFault, LimitSnapshot, NotApplied, OutcomesSnapshot,
+    RulesSnapshot, Snapshot,
 };
 pub use status::WorkerState;

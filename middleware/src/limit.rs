@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use doorman_openapi::{Capacity, Fallback, OnMissingKey, Unit};
+use doorman_openapi::{Capacity, Fallback, OnMissingKey, TargetHeaders, Unit};
 use http::response::Parts;
 
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     cost::Cost,
     key::{InvalidKey, Key, RequestHead},
     limiter::{Burst, LimiterSettings},
+    outcome::Outcome,
     quota::Quota,
 };
 
@@ -47,7 +48,12 @@ pub struct Limit {
     pub(crate) wait_for_lease: Option<Duration>,
     pub(crate) on_missing_key: OnMissingKey,
     pub(crate) skip: Vec<Arc<Predicate>>,
+    /// `None`: [`Outcome::of`].
+    pub(crate) classify: Option<Arc<ClassifyFn>>,
+    pub(crate) target_headers: Option<TargetHeaders>,
 }
+
+pub(crate) type ClassifyFn = dyn Fn(Option<&Parts>) -> Outcome + Send + Sync;
 
 /// The requests that a layer limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -162,6 +168,8 @@ impl Limit {
             wait_for_lease: None,
             on_missing_key: OnMissingKey::default(),
             skip: Vec::new(),
+            classify: None,
+            target_headers: None,
         }
     }
 
@@ -302,6 +310,36 @@ impl Limit {
         F: for<'a> Fn(&RequestHead<'a>) -> bool + Send + Sync + 'static,
     {
         self.skip.push(Arc::new(skips));
+        self
+    }
+
+    /// The outcome of a request that the limit admitted, as a function of the head of its response,
+    /// instead of [`Outcome::of`]; `None` is an error of the service. The control plane is told of
+    /// it. Where limits of a request share a resource, the first one counts it. Refusals by a layer
+    /// of this process have no outcome, and are not passed to the function.
+    ///
+    /// ```
+    /// use tower_doorman::{Limit, Outcome};
+    ///
+    /// // This partner refuses requests beyond its limit by a 403 with a header of its own.
+    /// let limit = Limit::rate("partner").classify_by(|response| match response {
+    ///     Some(head) if head.headers.contains_key("x-quota-exceeded") => Outcome::Overloaded,
+    ///     other => Outcome::of(other),
+    /// });
+    /// ```
+    pub fn classify_by<F>(mut self, classify: F) -> Self
+    where
+        F: Fn(Option<&Parts>) -> Outcome + Send + Sync + 'static,
+    {
+        self.classify = Some(Arc::new(classify));
+        self
+    }
+
+    /// The response headers by which the target tells of its own limit, for the control plane. By
+    /// default none: only the program knows which header belongs to which limit. Headers that do
+    /// not parse are counted and ignored.
+    pub fn headers_from(mut self, headers: TargetHeaders) -> Self {
+        self.target_headers = Some(headers);
         self
     }
 

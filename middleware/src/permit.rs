@@ -1,11 +1,18 @@
 //! Units of gauges in use.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt, mem,
+    sync::{Arc, OnceLock},
+};
 
-use doorman_openapi::ResourceId;
+use doorman_openapi::{Moment, ResourceId};
 use smallvec::SmallVec;
 
-use crate::limiter::{LimiterHandle, Registry, TakenUnits};
+use crate::{
+    limiter::{Limiter, LimiterHandle, Registry, TakenUnits},
+    meter::LimitMeter,
+    outcome::Outcome,
+};
 
 /// Units of gauges that a request or an operation uses. They are given back when it and all its
 /// clones are dropped: the clones share the units. It is empty when no gauge applies.
@@ -29,9 +36,39 @@ struct HeldUnits {
     registry: Arc<Registry>,
     limiter: LimiterHandle,
     units: TakenUnits,
+    since: Moment,
+    meter: LimitMeter,
+    /// The first one that was stated.
+    outcome: OnceLock<Outcome>,
 }
 
 impl Permit {
+    /// States the outcome of the request or operation, for the control plane. The first call counts,
+    /// also for clones. A layer states the outcome of a request when it has the response, unless the
+    /// handler did before. One that ends without is not counted.
+    ///
+    /// The units of an overloaded one return a tenth of a second later, while the worker runs: a
+    /// target without room refuses at once, and the next request would try again.
+    pub fn outcome(&self, outcome: Outcome) {
+        if let Some(held) = &self.0 {
+            held.units.iter().for_each(|it| it.record(outcome));
+            held.others.iter().for_each(|it| it.outcome(outcome));
+        }
+    }
+
+    /// States the outcome at one gauge. False if it holds no units of it.
+    pub(crate) fn record(&self, limiter: Limiter<'_>, outcome: Outcome) -> bool {
+        let Some(held) = &self.0 else {
+            return false;
+        };
+        let mut own = held.units.iter();
+        let own = own.find(|it| it.limiter.get() == limiter);
+        if let Some(units) = own {
+            units.record(outcome);
+        }
+        own.is_some()
+    }
+
     /// Whether it holds no units.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -84,11 +121,15 @@ impl PermitBuilder {
         registry: &Arc<Registry>,
         limiter: LimiterHandle,
         units: TakenUnits,
+        meter: &LimitMeter,
     ) {
         self.0.units.push(HeldUnits {
             registry: Arc::clone(registry),
             limiter,
             units,
+            since: registry.now(),
+            meter: meter.clone(),
+            outcome: OnceLock::new(),
         });
     }
 
@@ -97,8 +138,31 @@ impl PermitBuilder {
     }
 }
 
+impl HeldUnits {
+    /// Counts the outcome, unless the time of the units counts, too, which is known at their end.
+    fn record(&self, outcome: Outcome) {
+        if self.outcome.set(outcome).is_ok() && outcome != Outcome::Ok {
+            self.meter.ended(outcome, 1);
+            self.registry.count_outcome(self.limiter.get(), outcome, 1);
+        }
+    }
+}
+
 impl Drop for HeldUnits {
     fn drop(&mut self) {
+        match self.outcome.get() {
+            Some(Outcome::Overloaded) => {
+                let units = mem::take(&mut self.units);
+                self.registry.cool_down(self.limiter.clone(), units);
+                return;
+            }
+            Some(Outcome::Ok) => {
+                let (limiter, units) = (self.limiter.get(), self.units.units);
+                self.meter.ended(Outcome::Ok, 1);
+                self.registry.count_ok_units(limiter, units, self.since);
+            }
+            Some(Outcome::Failed | Outcome::None) | None => {}
+        }
         self.registry.give_back(&self.limiter, &self.units);
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     cost::Cost,
     direct::{DirectSettings, DirectUse, Keyed, One, WaitedFor},
     limiter::{Burst, Registry},
+    outcome::Outcome,
     refusal::Refusal,
 };
 
@@ -89,6 +90,12 @@ impl Rate {
     pub fn try_charge(&self, cost: Cost) -> Result<Charge, Refusal> {
         Ok(self.0.try_acquire(cost)?.charge(cost))
     }
+
+    /// States the outcome of an operation that was admitted, for the control plane; once for each,
+    /// if at all. For a [`Charge`] use [`Charge::outcome`].
+    pub fn outcome(&self, outcome: Outcome) {
+        self.0.outcome(outcome);
+    }
 }
 
 /// Errors, panics and cancel safety are those of the methods of [`Rate`]. An empty key is
@@ -120,6 +127,11 @@ impl KeyedRate {
     /// Takes the tokens of a key if they are available now, as [`Rate::try_charge`].
     pub fn try_charge(&self, key: &str, cost: Cost) -> Result<Charge, Refusal> {
         Ok(self.0.try_acquire(key, cost)?.charge(cost))
+    }
+
+    /// States the outcome of an operation of a key, as [`Rate::outcome`].
+    pub fn outcome(&self, key: &str, outcome: Outcome) {
+        self.0.outcome(key, outcome);
     }
 }
 

@@ -68,10 +68,24 @@ pub struct LimitSnapshot {
     pub admitted: f64,
     /// The total cost rejected since then, including by [shadow](crate::OnLimit::Shadow) limits.
     pub refused: f64,
+    /// The outcomes of admitted requests since then.
+    pub outcomes: OutcomesSnapshot,
     /// The number of queued requests.
     pub waiting: u32,
     /// A fault of the limit's configuration; null if there is none.
     pub fault: Option<LimitFault>,
+}
+
+/// The [outcomes](crate::Outcome) of requests that a limit admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct OutcomesSnapshot {
+    /// Requests that the target served.
+    pub ok: u64,
+    /// Requests that the target refused because of its load.
+    pub overloaded: u64,
+    /// Requests that failed for another reason.
+    pub failed: u64,
 }
 
 /// A fault of a limit's configuration.
@@ -118,6 +132,7 @@ impl LimitSnapshot {
         let unit = limiter.unit();
         let tally = limiter.tally();
         let bands = limiter.wants_by_priority().into_iter();
+        let outcomes = limiter.outcomes();
         Self {
             resource: limiter.resource(),
             local,
@@ -135,6 +150,11 @@ impl LimitSnapshot {
                 .collect(),
             admitted: tally.admitted,
             refused: tally.refused,
+            outcomes: OutcomesSnapshot {
+                ok: outcomes.ok.get(),
+                overloaded: outcomes.overloaded.get(),
+                failed: outcomes.failed.get(),
+            },
             waiting: limiter.waiting(),
             fault: limiter.has_other_unit().then_some(match unit {
                 Unit::Rate => LimitFault::NotARate,

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Probability, ResourceId, Run,
-    SafeCapacity, Seconds, Seq, Unit,
+    Balance, Capacity, ClientId, Epoch, HeldLease, Lease, NodeId, Outcomes, Probability,
+    ResourceId, Run, SafeCapacity, Seconds, Seen, Seq, Unit,
     algorithm::{deserialize_known_unit, deserialize_unit},
     deserialize_priority,
     number::{deserialize_burst, deserialize_period},
+    outcomes::deserialize_pause,
 };
 
 /// Requests leases of several resources. Unknown fields are ignored.
@@ -79,7 +80,23 @@ pub struct ResourceRequest {
     /// delta.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Capacity>,
-    /// The unit of all amounts of this entry but `used`, as in the last response. Leave it out
+    /// The outcomes of the admitted requests, and the cost of those refused. Absent: not known, and
+    /// the server shows it so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcomes: Option<Box<Outcomes>>,
+    /// The seconds that the target asks to wait, from when the request was sent, by the latest
+    /// `Retry-After` of an overloaded response; at most 3,600. Absent: none.
+    #[serde(
+        default,
+        deserialize_with = "deserialize_pause",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0.0, maximum = 3_600))]
+    pub pause: Option<Seconds>,
+    /// The target's own limit, as it last told. Absent: nothing new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Box<Seen>>,
+    /// The unit of all amounts of this entry but `used` and `outcomes`, as in the last response. Leave it out
     /// where that has null, which is invalid here. Default: a rate if `per` is given; else the unit
     /// that the server last told the holder for this resource or, if it does not know the holder,
     /// that of its predecessor or its own.
@@ -191,6 +208,10 @@ pub struct ResourceResponse {
     /// with `bucket`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Balance>,
+    /// Whether to report overloaded outcomes early: within 0.1 s of the first one since the last
+    /// request, then every 0.5 s until a request had no new one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub report: bool,
 }
 
 /// The reason for the capacity of a lease.

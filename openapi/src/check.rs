@@ -1,8 +1,10 @@
-//! `POST /v1/check` of the agent, and the renewal and release of permits.
+//! `POST /v1/check` of the agent, the renewal and release of permits, and outcomes.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Capacity, ResourceId, Rule, Seconds, Unit};
+use crate::{
+    Capacity, RequestCount, ResourceId, Rule, Seconds, Seen, Unit, outcomes::deserialize_pause,
+};
 
 /// The most resources of a check.
 pub const MAX_CHECKED: usize = 100;
@@ -119,7 +121,90 @@ pub struct CheckRenewResponse {
 pub struct CheckReleaseRequest {
     /// The permits; at most 10,000.
     #[cfg_attr(feature = "schema", schema(max_items = 10000))]
-    pub permits: Vec<String>,
+    pub permits: Vec<PermitRelease>,
+}
+
+/// A permit to give back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(
+    untagged,
+    expecting = "must be a permit, or an object with `permit` and `outcome`: ok, overloaded, failed or none"
+)]
+pub enum PermitRelease {
+    /// The permit, of an operation whose outcome is not counted.
+    Silent(String),
+    /// The same with the outcome.
+    WithOutcome(EndedPermit),
+}
+
+/// The permit of an operation, and its outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct EndedPermit {
+    /// The permit.
+    pub permit: String,
+    /// The outcome of its operation. The units of an overloaded one are free 0.1 s later.
+    pub outcome: CheckOutcome,
+}
+
+/// The outcome of an admitted operation at its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CheckOutcome {
+    /// The target served it.
+    Ok,
+    /// The target refused it because of its load or of a limit of its own, as by status 429.
+    Overloaded,
+    /// It failed for another reason.
+    Failed,
+    /// It says nothing about the target, and is not counted.
+    None,
+}
+
+/// Reports outcomes of operations that checks admitted, for the control plane. A repeated request
+/// counts again. Not for operations with a permit: its release has the outcome.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CheckOutcomeRequest {
+    /// The outcomes. Those of resources that the agent does not know are ignored.
+    #[cfg_attr(feature = "schema", schema(min_items = 1, max_items = 100))]
+    pub resources: Vec<ResourceOutcome>,
+}
+
+/// Operations with one outcome at the target of a resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ResourceOutcome {
+    /// The resource.
+    pub resource_id: ResourceId,
+    /// The outcome.
+    pub outcome: CheckOutcome,
+    /// For `overloaded`: the seconds that the target asks to wait, as by `Retry-After`; at most
+    /// 3600.
+    #[serde(
+        default,
+        deserialize_with = "deserialize_pause",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0, maximum = 3600))]
+    pub pause: Option<Seconds>,
+    /// What the target tells of its own limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Seen>,
+    /// The number of operations: 1 to 1,000,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, default = 1))]
+    pub count: Option<RequestCount>,
+}
+
+impl ResourceOutcome {
+    /// The largest `count`.
+    pub const MAX_COUNT: u64 = 1_000_000;
 }
 
 /// The response to a release of permits.

@@ -4,7 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AlgorithmKind, Capacity, Rule, SafeCapacity, Seconds, Unit, capacity::is_default};
+use crate::{
+    AlgorithmKind, Capacity, Fraction, Rule, SafeCapacity, Seconds, Unit, capacity::is_default,
+};
 
 /// The configuration document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,6 +57,9 @@ pub struct Template {
     /// The algorithm. Default: that of the template for `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<TemplateAlgorithm>,
+    /// How the capacity follows the target. Default: outcomes of requests are only shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<Feedback>,
 }
 
 /// The algorithm of a template, and the durations of its leases.
@@ -80,6 +85,48 @@ pub struct TemplateAlgorithm {
     /// Further parameters of the algorithm.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<Parameter>,
+}
+
+/// How the effective capacity of each matching resource follows the outcomes of requests to its
+/// target. It never exceeds the `capacity`. In a tree of servers only the root follows; nodes lease
+/// what is left of it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Feedback {
+    /// Whether the capacity is changed.
+    #[serde(default)]
+    pub mode: FeedbackMode,
+    /// The least part of the `capacity` that overloads leave. During a pause that the target asks
+    /// for, and by its `headers`, it may be less.
+    #[serde(default = "a_tenth")]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0, maximum = 1, default = 0.1))]
+    pub floor: Fraction,
+    /// The share of overloaded requests that is no reason to lower the capacity.
+    #[serde(default = "a_hundredth")]
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0, maximum = 0.5, default = 0.01))]
+    pub tolerate: Fraction,
+    /// Whether the capacity follows the target's own limit, by the headers of its responses.
+    #[serde(default = "yes")]
+    #[cfg_attr(feature = "schema", schema(default = true))]
+    pub headers: bool,
+    /// The mean time of a request, in seconds, above which the target is overloaded. Gauges only.
+    /// Default: the time does not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 31_536_000))]
+    pub latency: Option<Seconds>,
+}
+
+/// Whether feedback changes the capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FeedbackMode {
+    /// The effective capacity is leased. The algorithm must divide the capacity.
+    #[default]
+    Act,
+    /// The effective capacity is computed and shown; the whole capacity is leased.
+    Observe,
 }
 
 /// A parameter of an algorithm: `surplus`, `granularity`, `floor` or `decay_factor`.
@@ -179,6 +226,30 @@ fn a_minute() -> Seconds {
     Seconds::saturating(60.0)
 }
 
+fn a_tenth() -> Fraction {
+    Fraction::saturating(0.1)
+}
+
+fn a_hundredth() -> Fraction {
+    Fraction::saturating(0.01)
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Default for Feedback {
+    fn default() -> Self {
+        Self {
+            mode: FeedbackMode::Act,
+            floor: a_tenth(),
+            tolerate: a_hundredth(),
+            headers: true,
+            latency: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +264,9 @@ mod tests {
         assert_eq!(algorithm.lease_length.get(), 60.0);
         assert_eq!(algorithm.refresh_interval.get(), 5.0);
         assert!(document.rules.is_empty() && algorithm.parameters.is_empty());
+        assert_eq!(template.feedback, None);
+        let feedback: Feedback = serde_json::from_str("{}").unwrap();
+        assert_eq!(feedback, Feedback::default());
         let written = serde_json::to_string(&document).unwrap();
         assert_eq!(
             serde_json::from_str::<Document>(&written).unwrap(),
@@ -206,6 +280,7 @@ mod tests {
             r#"{"resources":[],"rule":[]}"#,
             r#"{"resources":[{"identifier_glob":"db","capacity":5,"capcity":1}]}"#,
             r#"{"resources":[{"identifier_glob":"db","capacity":5,"algorithm":{"kind":"STATIC","lease":1}}]}"#,
+            r#"{"resources":[{"identifier_glob":"db","capacity":5,"feedback":{"flor":1}}]}"#,
         ] {
             assert!(serde_json::from_str::<Document>(text).is_err(), "{text}");
         }

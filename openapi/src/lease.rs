@@ -28,14 +28,31 @@ pub struct Lease {
     pub refresh_interval: Seconds,
     /// The expiry in Unix seconds, for people.
     pub expiry_time: u64,
+    /// The capacity of the resource that was divided: less than its `limit` while the target refuses
+    /// more. Return it unread in `has`: a new master continues there. Only if the template has
+    /// `feedback`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<Capacity>,
 }
 
-/// The lease that a holder reports. A complete lease may be sent; only `capacity` is read.
+/// The lease that a holder reports. A complete lease may be sent; only these fields are read.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HeldLease {
     /// The capacity that the holder may be using now.
     pub capacity: Capacity,
+    /// The `effective` of the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<Capacity>,
+}
+
+impl From<Capacity> for HeldLease {
+    fn from(capacity: Capacity) -> Self {
+        Self {
+            capacity,
+            effective: None,
+        }
+    }
 }
 
 /// The capacity that a holder may use without a lease. On the wire −1 is

@@ -36,6 +36,7 @@ mod ident;
 mod key_template;
 mod lease;
 mod number;
+mod outcomes;
 pub mod paths;
 mod problem;
 mod request_path;
@@ -43,6 +44,7 @@ mod rule;
 mod scope;
 mod server_capacity;
 mod server_url;
+mod target_headers;
 mod time;
 mod trace;
 mod view;
@@ -53,13 +55,14 @@ pub use capacity::{
     ResourceRequest, ResourceResponse,
 };
 pub use check::{
-    CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRenewRequest, CheckRenewResponse,
-    CheckRequest, CheckResponse, MAX_CHECKED, MAX_RELEASED, ResourceCheck,
+    CheckOutcome, CheckOutcomeRequest, CheckPermit, CheckReleaseRequest, CheckReleaseResponse,
+    CheckRenewRequest, CheckRenewResponse, CheckRequest, CheckResponse, EndedPermit, MAX_CHECKED,
+    MAX_RELEASED, PermitRelease, ResourceCheck, ResourceOutcome,
 };
 pub use discovery::{Discovery, Mastership};
 pub use document::{
-    Deleted, Document, DryRun, HistoryPage, Parameter, PastChange, ResourceEffect, Template,
-    TemplateAlgorithm,
+    Deleted, Document, DryRun, Feedback, FeedbackMode, HistoryPage, Parameter, PastChange,
+    ResourceEffect, Template, TemplateAlgorithm,
 };
 pub use glob::{Glob, GlobSet, InvalidGlob};
 pub use hidden::{escape, escape_hidden, escape_hidden_in_lines, is_hidden};
@@ -70,23 +73,26 @@ pub use key_template::{
 };
 pub use lease::{CLOCK_DRIFT, HeldLease, LONG_BURST, Lease, SafeCapacity};
 pub use number::{
-    Balance, Capacity, ClientCount, Epoch, InvalidNumber, Probability, Run, Seconds, Seq,
-    deserialize_priority,
+    Balance, Capacity, ClientCount, Epoch, Fraction, InvalidNumber, Probability, RequestCount, Run,
+    Seconds, Seq, deserialize_priority,
 };
+pub use outcomes::{MAX_PAUSE, Outcomes, Seen};
 pub use problem::{FieldError, Problem, ProblemType};
 pub use request_path::{PathSpellings, canonical_path};
-pub use rule::{Fallback, OnLimit, OnMissingKey, Rule, RulesResponse};
+pub use rule::{Fallback, OnLimit, OnMissingKey, Rule, RuleOutcomes, RulesResponse};
 pub use scope::{Scope, Scopes};
 pub use server_capacity::{
     Band, FillLevel, MAX_ENTRIES_PER_PRIORITY, ServerAlgorithm, ServerCapacityRequest,
     ServerCapacityResponse, ServerReleaseRequest, ServerResourceRequest, ServerResourceResponse,
 };
 pub use server_url::{InvalidServerUrl, ServerUrl};
+pub use target_headers::TargetHeaders;
 pub use time::Moment;
 pub use trace::{SpanId, TraceContext, TraceId};
 pub use view::{
-    ClientLease, ClientLeasePage, HeldBackBy, HolderKind, HolderView, LeasePage, ParentLease,
-    ParentStatus, ResourcePage, ResourceView, SortBy, Status,
+    ClientLease, ClientLeasePage, FeedbackState, FeedbackView, HeldBackBy, HolderKind, HolderView,
+    LeasePage, OutcomeRates, ParentLease, ParentStatus, ResourceOutcomes, ResourcePage,
+    ResourceView, SortBy, Status,
 };
 
 /// The OpenAPI 3.1 document. A server without authentication serves it without security schemes.

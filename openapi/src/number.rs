@@ -122,6 +122,11 @@ checked_float!(
     #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 1.0, example = 0.25))]
     Probability, 0.0, 1.0, "a number from 0 to 1"
 );
+checked_float!(
+    /// A part of a whole.
+    #[cfg_attr(feature = "schema", schema(value_type = f64, minimum = 0.0, maximum = 1.0, example = 0.1))]
+    Fraction, 0.0, 1.0, "a number from 0 to 1"
+);
 
 macro_rules! checked_integer {
     ($(#[$meta:meta])* $name:ident, $min:literal, $max:expr, $rule:literal) => {
@@ -187,6 +192,24 @@ checked_integer!(
     #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 1, maximum = 1000000000000000i64, example = 3))]
     ClientCount, 1, 1_000_000_000_000_000, "an integer from 1 to 1e15"
 );
+
+checked_integer!(
+    /// A running total of requests. An integer below 2⁵³.
+    #[derive(Default)]
+    #[cfg_attr(feature = "schema", schema(value_type = u64, minimum = 0, maximum = 9007199254740991i64, example = 1200))]
+    RequestCount, 0, (1 << 53) - 1, "an integer from 0 to 9007199254740991"
+);
+
+impl RequestCount {
+    /// None.
+    pub const ZERO: Self = Self(0);
+
+    /// The nearest valid number.
+    #[must_use]
+    pub fn saturating(number: u64) -> Self {
+        Self(number.min((1 << 53) - 1))
+    }
+}
 
 impl ClientCount {
     /// One client.
@@ -344,6 +367,12 @@ mod tests {
             Probability::new,
             Probability::saturating,
             Probability::get,
+            [0.0, 1.0],
+        );
+        check(
+            Fraction::new,
+            Fraction::saturating,
+            Fraction::get,
             [0.0, 1.0],
         );
         assert_eq!(Capacity::MAX.get(), 1e15);

@@ -50,6 +50,8 @@ pub const DOCS: &str = "/docs";
 pub const CHECK: &str = "/v1/check";
 /// Release of permits, at the agent.
 pub const CHECK_RELEASE: &str = "/v1/check/release";
+/// Outcomes of operations that checks admitted, at the agent.
+pub const CHECK_OUTCOME: &str = "/v1/check/outcome";
 /// Renewal of a permit, at the agent.
 pub const CHECK_RENEW: &str = "/v1/check/renew";
 /// The decision on a request that a proxy forwards, at the agent.

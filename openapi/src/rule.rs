@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Capacity, RuleName, Seconds, Unit};
+use crate::{Capacity, RuleName, Seconds, TargetHeaders, Unit};
 
 /// The rules of a service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,6 +63,18 @@ pub struct Rule {
     /// The priority for PRIORITY_SHARE; larger is more important.
     #[serde(default)]
     pub priority: i32,
+    /// What layers read of the responses to the requests. Default: their outcomes only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcomes: Option<RuleOutcomes>,
+}
+
+/// What layers read of responses, beside outcomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct RuleOutcomes {
+    /// The headers by which the target tells of its own limit, which is that of the resource.
+    pub headers: TargetHeaders,
 }
 
 impl Rule {
@@ -198,6 +210,9 @@ mod tests {
     fn unknown_fields_and_values_are_rejected() {
         for rule in [
             r#"{"name":"all","service":"*","resource":"api","when":"night"}"#,
+            r#"{"name":"all","service":"*","resource":"api","outcomes":{}}"#,
+            r#"{"name":"all","service":"*","resource":"api","outcomes":{"headers":"x"}}"#,
+            r#"{"name":"all","service":"*","resource":"api","outcomes":{"headers":"standard","x":1}}"#,
             r#"{"name":"all","service":"*","resource":"api","on_limit":{"action":"tarpit"}}"#,
             r#"{"name":"all","service":"*","resource":"api","on_limit":{"action":"reject","max_delay":1}}"#,
             r#"{"name":"all","service":"*","resource":"api","on_limit":{"action":"exempt","until":1}}"#,

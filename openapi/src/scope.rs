@@ -28,6 +28,8 @@ scopes! {
     Capacity = "capacity";
     /// Lease and release capacity as a node of the server tree.
     Server = "server";
+    /// Let the outcomes that a client reports move capacities, by `feedback` of templates.
+    Feedback = "feedback";
     /// Read templates and rules.
     TemplatesRead = "templates:read";
     /// Change templates and rules.

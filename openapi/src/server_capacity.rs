@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Algorithm, Capacity, ClientCount, Epoch, HeldLease, NodeId, Parameter, ResourceId,
-    ResourceResponse, Seconds, Seq, ServerUrl, Unit, algorithm::deserialize_unit,
+    Algorithm, Capacity, ClientCount, Epoch, HeldLease, NodeId, Outcomes, Parameter, ResourceId,
+    ResourceResponse, Seconds, Seen, Seq, ServerUrl, Unit, algorithm::deserialize_unit,
     capacity::is_default, deserialize_priority, number::deserialize_period,
+    outcomes::deserialize_pause,
 };
 
 /// The most entries of one priority in [`ServerResourceRequest::wants`].
@@ -58,7 +59,23 @@ pub struct ServerResourceRequest {
     /// The total cost admitted by all of its clients so far: a running total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Capacity>,
-    /// The unit of all amounts of this entry but `used`, as in the last response. Leave it out
+    /// The outcomes of the requests of its clients: sums that clients which have gone still count
+    /// in. Absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcomes: Option<Outcomes>,
+    /// The seconds that the target asks to wait, from when the request was sent, by the latest
+    /// `Retry-After` of an overloaded response; at most 3,600. Absent: none.
+    #[serde(
+        default,
+        deserialize_with = "deserialize_pause",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0.0, maximum = 3_600))]
+    pub pause: Option<Seconds>,
+    /// The target's own limit, as it last told. Absent: nothing new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Seen>,
+    /// The unit of all amounts of this entry but `used` and `outcomes`, as in the last response. Leave it out
     /// where that has null, which is invalid here. Default: a rate if `per` is given; else the unit
     /// that the server last told the holder for this resource or, if it does not know the holder,
     /// that of its predecessor or its own.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    AlgorithmKind, Balance, Band, Capacity, Epoch, NodeId, Probability, ResourceId, Run,
+    AlgorithmKind, Balance, Band, Capacity, Epoch, NodeId, Outcomes, Probability, ResourceId, Run,
     SafeCapacity, Seconds, ServerId, Unit, algorithm::deserialize_known,
 };
 
@@ -20,11 +20,25 @@ pub enum SortBy {
     Clients,
     /// The demand beyond what may be leased; of a holder, beyond its lease.
     Unmet,
+    /// The cost of requests that holders do not admit, per second; of a holder, in total.
+    Refused,
+    /// The requests that the target refuses for its load, per second; of a holder, in total.
+    Overloaded,
+    /// The part of the capacity that feedback holds back; of a holder, whether it suffers alone.
+    HeldBack,
 }
 
 impl SortBy {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Wants, Self::Has, Self::Clients, Self::Unmet];
+    pub const ALL: [Self; 7] = [
+        Self::Wants,
+        Self::Has,
+        Self::Clients,
+        Self::Unmet,
+        Self::Refused,
+        Self::Overloaded,
+        Self::HeldBack,
+    ];
 
     /// The name in a query.
     #[must_use]
@@ -34,6 +48,9 @@ impl SortBy {
             Self::Has => "has",
             Self::Clients => "clients",
             Self::Unmet => "unmet",
+            Self::Refused => "refused",
+            Self::Overloaded => "overloaded",
+            Self::HeldBack => "held_back",
         }
     }
 
@@ -129,9 +146,107 @@ pub struct ResourceView {
     /// The probability with which holders admit each request; SUPPRESSION only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission_probability: Option<Probability>,
+    /// What became of the requests; null if no holder reported it.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(required = true))]
+    pub outcomes: Option<ResourceOutcomes>,
+    /// The capacity that the target bears by the outcomes, at most the configured one: the server
+    /// divides it instead, unless it only observes. Absent without `feedback` in the template, and
+    /// before the first report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<Capacity>,
+    /// Why `effective` is what it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<FeedbackView>,
     /// Advice for the operator; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+}
+
+/// The state of a resource with `feedback`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct FeedbackView {
+    /// The state; `None` is one of a later release.
+    #[serde(deserialize_with = "deserialize_known")]
+    #[cfg_attr(feature = "schema", schema(required = true, value_type = FeedbackState))]
+    pub state: Option<FeedbackState>,
+    /// Seconds for which it has lasted.
+    pub lasts: Seconds,
+    /// Since when, in Unix seconds, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    /// What the target accepted by the last measurement; absent while nothing is held back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plateau: Option<Capacity>,
+    /// The part of the requests that the target refused for its load, by the last verdict.
+    pub overloaded_share: Probability,
+    /// Seconds until a pause ends, or until more is tried; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_in: Option<Seconds>,
+    /// That time, in Unix seconds, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+    /// The part of the requests that the target refuses at any load; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Probability>,
+    /// The explanation in a sentence, with numbers.
+    pub reason: String,
+}
+
+impl FeedbackView {
+    fn dated(self, unix_now: u64) -> Self {
+        let seconds = |seconds: Seconds| seconds.get() as u64;
+        Self {
+            since: Some(unix_now.saturating_sub(seconds(self.lasts))),
+            until: self
+                .ends_in
+                .map(|left| unix_now.saturating_add(seconds(left))),
+            ..self
+        }
+    }
+}
+
+/// Whether feedback holds a resource back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FeedbackState {
+    /// The whole capacity is divided.
+    Open,
+    /// The effective capacity is just below what the target accepts.
+    Held,
+    /// More is tried, since there is demand.
+    Probing,
+    /// Nothing is leased: the target accepts nothing, and has said until when.
+    Paused,
+    /// The effective capacity is computed and shown, and not divided (`mode: observe`).
+    Observing,
+}
+
+/// Outcomes of the requests of all holders of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ResourceOutcomes {
+    /// Since holders began to report, as far as this master and those that handed over to it know.
+    /// It includes holders that have ended, and begins anew with the resource.
+    pub total: Outcomes,
+    /// A mean over ten seconds.
+    pub per_second: OutcomeRates,
+}
+
+/// Outcomes per second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct OutcomeRates {
+    /// The cost of requests that the holders did not admit.
+    pub refused: f64,
+    /// Requests that the target served.
+    pub ok: f64,
+    /// Requests that the target refused for its load.
+    pub overloaded: f64,
+    /// Requests that failed for another reason.
+    pub failed: f64,
 }
 
 /// The lease that a node has from its parent on a resource.
@@ -279,6 +394,25 @@ pub struct HolderView {
     /// The reported total cost; null if it never reported.
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub used: Option<Capacity>,
+    /// The reported outcomes of its requests, in total; null if it never reported any.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(required = true))]
+    pub outcomes: Option<Outcomes>,
+    /// Seconds for which each of its reports has told of requests that it did not admit; absent if
+    /// the last one told of none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_for: Option<Seconds>,
+    /// Since when, in Unix seconds, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_since: Option<u64>,
+    /// The part that the target refused for its load, of the requests in the last report with any;
+    /// absent if it never reported any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overloaded_share: Option<Probability>,
+    /// Whether the target refuses much more of it than of the others (`feedback`): its demand
+    /// counts as about what the target accepts of it, and its outcomes move no capacity.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suffers_alone: bool,
     /// Seconds since its last decided request; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refreshed_ago: Option<Seconds>,
@@ -305,6 +439,9 @@ impl ResourceView {
             SortBy::Has => self.sum_has / self.period(),
             SortBy::Clients => self.clients as f64,
             SortBy::Unmet => self.unmet / self.period(),
+            SortBy::Refused => self.outcomes.map_or(0.0, |it| it.per_second.refused),
+            SortBy::Overloaded => self.outcomes.map_or(0.0, |it| it.per_second.overloaded),
+            SortBy::HeldBack => self.held_back(),
         }
     }
 
@@ -314,7 +451,18 @@ impl ResourceView {
         let since = |seconds: Seconds| unix_now.saturating_sub(seconds.get() as u64);
         Self {
             unmet_since: self.unmet_for.map(since),
+            feedback: self.feedback.map(|feedback| feedback.dated(unix_now)),
             ..self
+        }
+    }
+
+    /// The part of the capacity that feedback holds back.
+    fn held_back(&self) -> f64 {
+        match (self.effective, self.capacity) {
+            (Some(effective), Some(capacity)) if capacity > Capacity::ZERO => {
+                (1.0 - effective.get() / capacity.get()).max(0.0)
+            }
+            _ => 0.0,
         }
     }
 
@@ -337,6 +485,9 @@ impl HolderView {
             SortBy::Has => self.has.get(),
             SortBy::Clients => self.clients.unwrap_or(1) as f64,
             SortBy::Unmet => (self.wants.get() - self.has.get()).max(0.0),
+            SortBy::Refused => self.outcomes.map_or(0.0, |it| it.refused.get()),
+            SortBy::Overloaded => self.outcomes.map_or(0.0, |it| it.overloaded.get() as f64),
+            SortBy::HeldBack => f64::from(u8::from(self.suffers_alone)),
         }
     }
 }

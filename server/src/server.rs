@@ -440,6 +440,7 @@ fn parts(
     let master = MasterSettings {
         max_leases: settings.max_leases,
         unmatched: settings.unmatched,
+        logs_usage: settings.logs_usage,
         longest: settings.longest_lease.unwrap_or(Seconds::ZERO),
     };
     let master = Master::new(master, Arc::clone(&opened.document));

@@ -45,6 +45,8 @@ pub struct Settings {
     /// The most open connections; fewer when the process may not open so many files. Beyond it, the
     /// connections that have been idle for longest are closed.
     pub max_connections: NonZeroUsize,
+    /// Whether a log line says what each holder that ends has used.
+    pub logs_usage: bool,
     /// Treatment of resources without a template.
     pub unmatched: UnmatchedPolicy,
     /// Keys of the accepted tokens; `None`: callers are not authenticated.
@@ -113,6 +115,7 @@ impl Default for Settings {
             parent: None,
             max_leases: 1_000_000,
             max_connections: Self::MAX_CONNECTIONS,
+            logs_usage: false,
             unmatched: UnmatchedPolicy::Grant,
             auth: None,
             tls: None,

@@ -30,6 +30,9 @@ BEYOND_SCHEMAS = [
     r"must be at most the refresh_interval",
     r"must be rate: \w+ is for rates only",
     r"must be left out: \w+ (takes no parameters|is for PRIORITY_SHARE only)",
+    r"must be left out: latency is for gauges only",
+    r"(is missing; )?must be observe: \w+ does not divide the capacity",
+    r"must be left out while the capacity is 0",
     r"must be (the sum|absent or the highest) of `bands`",
     # Between a patch and the entry that it changes.
     r"must be left out: only `delay` has one",

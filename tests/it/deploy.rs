@@ -77,7 +77,14 @@ fn alerts_and_dashboard_use_exported_metrics() {
     let etcd = Etcd::start();
     let home = TempDir::new().expect("a temporary directory");
     let elected = ControlPlane::start_with_flags(home, &["--etcd-endpoints", &etcd.endpoints()]);
-    let scrapes = [&server, &node, &elected].map(|it| it.curl("/metrics", &[]).body);
+    let followed = ControlPlane::start(
+        "resources: [{identifier_glob: partner, capacity: 9, feedback: {}, algorithm: {kind: FAIR_SHARE}}]",
+    );
+    followed.post(
+        "/v1/capacity",
+        r#"{"client_id": "c", "seq": 1, "resources": [{"resource_id": "partner", "wants": 1, "outcomes": {}}]}"#,
+    );
+    let scrapes = [&server, &node, &elected, &followed].map(|it| it.curl("/metrics", &[]).body);
     let scrape = scrapes.concat();
     let series: Vec<_> = scrape
         .lines()

@@ -452,7 +452,7 @@ fn folders_import_only_what_the_architecture_allows() {
 }
 
 /// The modules of the layer from the lowest to the highest. Each imports only lower ones.
-const LAYER: [&str; 31] = [
+const LAYER: [&str; 32] = [
     "clock",
     "credentials",
     "error",
@@ -462,6 +462,7 @@ const LAYER: [&str; 31] = [
     "cost",
     "demand",
     "key",
+    "outcome",
     "meter",
     "quota",
     "limiter",

@@ -17,6 +17,7 @@ mod deploy;
 mod etcd;
 mod etcd_document;
 mod failover;
+mod feedback;
 mod fleet;
 mod gauges;
 mod generated_clients;

@@ -101,7 +101,7 @@ async fn flooding_tenant_is_limited_over_all_instances_alone() {
     });
     let one_bucket = RATE + RATE * FLOOD;
     let admitted: u64 = floods.iter().map(|flood| flood.admitted).sum();
-    // Until the first feedback each instance spends the whole bucket, then the excess is owed. Two
+    // Until the first signal each instance spends the whole bucket, then the excess is owed. Two
     // buckets would have admitted twice as much as one.
     assert!(
         (one_bucket / 2..=one_bucket * 3 / 2).contains(&admitted),

@@ -2,6 +2,8 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a panic fails the test")]
 
+#[path = "tests/feedback.rs"]
+mod feedback;
 #[path = "tests/fleets.rs"]
 mod fleets;
 #[path = "tests/herd.rs"]

@@ -1,4 +1,6 @@
-use doorman_openapi::{AlgorithmKind, Capacity, Glob, ResourceId, SafeCapacity, Seconds, Unit};
+use doorman_openapi::{
+    AlgorithmKind, Capacity, Feedback, Glob, ResourceId, SafeCapacity, Seconds, Unit,
+};
 use proptest::prelude::*;
 
 use super::Document;
@@ -394,6 +396,8 @@ fn example_in_the_built_in_document_is_valid() {
     assert_eq!(template.identifier_glob(), "tenant/*");
     assert_eq!(template.per().get(), 60.0);
     assert_eq!(template.learning_mode_duration().unwrap().get(), 63.0);
+    // It shows the defaults.
+    assert_eq!(template.feedback(), Some(Feedback::default()));
 }
 
 #[test]
@@ -421,6 +425,7 @@ fn version_depends_on_the_meaning_only() {
         "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: FAIR_SHARE}}]",
         "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC, learning_mode_duration: 70}}]",
         "resources: [{identifier_glob: a, capacity: 1, unit: gauge, algorithm: {kind: STATIC}}]",
+        "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC}, feedback: {mode: observe}}]",
         "resources: [{identifier_glob: a, capacity: 1, algorithm: {kind: STATIC}}, {identifier_glob: b, capacity: 1, \
          algorithm: {kind: STATIC}}]",
     ] {
@@ -440,6 +445,7 @@ resources:   # all of them
     per: 1.5
     minimum_refresh_interval: 0
     algorithm: &terms {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5, parameters: []}
+    feedback: {mode: observe, floor: 0.2, tolerate: 0.1, headers: false}
   - {identifier_glob: 'db-[0-9]\*', capacity: 1e3, algorithm: {<<: *terms, kind: 2}}
   - identifier_glob: "*"
     capacity: 1000

@@ -1,5 +1,7 @@
 //! From the tree of a document to checked values. Every error is listed.
 
+mod family;
+pub(crate) mod feedback;
 mod field;
 mod grants;
 pub(crate) mod rule;

@@ -2,7 +2,7 @@
 
 use doorman_openapi::{
     Capacity, Fallback, KeyTemplatePart, MAX_RULES, OnLimit, OnMissingKey, PrefixLengths,
-    ResourceId, RuleName, Unit, canonical_path, parse_key_template,
+    ResourceId, RuleName, RuleOutcomes, TargetHeaders, Unit, canonical_path, parse_key_template,
 };
 use http::{HeaderName, Method};
 
@@ -32,9 +32,12 @@ pub(crate) const FIELDS: &[&str] = &[
     "on_missing_key",
     "fallback",
     "priority",
+    "outcomes",
 ];
 
 pub(crate) const ON_LIMIT_FIELDS: &[&str] = &["action", "max_delay"];
+
+pub(crate) const OUTCOMES_FIELDS: &[&str] = &["headers"];
 
 pub(super) fn read<'n>(list: &Item<'n>) -> Result<Vec<Entry<'n, Rule>>, Reported> {
     let rules = list.entries("rules", "name", "a list of rules")?;
@@ -146,6 +149,7 @@ fn rule(item: &Item<'_>) -> Result<Rule, Reported> {
     let on_missing_key = item.optional("on_missing_key", &ON_MISSING_KEY);
     let fallback = item.optional("fallback", &FALLBACK);
     let priority = item.optional("priority", &PRIORITY);
+    let outcomes = outcomes(item);
 
     let services = services?;
     let unit = unit?.unwrap_or_default();
@@ -165,6 +169,7 @@ fn rule(item: &Item<'_>) -> Result<Rule, Reported> {
             Unit::Gauge => Fallback::Pessimistic,
         }),
         priority: priority?.unwrap_or_default(),
+        outcomes: outcomes?,
     };
     Ok(Rule {
         services,
@@ -324,6 +329,27 @@ fn on_limit(rule: &Item<'_>) -> Result<OnLimit, Reported> {
         (Some(_), _, Some(item)) => Err(item.error("must be left out: only `delay` has one")),
         (Some(action), _, None) => Ok(action),
     }
+}
+
+const TARGET_HEADERS: FieldType<TargetHeaders> = FieldType {
+    expected: "standard, openai-requests, openai-tokens, anthropic-requests, \
+               anthropic-input-tokens, anthropic-output-tokens or anthropic-tokens",
+    parse: |value| {
+        let names = TargetHeaders::ALL.map(TargetHeaders::as_str);
+        word(value).map_err(|_| match value.as_text() {
+            Some(text) => misspelt(text, TARGET_HEADERS.expected, &names),
+            None => Mismatch::Unexpected,
+        })
+    },
+};
+
+fn outcomes(rule: &Item<'_>) -> Result<Option<RuleOutcomes>, Reported> {
+    let Some(item) = rule.get("outcomes") else {
+        return Ok(None);
+    };
+    item.check_fields(OUTCOMES_FIELDS)?;
+    let headers = item.required("headers", &TARGET_HEADERS)?;
+    Ok(Some(RuleOutcomes { headers }))
 }
 
 const RESOURCE: FieldType<String> = FieldType {

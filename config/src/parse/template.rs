@@ -4,6 +4,8 @@ use doorman_openapi::{
     Algorithm, AlgorithmKind, CLOCK_DRIFT, Capacity, Glob, SafeCapacity, Seconds, Unit,
 };
 
+use super::family::{Family, family};
+use super::feedback;
 use super::field::{
     CAPACITY, DURATION, DURATION_OR_ZERO, Entry, FieldType, GLOB, Item, Mismatch, UNIT, all,
     check_unique, misspelt, number, text, word,
@@ -26,6 +28,7 @@ pub(crate) const FIELDS: &[&str] = &[
     "per",
     "minimum_refresh_interval",
     "algorithm",
+    "feedback",
 ];
 
 pub(crate) const ALGORITHM_FIELDS: &[&str] = &[
@@ -109,34 +112,15 @@ fn template(
     let unit = item.optional("unit", &UNIT);
     let per = item.optional("per", &DURATION);
     let minimum_refresh_interval = item.optional("minimum_refresh_interval", &DURATION_OR_ZERO);
-    let section = match catch_all {
-        Some(catch_all) if catch_all.index == index => catch_all.algorithm.clone()?,
-        _ => match (own_algorithm(item)?, catch_all) {
-            (Some(own), _) => own,
-            (None, Some(CatchAll { algorithm, .. })) => AlgorithmSection {
-                is_inherited: true,
-                ..algorithm.clone()?
-            },
-            (None, None) => {
-                let expected = "must be here or in the template for \"*\"";
-                return Err(item.missing("algorithm", expected));
-            }
-        },
-    };
+    let feedback = item.get("feedback").map(|it| feedback::read(&it));
+    let section = own_or_inherited(item, index, catch_all)?;
     let minimum_refresh_interval = minimum_refresh_interval?.unwrap_or(Seconds::ZERO);
     let Algorithm {
         kind,
         refresh_interval,
         ..
     } = section.algorithm;
-    if minimum_refresh_interval > refresh_interval
-        && let Some(item) = item.get("minimum_refresh_interval")
-    {
-        return Err(item.error(format!(
-            "must be at most the refresh_interval of {refresh_interval} seconds, not {}",
-            item.node.value
-        )));
-    }
+    check_minimum(item, minimum_refresh_interval, refresh_interval)?;
     let unit = unit?.unwrap_or_default();
     if unit == Unit::Gauge {
         check_gauge(item, kind, per.as_ref().ok().and_then(Option::as_ref))?;
@@ -151,7 +135,7 @@ fn template(
         check_amount(item, "safe_capacity", safe.get(), unit, per)?;
     }
     checked?;
-    Ok(Template {
+    let template = Template {
         identifier_glob: identifier_glob?,
         capacity,
         safe_capacity,
@@ -160,7 +144,24 @@ fn template(
         per,
         minimum_refresh_interval,
         section,
-    })
+        feedback: feedback.transpose()?,
+    };
+    feedback::check(item, &template)?;
+    Ok(template)
+}
+
+fn check_minimum(
+    template: &Item<'_>,
+    minimum_refresh_interval: Seconds,
+    refresh_interval: Seconds,
+) -> Result<(), Reported> {
+    match template.get("minimum_refresh_interval") {
+        Some(item) if minimum_refresh_interval > refresh_interval => Err(item.error(format!(
+            "must be at most the refresh_interval of {refresh_interval} seconds, not {}",
+            item.node.value
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that a gauge has no field of rates.
@@ -169,7 +170,7 @@ fn check_gauge(
     kind: AlgorithmKind,
     per: Option<&Seconds>,
 ) -> Result<(), Reported> {
-    if family(kind) == Family::Feedback
+    if family(kind) == Family::Signal
         && let Some(item) = template.get("unit")
     {
         let kind = word_for(&kind);
@@ -208,6 +209,28 @@ fn check_amount(
         Unit::Rate | Unit::Gauge => return Ok(()),
     };
     Err(item.error(format!("{expected}, not {}", item.node.value)))
+}
+
+/// The `algorithm` of a template, or that of the template for `*`.
+fn own_or_inherited(
+    template: &Item<'_>,
+    index: usize,
+    catch_all: Option<&CatchAll>,
+) -> Result<AlgorithmSection, Reported> {
+    if let Some(catch_all) = catch_all.filter(|it| it.index == index) {
+        return catch_all.algorithm.clone();
+    }
+    match (own_algorithm(template)?, catch_all) {
+        (Some(own), _) => Ok(own),
+        (None, Some(CatchAll { algorithm, .. })) => Ok(AlgorithmSection {
+            is_inherited: true,
+            ..algorithm.clone()?
+        }),
+        (None, None) => {
+            let expected = "must be here or in the template for \"*\"";
+            Err(template.missing("algorithm", expected))
+        }
+    }
 }
 
 /// The `algorithm` of a template, if it is written.
@@ -282,26 +305,6 @@ const KIND: FieldType<AlgorithmKind> = FieldType {
         Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => Err(Mismatch::Unexpected),
     },
 };
-
-/// Algorithms that are valid with the same fields.
-#[derive(Debug, PartialEq)]
-enum Family {
-    NoDivision,
-    /// With parameters other than decay_factor.
-    Shares,
-    /// For rates only.
-    Feedback,
-}
-
-fn family(kind: AlgorithmKind) -> Family {
-    match kind {
-        AlgorithmKind::NoAlgorithm | AlgorithmKind::Static => Family::NoDivision,
-        AlgorithmKind::ProportionalShare
-        | AlgorithmKind::FairShare
-        | AlgorithmKind::PriorityShare => Family::Shares,
-        AlgorithmKind::Suppression | AlgorithmKind::SharedBucket => Family::Feedback,
-    }
-}
 
 const PARAMETER_NAME: FieldType<ParameterName> = FieldType {
     expected: "surplus, granularity, floor or decay_factor",
@@ -386,6 +389,7 @@ pub(super) fn warnings(templates: &[Entry<'_, Template>]) -> Vec<Diagnostic> {
             safe_capacity_warning(item, value),
             lease_length_warning(item, value),
             learning_warning(item, value, longest),
+            feedback::warning(item, value),
         ]
     });
     warnings.flatten().collect()

@@ -83,9 +83,9 @@ fn in_file_puts_its_name_on_every_line() {
     assert_eq!(
         errors.in_file("limits.yaml"),
         "limits.yaml:1:13: resources[0]: must be a map with the fields identifier_glob, capacity, safe_capacity, description, \
-         unit, per, minimum_refresh_interval, algorithm, not 5\n\
+         unit, per, minimum_refresh_interval, algorithm, feedback, not 5\n\
          limits.yaml:1:16: resources[1]: must be a map with the fields identifier_glob, capacity, safe_capacity, description, \
-         unit, per, minimum_refresh_interval, algorithm, not 6"
+         unit, per, minimum_refresh_interval, algorithm, feedback, not 6"
     );
 }
 

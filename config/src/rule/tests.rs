@@ -1,4 +1,6 @@
-use doorman_openapi::{Fallback, OnLimit, OnMissingKey, Seconds, Unit};
+use doorman_openapi::{
+    Fallback, OnLimit, OnMissingKey, RuleOutcomes, Seconds, TargetHeaders, Unit,
+};
 
 use crate::Document;
 
@@ -23,6 +25,7 @@ const THREE: &str = "
   on_missing_key: skip
   fallback: optimistic
   priority: -3
+  outcomes: {headers: openai-tokens}
 - {name: all, service: 'orders', resource: api}
 ";
 
@@ -46,6 +49,8 @@ fn rules_are_read_with_defaults() {
     assert_eq!(tenant.on_missing_key, OnMissingKey::Skip);
     assert_eq!(tenant.fallback, Fallback::Optimistic);
     assert_eq!(tenant.priority, -3);
+    let headers = TargetHeaders::OpenaiTokens;
+    assert_eq!(tenant.outcomes, Some(RuleOutcomes { headers }));
 
     let all = all.definition();
     assert_eq!((&all.methods, &all.path), (&None, &None));
@@ -56,6 +61,7 @@ fn rules_are_read_with_defaults() {
         (all.unit, all.fallback, all.priority),
         (Unit::Rate, Fallback::Safe, 0)
     );
+    assert_eq!(all.outcomes, None);
     assert_eq!(health.definition().resource, None);
 }
 

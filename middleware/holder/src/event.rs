@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use doorman_openapi::{
     Balance, Bucket, Capacity, CapacityRequest, CapacityResponse, ClientBand, Epoch, HintsResponse,
-    Moment, NodeId, Probability, Reason, ReleaseRequest, ResourceId, SafeCapacity, Seconds, Seq,
-    Unit,
+    MAX_PAUSE, Moment, NodeId, Outcomes, Probability, Reason, ReleaseRequest, ResourceId,
+    SafeCapacity, Seconds, Seen, Seq, Unit,
 };
 
 /// The process's demand for a resource and its use so far.
@@ -25,6 +25,48 @@ pub struct Demand {
     pub limited_as: Option<Unit>,
     /// The bucket of a limiter that saves up for long.
     pub bucket: Option<Bucket>,
+    /// The outcomes that the next request reports. It is sent once: state it before each request,
+    /// for the resources that are [due](super::Holder::due). `None` changes nothing.
+    pub feedback: Option<Feedback>,
+}
+
+/// The outcomes of the holder's requests to the target of a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Feedback {
+    /// Running totals since the resource was first requested.
+    pub outcomes: Outcomes,
+    /// The latest end of the pauses that overloaded responses asked for; the origin: none.
+    pub paused_until: Moment,
+    /// The target's own limit, if it told it since the last request.
+    pub seen: Option<SeenLimit>,
+}
+
+impl Feedback {
+    /// The rest of the pause, for a request sent now.
+    #[must_use]
+    pub fn pause(&self, now: Moment) -> Option<Seconds> {
+        let rest = self.paused_until.since(now).min(MAX_PAUSE.duration());
+        (!rest.is_zero()).then(|| rest.into())
+    }
+
+    /// The target's own limit, for a request sent now.
+    #[must_use]
+    pub fn seen(&self, now: Moment) -> Option<Seen> {
+        let SeenLimit {
+            remaining,
+            whole_at,
+        } = self.seen?;
+        Seen::new(remaining, whole_at.since(now).into())
+    }
+}
+
+/// A target's own limit as the target told it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SeenLimit {
+    /// The amount left, in the unit of the resource.
+    pub remaining: Capacity,
+    /// When it is whole again.
+    pub whole_at: Moment,
 }
 
 /// A demand by priority, the highest first. The sum is the whole demand.
@@ -40,6 +82,12 @@ pub enum Event {
         resource: ResourceId,
         /// Its demand.
         demand: Demand,
+    },
+    /// A request to the target of a resource was overloaded. Only the first one since the last
+    /// lease request matters, and only while the control plane wants early reports.
+    Overloaded {
+        /// The resource.
+        resource: ResourceId,
     },
     /// Reports a resource before its next refresh: its demand has changed, or its users have
     /// returned capacity. The first report is sent at once, later ones at least 20 ms apart.
@@ -179,6 +227,8 @@ pub struct LeaseStatus {
     pub refresh_interval: Duration,
     /// When the next request is due.
     pub refresh_at: Moment,
+    /// Whether the control plane wants to hear of overloads early.
+    pub reports_overloads: bool,
 }
 
 /// The outcome of the requests for a new resource.

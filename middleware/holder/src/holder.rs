@@ -19,7 +19,7 @@ use doorman_openapi::{CapacityRequest, ClientId, Moment, ReleaseRequest, Resourc
 
 pub use self::terms::TemplateTerms;
 use self::{
-    resource::Resource,
+    resource::{MIN_OVERLOAD_PAUSE, Resource},
     resources::{BatchLimits, Resources},
 };
 use crate::{
@@ -119,6 +119,8 @@ pub struct Holder<N = OwnNames> {
     rejected_until: Moment,
     /// The shortest of the last response.
     refresh_interval: Duration,
+    /// When the newest request that reports overloads was sent.
+    overloads_sent: Option<Moment>,
     tuning: Tuning,
     rng: fastrand::Rng,
     unreachable: LogThrottle,
@@ -175,6 +177,7 @@ impl<N: Names> Holder<N> {
             new_leases_after: None,
             rejected_until: Moment::ORIGIN,
             refresh_interval: DEFAULT_REFRESH_INTERVAL,
+            overloads_sent: None,
             tuning: Tuning::DEFAULT,
             rng,
             unreachable: LogThrottle::default(),
@@ -242,6 +245,11 @@ impl<N: Names> Holder<N> {
                 self.poll(now);
             }
             Event::Demand { .. } | Event::Tick => {}
+            Event::Overloaded { resource } => {
+                if let Some(index) = self.resources.find(&resource) {
+                    self.on_overload(index, now);
+                }
+            }
             Event::Report { resource } => {
                 if let Some(index) = self.resources.find(&resource) {
                     self.report_returned(index, now);
@@ -403,6 +411,15 @@ impl<N: Names> Holder<N> {
         self.resources.update(index, update).is_some()
     }
 
+    /// As [`Event::Overloaded`].
+    pub fn on_overload(&mut self, index: ResourceIndex, now: Moment) {
+        // Many resources may be overloaded at once, as by one target. Their first reports wait for
+        // each other.
+        let next = self.overloads_sent.map(|it| it.after(MIN_OVERLOAD_PAUSE));
+        let earliest = next.map_or(now, |it| it.max(now));
+        self.resources.update(index, |it| it.on_overload(earliest));
+    }
+
     /// As [`Event::Report`]: units of a gauge were given back, of which more are in use than
     /// leased.
     pub fn report_returned(&mut self, index: ResourceIndex, now: Moment) {
@@ -473,6 +490,13 @@ impl<N: Names> Holder<N> {
             deadline: now.after(timeout),
             wants_new_lease,
         };
+        if self
+            .resources
+            .get_all(&request.resources)
+            .any(Resource::told_overload)
+        {
+            self.overloads_sent = Some(now);
+        }
         self.in_flight.insert(seq, request);
         self.effects.push(Effect::Send {
             seq,

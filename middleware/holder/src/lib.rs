@@ -20,8 +20,8 @@ mod tuning;
 pub use self::{
     backoff::{Backoff, DEFAULT_RETRY_AFTER, LongestPause, MAX_RETRY_AFTER},
     event::{
-        ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, GrownBucket,
-        LeaseStatus, ResourceTerms, SharedBalance, Sharing, Warning,
+        ActiveLease, Demand, DemandBands, Effect, Event, Failure, Feedback, FirstAnswer,
+        GrownBucket, LeaseStatus, ResourceTerms, SeenLimit, SharedBalance, Sharing, Warning,
     },
     hint_poller::{GRACE, WAIT, hint_count},
     holder::{FOLLOW_UP_INTERVAL, Holder, HolderSettings, TemplateTerms},

@@ -18,6 +18,7 @@ pub(crate) fn answer(resource: &str, template: Option<&str>, safe: Capacity) -> 
             lease_length: Seconds::new(20.0).unwrap(),
             refresh_interval: Seconds::new(1.0).unwrap(),
             expiry_time: 0,
+            effective: None,
         },
         reason: Reason::Share,
         template: template.map(str::to_owned),
@@ -28,6 +29,7 @@ pub(crate) fn answer(resource: &str, template: Option<&str>, safe: Capacity) -> 
         admission_probability: None,
         balance: None,
         tokens: None,
+        report: false,
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) type LimitChecks<'f> = SmallVec<[LimitCheck<'f>; 2]>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LimitCheck<'f> {
     pub(super) limit: &'f Arc<CompiledLimit>,
+    /// The position of the limit in its layer.
+    pub(super) index: usize,
     pub(super) limiter: Limiter<'f>,
     /// `None` when another check of the request takes the tokens from the same limiter.
     pub(super) request: Option<TokenRequest>,
@@ -30,6 +32,7 @@ pub(crate) struct LimitCheck<'f> {
 impl<'f> LimitCheck<'f> {
     pub(crate) fn new(
         limit: &'f Arc<CompiledLimit>,
+        index: usize,
         limiter: Limiter<'f>,
         traffic: Traffic,
         cost: Cost,
@@ -37,6 +40,7 @@ impl<'f> LimitCheck<'f> {
         let is_final = matches!(limit.settle(), SettleRule::Final);
         Self {
             limit,
+            index,
             limiter,
             request: Some(limit.token_request(traffic, cost)),
             charge: (!is_final).then_some(cost),

@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{Moment, OnMissingKey, ResourceId, Unit};
+use doorman_openapi::{Moment, OnMissingKey, ResourceId, TargetHeaders, Unit};
+use http::response::Parts;
 
 use super::{headers::LimitItem, scope::RequestScope};
 use crate::{
@@ -20,7 +21,8 @@ use crate::{
         Limiter, LimiterHandle, LimiterSettings, NamePrefix, PinnedLimiter, RegisteredSettings,
         Registry, Rejected, WaitLimit,
     },
-    meter::{LimitMeter, Outcome},
+    meter::{LimitMeter, NotAdmitted},
+    outcome::Outcome,
     refusal::{Refusal, RefusalReason},
 };
 
@@ -82,6 +84,10 @@ impl CheckTemplate {
             overflow: limit.key.overflow(),
             limit,
         }
+    }
+
+    pub(crate) fn meter(&self) -> &LimitMeter {
+        &self.meter
     }
 
     /// The limit of a check on one resource. Responses name the resource, and metrics the template,
@@ -198,6 +204,21 @@ impl CompiledLimit {
         self.local.as_ref().unwrap_or(shared)
     }
 
+    /// The outcome of a response by the program's own rule; `None` without one.
+    pub(super) fn classify(&self, response: Option<&Parts>) -> Option<Outcome> {
+        self.limit.classify.as_ref().map(|it| it(response))
+    }
+
+    pub(super) fn classifies(&self) -> bool {
+        self.limit.classify.is_some()
+    }
+
+    /// The headers by which the target tells of its own limit.
+    #[inline]
+    pub(super) fn target_headers(&self) -> Option<TargetHeaders> {
+        self.limit.target_headers
+    }
+
     pub(super) fn is_shadow(&self) -> bool {
         matches!(self.limit.on_limit, OnLimit::Shadow)
     }
@@ -216,7 +237,7 @@ impl CompiledLimit {
             return Ok(None);
         }
         if self.limit.skip.iter().any(|skips| skips(head)) {
-            self.meter.count(Outcome::Skipped);
+            self.meter.count(NotAdmitted::Skipped);
             return Ok(None);
         }
         let known = self.find_known(registry, head, head.callers());
@@ -296,15 +317,15 @@ impl CompiledLimit {
                 Ok(Some(registry.keyed(&id, &self.settings, &target.overflow)))
             }
             (Err(_), OnMissingKey::Skip) => {
-                self.meter.count(Outcome::Skipped);
+                self.meter.count(NotAdmitted::Skipped);
                 Ok(None)
             }
             (Err(_), OnMissingKey::Reject) if self.is_shadow() => {
-                self.meter.count(Outcome::Shadow);
+                self.meter.count(NotAdmitted::Shadow);
                 Ok(None)
             }
             (Err(reason), OnMissingKey::Reject) => {
-                self.meter.count(Outcome::Refused(reason));
+                self.meter.count(NotAdmitted::Refused(reason));
                 Err(self.refuse_without_key(reason, head))
             }
         };
@@ -373,7 +394,7 @@ impl CompiledLimit {
     /// Counts and describes a rejection by the limiter.
     pub(super) fn refuse(&self, limiter: Limiter<'_>, rejected: Rejected, now: Moment) -> Refusal {
         let Rejected { reason, retry_at } = rejected;
-        self.meter.count(Outcome::Refused(reason));
+        self.meter.count(NotAdmitted::Refused(reason));
         Refusal::new(&self.limit.name, limiter.resource(), reason, retry_at, now)
     }
 }

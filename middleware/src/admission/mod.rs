@@ -1,5 +1,6 @@
 //! The decision on a request by all limits of a layer: all of them admit it, or none is spent.
 
+mod admitted_by;
 mod check;
 mod compiled;
 mod headers;
@@ -15,14 +16,15 @@ use arc_swap::ArcSwap;
 use doorman_openapi::Moment;
 use http::Extensions;
 
-use self::{check::commit, mode::Mode};
 pub(crate) use self::{
+    admitted_by::AdmittedBy,
     check::{LimitCheck, LimitChecks, add_check},
     compiled::{CheckTemplate, CompiledLimit},
     headers::{HeaderPolicy, RateLimitHeaders},
     mode::{CanWait, CannotWait, Decision, PendingDecision, Refused},
     scope::{RequestPattern, RequestScope},
 };
+use self::{admitted_by::AdmittingLimit, check::commit, mode::Mode};
 use crate::{
     charge::{Charge, ResponseCharges},
     key::{Callers, RequestHead},
@@ -41,6 +43,8 @@ pub(crate) struct Admission {
     traffic: Traffic,
     /// Whether the handler finds a charge in a request that these limits decided.
     settles_in_handler: bool,
+    /// Whether a limit has an own rule for outcomes.
+    classifies: bool,
 }
 
 /// An admission that is not one of the fast path.
@@ -52,6 +56,8 @@ pub(crate) struct Admitted {
     pub(crate) charge: Option<Charge>,
     /// For its response.
     pub(crate) by_response: ResponseCharges,
+    /// `None` if no limit applied.
+    pub(crate) by: Option<AdmittedBy>,
 }
 
 impl Admitted {
@@ -148,6 +154,7 @@ impl Admission {
             registry,
             callers,
             settles_in_handler: settle_rules.any(|it| matches!(it, SettleRule::InHandler)),
+            classifies: limits.iter().any(|limit| limit.classifies()),
             limits,
             traffic,
         }
@@ -179,6 +186,10 @@ impl Admission {
         let [limit] = &*self.limits else {
             return self.decide_all(head, mode);
         };
+        let by = |limiter: Limiter<'_>| {
+            let limit = AdmittingLimit::new(0, limiter, true);
+            Some(AdmittedBy::one(self, limit))
+        };
         let headers = |limiter: Limiter<'_>, acquired: &Acquired, recent| {
             let mut headers = RateLimitHeaders::default();
             headers.add(&limit.item, &limiter.reading_after(acquired), recent);
@@ -194,7 +205,7 @@ impl Admission {
                 && let Some(acquired) = limiter.try_acquire_leased(&limit.settings, cost, recent)
             {
                 commit(limit, limiter, &acquired, registry, recent);
-                return mode.admitted(|| headers(limiter, &acquired, recent));
+                return mode.admitted(|| by(limiter), || headers(limiter, &acquired, recent));
             }
         }
         match self.check_one(limit, known, head) {
@@ -202,11 +213,12 @@ impl Admission {
                 Some(acquired) => {
                     let recent = self.registry.coarse_now();
                     check.commit(&self.registry, recent);
-                    mode.admitted(|| headers(check.limiter, &acquired, recent))
+                    let limiter = check.limiter;
+                    mode.admitted(|| by(limiter), || headers(limiter, &acquired, recent))
                 }
                 None => mode.decide_slow(self, &[check]),
             },
-            Ok(None) => mode.admitted(|| None),
+            Ok(None) => mode.admitted(|| None, || None),
             Err(refusal) => mode.refused(refusal),
         }
     }
@@ -227,7 +239,9 @@ impl Admission {
     ) -> M::Decision {
         let recent = self.registry.coarse_now();
         if self.try_admit_fast(checks, recent) {
-            return mode.admitted(|| Some(admitted_headers(checks, recent)));
+            let limits = checks.iter().map(AdmittingLimit::of_check);
+            let by = || Some(AdmittedBy::all(self, limits));
+            return mode.admitted(by, || Some(admitted_headers(checks, recent)));
         }
         mode.decide_slow(self, checks)
     }
@@ -246,8 +260,8 @@ impl Admission {
             Some(_) => limit.find_unless_known(known, registry, &head)?,
             None => limit.find(registry, &head)?,
         };
-        let mut check =
-            found.map(|limiter| LimitCheck::new(limit, limiter, self.traffic, limit.cost(&head)));
+        let mut check = found
+            .map(|limiter| LimitCheck::new(limit, 0, limiter, self.traffic, limit.cost(&head)));
         if let Some(check) = &mut check
             && check.charge.is_none()
         {
@@ -272,10 +286,11 @@ impl Admission {
         checks: &mut LimitChecks<'r>,
     ) -> Result<(), Refusal> {
         let head = head.with_callers(&self.callers);
-        for limit in &self.limits {
+        for (index, limit) in self.limits.iter().enumerate() {
             if let Some(limiter) = limit.find(limit.registry(&self.registry), &head)? {
                 let cost = limit.cost(&head);
-                add_check(checks, LimitCheck::new(limit, limiter, self.traffic, cost));
+                let check = LimitCheck::new(limit, index, limiter, self.traffic, cost);
+                add_check(checks, check);
             }
         }
         Ok(())

@@ -3,7 +3,8 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use super::{
-    Admission, Admitted, HeaderPolicy, RateLimitHeaders, check::LimitCheck, pending::PendingChecks,
+    Admission, Admitted, AdmittedBy, HeaderPolicy, RateLimitHeaders, check::LimitCheck,
+    pending::PendingChecks,
 };
 use crate::{permit::Permit, refusal::Refusal};
 
@@ -11,8 +12,13 @@ use crate::{permit::Permit, refusal::Refusal};
 pub(crate) trait Mode: Copy {
     type Decision;
 
-    /// `headers` are those of the response; `None` if no limit is to be named.
-    fn admitted(self, headers: impl FnOnce() -> Option<RateLimitHeaders>) -> Self::Decision;
+    /// `by` are the limits that admitted it; `None` if none applied. `headers` are those of the
+    /// response; `None` if no limit is to be named.
+    fn admitted(
+        self,
+        by: impl FnOnce() -> Option<AdmittedBy>,
+        headers: impl FnOnce() -> Option<RateLimitHeaders>,
+    ) -> Self::Decision;
 
     fn refused(self, refusal: Refusal) -> Self::Decision;
 
@@ -29,9 +35,9 @@ pub(crate) struct CanWait(pub(crate) HeaderPolicy);
 pub(crate) struct CannotWait;
 
 pub(crate) enum Decision {
-    Admitted,
+    Admitted(Option<AdmittedBy>),
     /// With headers that the response must have, under [`HeaderPolicy::Send`].
-    AdmittedWith(RateLimitHeaders),
+    AdmittedWith(RateLimitHeaders, Option<AdmittedBy>),
     /// With units of gauges, which are in use until the response ends, or with costs that may be
     /// corrected.
     Holding(Box<Admitted>),
@@ -49,10 +55,18 @@ impl Mode for CanWait {
     type Decision = Decision;
 
     #[inline]
-    fn admitted(self, headers: impl FnOnce() -> Option<RateLimitHeaders>) -> Decision {
-        match self.0 {
-            HeaderPolicy::Send => headers().map_or(Decision::Admitted, Decision::AdmittedWith),
-            HeaderPolicy::Omit => Decision::Admitted,
+    fn admitted(
+        self,
+        by: impl FnOnce() -> Option<AdmittedBy>,
+        headers: impl FnOnce() -> Option<RateLimitHeaders>,
+    ) -> Decision {
+        let headers = match self.0 {
+            HeaderPolicy::Send => headers(),
+            HeaderPolicy::Omit => None,
+        };
+        match headers {
+            Some(headers) => Decision::AdmittedWith(headers, by()),
+            None => Decision::Admitted(by()),
         }
     }
 
@@ -71,9 +85,10 @@ impl Mode for CanWait {
                 return Decision::Refused(refusal, headers);
             }
             if !pending.is_delayed() {
-                let admitted = admission.with_charge(pending.commit(&admission.registry, now));
+                let admitted = admission.with_charge(pending.commit(admission, now));
                 if admitted.is_plain() {
-                    return self.admitted(|| Some(admitted.headers));
+                    let Admitted { headers, by, .. } = admitted;
+                    return self.admitted(|| by, || Some(headers));
                 }
                 return Decision::Holding(Box::new(admitted));
             }
@@ -86,7 +101,7 @@ impl Mode for CanWait {
                 since = admission.registry.now();
                 pending.reserve(&admission.registry, Some(since), since)?;
             }
-            let admitted = pending.wait_turns(&admission.registry, since).await?;
+            let admitted = pending.wait_turns(&admission, since).await?;
             Ok(admission.with_charge(admitted))
         }))
     }
@@ -96,7 +111,11 @@ impl Mode for CannotWait {
     type Decision = Result<Permit, Refusal>;
 
     #[inline]
-    fn admitted(self, _: impl FnOnce() -> Option<RateLimitHeaders>) -> Self::Decision {
+    fn admitted(
+        self,
+        _: impl FnOnce() -> Option<AdmittedBy>,
+        _: impl FnOnce() -> Option<RateLimitHeaders>,
+    ) -> Self::Decision {
         Ok(Permit::default())
     }
 
@@ -110,6 +129,6 @@ impl Mode for CannotWait {
         let now = admission.registry.now();
         let reserved = pending.reserve(&admission.registry, None, now);
         reserved.map_err(|(refusal, _)| refusal)?;
-        Ok(pending.commit(&admission.registry, now).permit)
+        Ok(pending.commit(admission, now).permit)
     }
 }

@@ -7,7 +7,8 @@ use futures_util::future::try_join_all;
 use smallvec::SmallVec;
 
 use super::{
-    Admitted, CompiledLimit, RateLimitHeaders, Refused, check::LimitCheck, compiled::TokenRequest,
+    Admission, Admitted, AdmittedBy, CompiledLimit, RateLimitHeaders, Refused,
+    admitted_by::AdmittingLimit, check::LimitCheck, compiled::TokenRequest,
 };
 use crate::{
     charge::Charge,
@@ -17,7 +18,7 @@ use crate::{
         Acquisition, Committed, Limiter, LimiterHandle, Reading, Registry, Rejected, SpentTokens,
         WaitLimit,
     },
-    meter::Outcome,
+    meter::NotAdmitted,
     permit::PermitBuilder,
     refusal::Refusal,
 };
@@ -36,8 +37,10 @@ pub(super) struct PendingChecks {
 
 #[derive(Debug)]
 struct PendingCheck {
-    /// The position of the limit in its layer.
+    /// Where headers name the limit.
     position: usize,
+    /// The position of the limit in its layer.
+    index: usize,
     limit: Arc<CompiledLimit>,
     /// The cost, if it may be corrected.
     charge: Option<Cost>,
@@ -125,7 +128,7 @@ impl PendingChecks {
                     return Err(self.refuse(&limiter, refusal, now));
                 }
             }
-            check.limit.meter.count(Outcome::Shadow);
+            check.limit.meter.count(NotAdmitted::Shadow);
             self.checks.remove(self.reserved);
         }
         Ok(())
@@ -138,9 +141,10 @@ impl PendingChecks {
     /// Waits for the turns of what is reserved, and reserves the rest.
     pub(super) async fn wait_turns(
         mut self,
-        registry: &Arc<Registry>,
+        admission: &Arc<Admission>,
         since: Moment,
     ) -> Result<Admitted, Refused> {
+        let registry = &admission.registry;
         // The limits at which the request has its tokens wait for the others.
         for acquisition in self
             .checks
@@ -172,13 +176,14 @@ impl PendingChecks {
                 return Err(self.refuse(&limiter, refusal, now));
             }
             if self.reserved == self.checks.len() {
-                return Ok(self.commit(registry, now));
+                return Ok(self.commit(admission, now));
             }
             self.reserve(registry, Some(since), now)?;
         }
     }
 
-    pub(super) fn commit(mut self, registry: &Arc<Registry>, now: Moment) -> Admitted {
+    pub(super) fn commit(mut self, admission: &Arc<Admission>, now: Moment) -> Admitted {
+        let registry = &admission.registry;
         self.sort_by_position();
         for check in &self.checks {
             let limiter = check.limiter();
@@ -193,7 +198,8 @@ impl PendingChecks {
                 Some(Committed::Rate(tokens)) => check.spent = Some(tokens),
                 Some(Committed::Gauge(units)) => {
                     let registry = check.limit.registry(registry);
-                    permit.add(registry, check.limiter().handle(), units);
+                    let limiter = check.limiter().handle();
+                    permit.add(registry, limiter, units, &check.limit.meter);
                 }
                 None => {}
             }
@@ -201,7 +207,9 @@ impl PendingChecks {
                 headers.add(&check.limit.item, &check.reading(now), now);
             }
         }
+        let limits = self.checks.iter().map(PendingCheck::admitting);
         let mut admitted = Admitted {
+            by: Some(AdmittedBy::all(admission, limits)),
             headers,
             permit: permit.build(),
             ..Admitted::default()
@@ -228,11 +236,11 @@ impl PendingChecks {
                 SettleRule::Final => {}
                 SettleRule::InHandler => {
                     let charge = admitted.charge.get_or_insert_default();
-                    charge.add(registry, limit.name(), open);
+                    charge.add(registry, limit.name(), &limit.meter, open);
                 }
                 SettleRule::ByResponse(settle) => {
                     let mut charge = Charge::default();
-                    charge.add(registry, limit.name(), open);
+                    charge.add(registry, limit.name(), &limit.meter, open);
                     admitted.by_response.add(settle, charge);
                 }
             }
@@ -282,7 +290,7 @@ impl Drop for PendingChecks {
     fn drop(&mut self) {
         for check in &self.checks {
             if self.is_delayed_at(check.limiter()) {
-                check.limit.meter.count(Outcome::Gone);
+                check.limit.meter.count(NotAdmitted::Gone);
             }
         }
     }
@@ -292,6 +300,7 @@ impl PendingCheck {
     fn new(position: usize, check: &LimitCheck<'_>) -> Self {
         let LimitCheck {
             limit,
+            index,
             limiter,
             request,
             charge,
@@ -299,6 +308,7 @@ impl PendingCheck {
         } = *check;
         Self {
             position,
+            index,
             limit: Arc::clone(limit),
             charge,
             tokens: match request {
@@ -329,6 +339,11 @@ impl PendingCheck {
     fn reading(&self, now: Moment) -> Reading {
         let priority = self.limit.settings.priority();
         self.limiter().reading_of(priority, now)
+    }
+
+    fn admitting(&self) -> AdmittingLimit {
+        let is_counted = matches!(&self.tokens, Tokens::Own(..));
+        AdmittingLimit::new(self.index, self.limiter(), is_counted)
     }
 
     fn is_waiting(&self) -> bool {

@@ -16,8 +16,9 @@ use tower_service::Service;
 
 use super::{LimitBody, response::ResponsePolicy};
 use crate::{
-    admission::{Admitted, Decision, PendingDecision, RateLimitHeaders, Refused},
+    admission::{Admitted, AdmittedBy, Decision, PendingDecision, RateLimitHeaders, Refused},
     key::RequestHead,
+    outcome::ResponseHead,
     refusal::Refusal,
 };
 
@@ -44,8 +45,13 @@ pin_project! {
             call: Option<Box<(S, Request<B>)>>,
             responses: Arc<ResponsePolicy>,
         },
-        Forwarded { #[pin] response: F },
-        ForwardedWith { #[pin] response: F, headers: Option<RateLimitHeaders> },
+        Forwarded { #[pin] response: F, by: Option<AdmittedBy> },
+        ForwardedWith {
+            #[pin]
+            response: F,
+            headers: Option<RateLimitHeaders>,
+            by: Option<AdmittedBy>,
+        },
         Holding { #[pin] response: F, admitted: Option<Box<Admitted>> },
         Refused { response: Option<Box<Response<Bytes>>> },
     }
@@ -67,12 +73,14 @@ where
         S: Clone,
     {
         let state = match decision {
-            Decision::Admitted => State::Forwarded {
+            Decision::Admitted(by) => State::Forwarded {
                 response: service.call(request),
+                by,
             },
-            Decision::AdmittedWith(headers) => State::ForwardedWith {
+            Decision::AdmittedWith(headers, by) => State::ForwardedWith {
                 response: service.call(request),
                 headers: Some(headers),
+                by,
             },
             Decision::Holding(admitted) => State::hold(admitted, service, request, responses),
             Decision::Refused(refusal, headers) => {
@@ -115,11 +123,17 @@ where
                     };
                     State::decided(decided, *call, responses)
                 }
-                StateProjection::Forwarded { response } => {
-                    return response.poll(cx).map_ok(|it| it.map(LimitBody::inner));
+                StateProjection::Forwarded { response, by } => {
+                    let response = ready!(response.poll(cx));
+                    return Poll::Ready(record(response, by.as_ref()));
                 }
-                StateProjection::ForwardedWith { response, headers } => {
-                    let mut response = ready!(response.poll(cx))?.map(LimitBody::inner);
+                StateProjection::ForwardedWith {
+                    response,
+                    headers,
+                    by,
+                } => {
+                    let response = ready!(response.poll(cx));
+                    let mut response = record(response, by.as_ref())?;
                     if let Some(headers) = headers.take() {
                         headers.append_to(response.headers_mut());
                     }
@@ -131,7 +145,7 @@ where
                         // It was polled after completion.
                         return Poll::Pending;
                     };
-                    return Poll::Ready(response.map(|it| complete(it, *admitted)));
+                    return Poll::Ready(complete(response, *admitted));
                 }
                 StateProjection::Refused { response } => {
                     // Empty only if polled after completion.
@@ -160,6 +174,7 @@ where
             Ok(admitted) if admitted.is_plain() => Self::ForwardedWith {
                 response: service.call(request),
                 headers: Some(responses.filter(admitted.headers)),
+                by: admitted.by,
             },
             Ok(admitted) => Self::hold(Box::new(admitted), &mut service, request, responses),
             Err((refusal, headers)) => Self::refuse(refusal, headers, &request, responses),
@@ -174,7 +189,9 @@ where
         responses: &ResponsePolicy,
     ) -> Self {
         admitted.headers = responses.filter(mem::take(&mut admitted.headers));
+        let charge = admitted.charge.clone();
         admitted.add_to(request.extensions_mut());
+        admitted.charge = charge;
         Self::Holding {
             response: service.call(request),
             admitted: Some(admitted),
@@ -194,15 +211,51 @@ where
     }
 }
 
-/// Settles charges by a response, appends the headers to it, and gives the permit to its body.
-fn complete<R>(response: Response<R>, admitted: Admitted) -> Response<LimitBody<R>> {
-    let (mut head, body) = response.into_parts();
-    admitted.by_response.settle(&head);
+/// Counts the outcome of a request.
+#[inline]
+fn record<R, E>(
+    response: Result<Response<R>, E>,
+    by: Option<&AdmittedBy>,
+) -> Result<Response<LimitBody<R>>, E> {
+    match by {
+        Some(by) if by.classifies() => return record_classified(response, by),
+        Some(by) => by.record(response.as_ref().ok().map(ResponseHead::from)),
+        None => {}
+    }
+    response.map(|it| it.map(LimitBody::inner))
+}
+
+fn record_classified<R, E>(
+    response: Result<Response<R>, E>,
+    by: &AdmittedBy,
+) -> Result<Response<LimitBody<R>>, E> {
+    let response = response.map(Response::into_parts);
+    by.record_classified(response.as_ref().ok().map(|(head, _)| head));
+    response.map(|(head, body)| Response::from_parts(head, LimitBody::inner(body)))
+}
+
+/// Counts the outcome of a request, settles its charges by the response, appends the headers to it,
+/// and gives the permit to its body.
+fn complete<R, E>(
+    response: Result<Response<R>, E>,
+    admitted: Admitted,
+) -> Result<Response<LimitBody<R>>, E> {
     let Admitted {
-        headers, permit, ..
+        headers,
+        permit,
+        charge,
+        by_response,
+        by,
     } = admitted;
+    let response = response.map(Response::into_parts);
+    if let Some(by) = by {
+        let head = response.as_ref().ok().map(|(head, _)| head);
+        by.record_held(head, &permit, &charge.unwrap_or_default());
+    }
+    let (mut head, body) = response?;
+    by_response.settle(&head);
     headers.append_to(&mut head.headers);
-    Response::from_parts(head, LimitBody::holding(body, permit))
+    Ok(Response::from_parts(head, LimitBody::holding(body, permit)))
 }
 
 impl<S, B> fmt::Debug for ResponseFuture<S, B>

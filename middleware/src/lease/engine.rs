@@ -13,7 +13,7 @@ mod supply;
 mod tracked;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -29,9 +29,12 @@ use doorman_openapi::{
 pub(super) use self::tracked::Publication;
 use self::{conversion::lease_state, limiters::Limiters, tracked::Sample};
 use crate::{
-    limiter::{Limiter, LimiterTable, Nudge, Registry},
+    limiter::{CoolingUnits, Limiter, LimiterTable, Nudge, Registry},
     tuning::tuning,
 };
+
+/// The time after which the units of an overloaded request return.
+const COOL_DOWN: Duration = Duration::from_millis(100);
 
 /// The actions that the worker executes, in order.
 #[derive(Debug)]
@@ -72,6 +75,8 @@ pub(crate) struct Engine {
     tokens: BTreeMap<ResourceId, Balance>,
     /// Hints that wait until the demand is measured, and when it is.
     measured_hints: Vec<(Moment, Event)>,
+    /// Units that return, and when.
+    cooling: VecDeque<(Moment, CoolingUnits)>,
     actions: Vec<Action>,
 }
 
@@ -93,6 +98,7 @@ impl Engine {
             templates: Arc::default(),
             tokens: BTreeMap::new(),
             measured_hints: Vec::new(),
+            cooling: VecDeque::new(),
             actions: Vec::new(),
         }
     }
@@ -120,14 +126,17 @@ impl Engine {
     /// When to [tick](Self::tick) next.
     pub(super) fn wake_at(&self) -> Moment {
         let hints = self.measured_hints.iter().map(|(due, _)| *due).min();
+        let cooled = self.cooling.front().map(|(due, _)| *due);
         self.holder
             .wake_at()
             .min(self.limiters.next_sample_at())
             .min(hints.unwrap_or(Moment::NEVER))
+            .min(cooled.unwrap_or(Moment::NEVER))
     }
 
     /// Does everything that is due, with at most so many samples of limiters.
     pub(super) fn tick(&mut self, samples: usize, now: Moment) {
+        self.return_cooled(now);
         for _ in 0..samples {
             let Some((index, sample)) = self.limiters.sample_next(self.idle_after, now) else {
                 break;
@@ -143,6 +152,18 @@ impl Engine {
                 }
             }
             self.apply(Event::Tick, now);
+        }
+    }
+
+    /// Returns the units whose pause is over.
+    fn return_cooled(&mut self, now: Moment) {
+        while self.cooling.front().is_some_and(|(due, _)| *due <= now)
+            && let Some((_, units)) = self.cooling.pop_front()
+        {
+            let index = ResourceIndex::new(units.limiter().number());
+            if units.give_back() {
+                self.holder.report_returned(index, now);
+            }
         }
     }
 
@@ -212,6 +233,12 @@ impl Engine {
                 let index = ResourceIndex::new(limiter.get().number());
                 self.holder.report_returned(index, now);
             }
+            Nudge::Overloaded(limiter) if limiter.get().is_current() => {
+                let index = ResourceIndex::new(limiter.get().number());
+                self.holder.on_overload(index, now);
+            }
+            Nudge::Overloaded(_) => {}
+            Nudge::Cooling(units) => self.cooling.push_back((now.after(COOL_DOWN), units)),
             Nudge::OtherUnit(limiter, done) => {
                 let limiter = limiter.get();
                 let is_forgotten = !limiter.is_current()
@@ -229,6 +256,8 @@ impl Engine {
         match event {
             Event::Hinted { endpoint, hints } => self.on_hints(endpoint, hints, now),
             Event::Stop => {
+                // Nothing uses these units, so that their lease can be released.
+                self.cooling.clear();
                 self.note_tokens(now);
                 self.apply(Event::Stop, now);
             }
@@ -307,6 +336,7 @@ impl Engine {
                     requested: Capacity::ZERO,
                     refresh_interval: Duration::ZERO,
                     refresh_at: now,
+                    reports_overloads: false,
                 };
                 Some(lease_state(&status, unit, false))
             });

@@ -17,6 +17,7 @@ use crate::{
         Acquisition, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings, Registry, Source,
         WaitLimit, WorkerWatchdog,
     },
+    outcome::OutcomeReport,
     status::{Status, WorkerState},
 };
 
@@ -105,6 +106,16 @@ impl SimulatedLayer {
         is_admitted
     }
 
+    /// Counts the outcome of a request that a limit admitted, and takes what the target told with
+    /// it. Look at [`wake_at`](Self::wake_at) afterwards.
+    pub fn record_outcome(&mut self, limit: usize, report: &OutcomeReport, now: Moment) {
+        if let Some(SimulatedLimit { limiter, .. }) = self.limits.get(limit) {
+            self.registry
+                .record_outcomes(limiter.limiter().get(), report, now);
+            self.take_nudges(now);
+        }
+    }
+
     /// When to [tick](Self::tick) next.
     #[must_use]
     pub fn wake_at(&self) -> Moment {
@@ -157,6 +168,7 @@ mod tests {
 
     use super::*;
     use crate::lease::testing::{grant, response};
+    use crate::outcome::Outcome;
 
     fn at(seconds: f64) -> Moment {
         Moment::ORIGIN.after_seconds(3600.0 + seconds)
@@ -218,6 +230,29 @@ mod tests {
             _ => None,
         });
         assert!(wants.is_some_and(|wants| wants > 150.0), "{requests:?}");
+    }
+
+    #[test]
+    fn outcomes_of_requests_are_reported() {
+        let mut layer = leased(None);
+        let pause = std::time::Duration::from_secs(60);
+        for outcome in [Outcome::Ok, Outcome::Overloaded] {
+            let report = OutcomeReport::new(outcome).pause(pause);
+            layer.record_outcome(0, &report, at(0.5));
+        }
+        let mut requests = Vec::new();
+        while layer.wake_at() <= at(2.0) {
+            let now = layer.wake_at();
+            requests.extend(layer.tick(now));
+        }
+        let asked = requests.iter().find_map(|effect| match effect {
+            Effect::Send { request, .. } => request.resources.first(),
+            _ => None,
+        });
+        let asked = asked.unwrap();
+        let outcomes = asked.outcomes.as_ref().unwrap();
+        assert_eq!((outcomes.ok.get(), outcomes.overloaded.get()), (1, 1));
+        assert!(asked.pause.is_some_and(|pause| pause.get() > 55.0));
     }
 
     #[test]

@@ -207,6 +207,8 @@ impl<T: Transport> Worker<T> {
 
     /// Releases every lease, at one server after the other. Each gets a part of the time.
     async fn release_all(&mut self) -> Result<(), String> {
+        // Among them are units that cool down.
+        self.take_nudges();
         self.lease_requests.clear();
         self.hint_polls.clear();
         let mut failure = String::from("no response in time");

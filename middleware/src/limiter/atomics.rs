@@ -104,21 +104,28 @@ pub(crate) enum Shortage {
     HigherDenied = 3,
 }
 
-/// The most urgent [`Shortage`] reported to the worker since it last looked, 0 for none; and
-/// whether units of a gauge were given back since it last looked at those.
+/// The most urgent [`Shortage`] reported to the worker since it last looked, 0 for none; whether
+/// units of a gauge were given back since it last looked at those; and whether there was an
+/// overload since it last reported, if it is to hear of the first one.
 #[derive(Debug, Default)]
 pub(super) struct DemandSignal(AtomicU8);
 
+/// The bits of the shortage.
+const SHORTAGE: u8 = 0x03;
 /// The bit of returned units.
 const RETURNED: u8 = 0x80;
+/// The bit of an overload.
+const OVERLOADED: u8 = 0x40;
+/// The worker is to hear of overloads.
+const HEARS_OVERLOADS: u8 = 0x20;
 
 impl DemandSignal {
     /// Raises the signal. Returns whether the worker must be notified: once for each increase.
     pub(super) fn raise(&self, shortage: Shortage) -> bool {
         let level = shortage as u8;
         let raised = |signal: u8| {
-            let is_higher = signal & !RETURNED < level;
-            is_higher.then_some((signal & RETURNED) | level)
+            let is_higher = signal & SHORTAGE < level;
+            is_higher.then_some((signal & !SHORTAGE) | level)
         };
         raised(self.0.load(Ordering::Relaxed)).is_some()
             && self
@@ -129,7 +136,7 @@ impl DemandSignal {
 
     /// Clears the shortage.
     pub(super) fn clear(&self) {
-        self.0.fetch_and(RETURNED, Ordering::AcqRel);
+        self.0.fetch_and(!SHORTAGE, Ordering::AcqRel);
     }
 
     /// Signals that units were given back. Returns whether the worker must be notified: if not, it
@@ -141,6 +148,25 @@ impl DemandSignal {
 
     pub(super) fn clear_returned(&self) {
         self.0.fetch_and(!RETURNED, Ordering::AcqRel);
+    }
+
+    /// Signals an overload that was just counted. Returns whether the worker must be notified.
+    pub(super) fn raise_overloaded(&self) -> bool {
+        let hears = self.0.load(Ordering::Relaxed) & HEARS_OVERLOADS != 0;
+        hears && self.0.fetch_or(OVERLOADED, Ordering::AcqRel) & OVERLOADED == 0
+    }
+
+    /// Before the worker reads what it reports.
+    pub(super) fn clear_overloaded(&self) {
+        self.0.fetch_and(!OVERLOADED, Ordering::AcqRel);
+    }
+
+    pub(super) fn set_hears_overloads(&self, hears: bool) {
+        if hears {
+            self.0.fetch_or(HEARS_OVERLOADS, Ordering::AcqRel);
+        } else {
+            self.0.fetch_and(!HEARS_OVERLOADS, Ordering::AcqRel);
+        }
     }
 
     /// Starts anew, for another resource.

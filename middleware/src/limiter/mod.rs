@@ -11,6 +11,7 @@ mod index;
 mod lease_state;
 mod name;
 mod open_charges;
+mod outcomes;
 mod published;
 mod record;
 mod registry;
@@ -42,6 +43,7 @@ pub(crate) use self::{
     fast_path::Acquired,
     lease_state::{Growth, LeaseState, Policy, SafeRate},
     name::NamePrefix,
+    outcomes::CoolingUnits,
     registry::{Nudge, PinnedLimiter, Registry, Source, WorkerWatchdog},
     rejection::Rejected,
     reservation::{Committed, SpentTokens},
@@ -190,6 +192,7 @@ impl<'s> Limiter<'s> {
     }
 
     /// Whether it is not forgotten.
+    #[inline]
     pub(crate) fn is_current(self) -> bool {
         self.is_of(self.record.head.load())
     }

@@ -28,6 +28,7 @@ use super::{
     name::{
         NAME_WORDS, Name, NamePrefix, REST_WORDS, Rest, Words, continued, rest_number, to_text,
     },
+    outcomes::{OutcomeTotals, TargetState},
     published::Published,
     record::{
         Extra, Maximum, Owner, Record, Terms, TermsKey, generation_of, is_in_use, settings_of,
@@ -64,6 +65,9 @@ pub(crate) struct Store {
     bands: Arena<ArcSwapOption<Bands>>,
     /// The largest costs of requests for gauges, by the numbers of the records.
     gauge_costs: Arena<Maximum>,
+    /// The outcomes of requests, and what few targets tell, by the numbers of the records.
+    outcomes: Arena<OutcomeTotals>,
+    targets: Arena<TargetState>,
     /// Of the few limiters with waiting requests.
     queues: [Mutex<Queues>; QUEUE_SHARDS],
     writer: Mutex<Writer>,
@@ -167,6 +171,8 @@ impl Store {
             extras: Arena::with_near(resources.saturating_add(2 * REUSE_DELAY)),
             bands: Arena::default(),
             gauge_costs: Arena::default(),
+            outcomes: Arena::default(),
+            targets: Arena::default(),
             queues: from_fn(|_| Mutex::default()),
             writer: Mutex::default(),
         });
@@ -452,6 +458,12 @@ impl Store {
         if let Some(costs) = self.gauge_costs.get(limiter.number) {
             costs.take();
         }
+        if let Some(outcomes) = self.outcomes.get(limiter.number) {
+            outcomes.begin();
+        }
+        if let Some(target) = self.targets.get(limiter.number) {
+            target.begin();
+        }
         writer.records.take_back(limiter.number, REUSE_DELAY);
         if let Some(rest) = rest_number(words) {
             writer.rests.take_back(rest, REUSE_DELAY);
@@ -560,6 +572,23 @@ impl Store {
     /// The largest cost of a request for a gauge since the worker last looked.
     pub(super) fn gauge_cost(&self, number: u32) -> Option<&Maximum> {
         self.gauge_costs.get_or_allocate(number)
+    }
+
+    pub(super) fn outcomes(&self, number: u32) -> Option<&OutcomeTotals> {
+        self.outcomes.get(number)
+    }
+
+    #[inline]
+    pub(super) fn outcomes_or_allocate(&self, number: u32) -> Option<&OutcomeTotals> {
+        self.outcomes.get_or_allocate(number)
+    }
+
+    pub(super) fn target(&self, number: u32) -> Option<&TargetState> {
+        self.targets.get(number)
+    }
+
+    pub(super) fn target_or_allocate(&self, number: u32) -> Option<&TargetState> {
+        self.targets.get_or_allocate(number)
     }
 
     pub(super) fn bands(&self, number: u32) -> Option<&ArcSwapOption<Bands>> {

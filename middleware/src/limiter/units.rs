@@ -32,7 +32,7 @@ pub(crate) struct UnitsInUse {
 }
 
 /// Units that a request has taken.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TakenUnits {
     pub(crate) units: f64,
     /// Among requests of other priorities.

@@ -8,7 +8,8 @@ use std::{
 use doorman_openapi::Fallback;
 use metrics::{Counter, Gauge, SharedString, counter, describe_counter, describe_gauge, gauge};
 
-use super::Outcome;
+use super::NotAdmitted;
+use crate::outcome::Outcome;
 
 /// The most names with series of their own, because a program may derive names from data.
 pub(super) const MAX_NAMES: usize = 100;
@@ -16,6 +17,8 @@ pub(super) const OTHERS: &str = "(others)";
 
 const DECISIONS: &str = "doorman_layer_decisions_total";
 const WITHOUT_LEASE: &str = "doorman_layer_admissions_without_lease_total";
+const ENDED: &str = "doorman_layer_outcomes_total";
+const INVALID_HEADERS: &str = "doorman_layer_invalid_target_headers_total";
 const KEYS: &str = "doorman_layer_keys";
 
 #[derive(Debug, Default)]
@@ -96,6 +99,10 @@ struct Counters {
     others: [(&'static str, Counter); OUTCOMES.len()],
     safe: Counter,
     optimistic: Counter,
+    ok: Counter,
+    overloaded: Counter,
+    failed: Counter,
+    invalid_headers: Counter,
 }
 
 impl LimitMeter {
@@ -122,13 +129,29 @@ impl LimitMeter {
         }
     }
 
-    pub(crate) fn count(&self, outcome: Outcome) {
+    pub(crate) fn count(&self, outcome: NotAdmitted) {
         self.counters().count(match outcome {
-            Outcome::Refused(reason) => reason.as_str(),
-            Outcome::Skipped => "skipped",
-            Outcome::Shadow => "shadow",
-            Outcome::Gone => "gone",
+            NotAdmitted::Refused(reason) => reason.as_str(),
+            NotAdmitted::Skipped => "skipped",
+            NotAdmitted::Shadow => "shadow",
+            NotAdmitted::Gone => "gone",
         });
+    }
+
+    /// Counts outcomes of admitted requests.
+    pub(crate) fn ended(&self, outcome: Outcome, count: u64) {
+        let counters = self.counters();
+        match outcome {
+            Outcome::Ok => counters.ok.increment(count),
+            Outcome::Overloaded => counters.overloaded.increment(count),
+            Outcome::Failed => counters.failed.increment(count),
+            Outcome::None => {}
+        }
+    }
+
+    /// Counts a response whose headers tell of the target's limit, but do not parse.
+    pub(crate) fn invalid_headers(&self) {
+        self.counters().invalid_headers.increment(1);
     }
 
     fn counters(&self) -> &Counters {
@@ -144,7 +167,17 @@ impl Counters {
             WITHOUT_LEASE,
             "Requests admitted without a lease, by the fallback that admitted them"
         );
+        describe_counter!(
+            ENDED,
+            "Admitted requests by limit and outcome at their target"
+        );
+        describe_counter!(
+            INVALID_HEADERS,
+            "Responses with invalid headers of the target's own limit"
+        );
         let limit = || SharedString::from(Arc::clone(limit));
+        let ended =
+            |outcome: &'static str| counter!(ENDED, "limit" => limit(), "outcome" => outcome);
         let decided =
             |outcome: &'static str| counter!(DECISIONS, "limit" => limit(), "outcome" => outcome);
         let unleased = |fallback: &'static str| counter!(WITHOUT_LEASE, "limit" => limit(), "fallback" => fallback);
@@ -153,6 +186,10 @@ impl Counters {
             others: OUTCOMES.map(|outcome| (outcome, decided(outcome))),
             safe: unleased("safe"),
             optimistic: unleased("optimistic"),
+            ok: ended("ok"),
+            overloaded: ended("overloaded"),
+            failed: ended("failed"),
+            invalid_headers: counter!(INVALID_HEADERS, "limit" => limit()),
         }
     }
 

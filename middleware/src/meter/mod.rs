@@ -29,7 +29,7 @@ use crate::refusal::{Refusal, RefusalReason};
 
 /// Outcome of a request at a limit that did not admit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum NotAdmitted {
     Refused(RefusalReason),
     /// The limit did not apply: the key was missing or the program skipped it.
     Skipped,
@@ -86,7 +86,7 @@ impl<'a> UseGuard<'a> {
 
     pub(crate) fn refused(mut self, refusal: Refusal) -> Refusal {
         self.waiting = false;
-        self.meter.count(Outcome::Refused(refusal.reason()));
+        self.meter.count(NotAdmitted::Refused(refusal.reason()));
         refusal
     }
 }
@@ -94,7 +94,7 @@ impl<'a> UseGuard<'a> {
 impl Drop for UseGuard<'_> {
     fn drop(&mut self) {
         if self.waiting {
-            self.meter.count(Outcome::Gone);
+            self.meter.count(NotAdmitted::Gone);
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use doorman_holder::Failure;
 use doorman_openapi::{Fallback, ResourceId};
 
-use super::{LeasePhase, Outcome};
+use super::{LeasePhase, NotAdmitted};
+use crate::outcome::Outcome;
 
 #[derive(Debug, Default)]
 pub(crate) struct Meters {}
@@ -29,7 +30,11 @@ impl Meters {
 impl LimitMeter {
     pub(crate) fn admitted(&self, _: bool, _: impl FnOnce() -> Option<Fallback>) {}
 
-    pub(crate) fn count(&self, _: Outcome) {}
+    pub(crate) fn count(&self, _: NotAdmitted) {}
+
+    pub(crate) fn ended(&self, _: Outcome, _: u64) {}
+
+    pub(crate) fn invalid_headers(&self) {}
 }
 
 impl LeaseMeter {

@@ -2,12 +2,13 @@
 
 mod delivered;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use doorman_openapi::Probability;
-use http::Request;
+use http::{Request, Response};
 use tokio::task::yield_now;
-use tower::Service as _;
+use tower::{Service as _, ServiceExt as _, service_fn};
+use tower_layer::Layer as _;
 
 use super::{
     limits::{MAX_NAMES, OTHERS},
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{
     Callers, Cost, Doorman, Fallback, Key, Limit, LimitLayer, LimitService, OnLimit, OnMissingKey,
-    Rate, RequestHead,
+    Rate, RequestHead, TargetHeaders,
     lease::Sharing,
     limiter::{
         LeaseState, Registry,
@@ -29,6 +30,8 @@ use crate::{
 const MINUTE: Duration = Duration::from_secs(60);
 const DECISIONS: &str = "doorman_layer_decisions_total";
 const WITHOUT_LEASE: &str = "doorman_layer_admissions_without_lease_total";
+const OUTCOMES: &str = "doorman_layer_outcomes_total";
+const INVALID_HEADERS: &str = "doorman_layer_invalid_target_headers_total";
 
 fn tenant(name: &str) -> Request<()> {
     Request::get("/").header("x-tenant", name).body(()).unwrap()
@@ -75,6 +78,30 @@ async fn admitted_and_spent_requests_are_counted() {
     assert_eq!(admitted(&service, 5).await, 1);
     assert_outcomes(&counts, "fleet", &[("admitted", 1), ("spent", 4)]);
     assert_eq!(counts.of(WITHOUT_LEASE), BTreeMap::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_and_invalid_headers_of_the_target_are_counted() {
+    let counts = Counts::default();
+    let _guard = counts.install();
+    let target = service_fn(async |request: Request<()>| {
+        let status: u16 = request.uri().path()[1..].parse().unwrap();
+        let response = Response::builder().status(status).header("ratelimit", "?");
+        Ok::<_, Infallible>(response.body(()).unwrap())
+    });
+    let limit = Limit::rate("db").named("partner");
+    let limit = limit.headers_from(TargetHeaders::Standard);
+    let doorman = Doorman::fixed([("db", 100.0)]);
+    let service = doorman.layer(limit).unwrap().layer(target);
+    for path in ["/200", "/404", "/429", "/500"] {
+        let request = Request::get(path).body(()).unwrap();
+        service.clone().oneshot(request).await.unwrap();
+    }
+    let of = |outcome| format!("limit=partner outcome={outcome}");
+    let expected = [(of("failed"), 1), (of("ok"), 2), (of("overloaded"), 1)];
+    assert_eq!(counts.of(OUTCOMES), expected.into());
+    let expected = [("limit=partner".to_owned(), 4)];
+    assert_eq!(counts.of(INVALID_HEADERS), expected.into());
 }
 
 #[tokio::test(start_paused = true)]
@@ -369,6 +396,6 @@ async fn every_metric_is_described_and_begins_at_zero() {
     let metric = |series: &String| series.split(' ').next().unwrap().to_owned();
     let metrics = counts.series().iter().map(metric).collect();
     assert_eq!(counts.described(), metrics);
-    // Fourteen outcomes, two fallbacks and the number of keys.
-    assert_eq!(counts.series().len(), 14 + 2 + 1);
+    // Fourteen decisions, two fallbacks, three outcomes, invalid headers and the number of keys.
+    assert_eq!(counts.series().len(), 14 + 2 + 3 + 1 + 1);
 }

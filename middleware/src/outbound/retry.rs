@@ -2,14 +2,14 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, header};
+use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode};
 use tokio::time::{Sleep, sleep};
 use tower::retry::{
     Policy,
     budget::{Budget as _, TpsBudget},
 };
 
-use crate::refusal::Refusal;
+use crate::{outcome::retry_after, refusal::Refusal};
 
 const TRIES: u32 = 3;
 const BASE_PAUSE: Duration = Duration::from_millis(100);
@@ -191,19 +191,6 @@ fn is_overload(status: StatusCode) -> bool {
         status,
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
     )
-}
-
-/// `Retry-After` in seconds or as a date; `None` if it is missing or invalid.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
-    let value = text(header::RETRY_AFTER)?;
-    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        let seconds = value.parse().unwrap_or(u64::MAX);
-        return Some(Duration::from_secs(seconds));
-    }
-    let until = httpdate::parse_http_date(value).ok()?;
-    let sent = httpdate::parse_http_date(text(header::DATE)?).ok()?;
-    Some(until.duration_since(sent).unwrap_or_default())
 }
 
 impl<B: Clone, R, E> Policy<Request<B>, Response<R>, E> for RetryPolicy<E> {

@@ -137,6 +137,22 @@ mod reqwest_client {
     }
 
     #[tokio::test]
+    async fn outcomes_of_sent_requests_are_counted() {
+        let server = Server::start().await;
+        let doorman = doorman();
+        let (http, limited) = client(&doorman, Limit::rate("partner"));
+        limited.send(http.get(server.url())).await.unwrap();
+        let unused = http.get("http://127.0.0.1:1");
+        assert!(matches!(
+            limited.send(unused).await,
+            Err(SendError::Failed(_))
+        ));
+        let outcomes = doorman.snapshot().limits[0].outcomes;
+        let counts = (outcomes.ok, outcomes.overloaded, outcomes.failed);
+        assert_eq!(counts, (1, 0, 1));
+    }
+
+    #[tokio::test]
     async fn refusal_is_an_error_and_nothing_is_sent() {
         let server = Server::start().await;
         let (http, partner) = client(&once(), limit());

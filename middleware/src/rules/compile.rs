@@ -81,6 +81,10 @@ fn compile_limit(rule: &Rule, on_limit: OnLimit) -> Result<Limit, InvalidRules> 
         Unit::Rate => Limit::rate(key),
         Unit::Gauge => Limit::gauge(key),
     };
+    let limit = match rule.outcomes {
+        Some(outcomes) => limit.headers_from(outcomes.headers),
+        None => limit,
+    };
     Ok(limit
         .named(rule.name.as_str())
         .cost(cost)

@@ -83,6 +83,9 @@ pub(super) async fn get(arguments: GetArguments) -> Result<String, Failure> {
             limited_as: None,
             bucket: None,
             per: None,
+            outcomes: None,
+            pause: None,
+            seen: None,
         }],
     };
     let response: serde_json::Value = client.post(paths::CAPACITY, &request).await?;

@@ -222,6 +222,9 @@ struct LimitFlags {
         value_parser = at_least_one::<NonZeroUsize>
     )]
     max_leases: NonZeroUsize,
+    /// Log the total use of each holder that ends (`doorman::usage`)
+    #[arg(long)]
+    usage_log: bool,
     /// Rate limit per caller, in decisions per second; default: 400000. `off` disables it
     ///
     /// A caller is the subject of a token, or an address without authentication. A request costs
@@ -470,6 +473,7 @@ impl ServeArguments {
             },
             longest_lease: identity.longest_lease,
             max_leases: self.limits.max_leases.get(),
+            logs_usage: self.limits.usage_log,
             callers: self.limits.callers(),
             auth: self.auth.settings(),
             exposure: exposure(self.exposure.insecure_no_auth),

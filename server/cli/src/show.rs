@@ -12,7 +12,7 @@ use clap::builder::TypedValueParser;
 use doorman_core::rounded;
 use doorman_openapi::{
     AlgorithmKind, Capacity, ClientId, ClientLease, ClientLeasePage, Glob, HolderView, LeasePage,
-    ParentLease, ResourceId, ResourcePage, ResourceView, SafeCapacity, SortBy, paths,
+    OutcomeRates, ParentLease, ResourceId, ResourcePage, ResourceView, SafeCapacity, SortBy, paths,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
@@ -115,6 +115,21 @@ fn sort() -> impl TypedValueParser<Value = SortBy> {
             SortBy::Unmet.name(),
             "By demand that is not met",
             SortBy::Unmet,
+        ),
+        (
+            SortBy::Refused.name(),
+            "By refused cost: of resources per second, of holders in total",
+            SortBy::Refused,
+        ),
+        (
+            SortBy::Overloaded.name(),
+            "By requests that the target refused for its load, likewise",
+            SortBy::Overloaded,
+        ),
+        (
+            SortBy::HeldBack.name(),
+            "By the part of the capacity that feedback holds back; of holders, those that suffer alone",
+            SortBy::HeldBack,
         ),
     ])
 }
@@ -437,6 +452,7 @@ fn resource_table(resources: &[ResourceView]) -> String {
         );
         let has = (!is_shared).then(|| per_period(rounded(view.sum_has), period));
         let algorithm = cell(view.algorithm.as_ref().map(variant_name));
+        let rates = view.outcomes.map(|outcomes| outcomes.per_second);
         [
             view.resource_id.to_string(),
             cell(view.capacity.map(|it| per_period(it.to_string(), period))),
@@ -445,6 +461,8 @@ fn resource_table(resources: &[ResourceView]) -> String {
             cell(load(view)),
             per_period(rounded(view.unmet), period),
             cell(view.unmet_since.map(output::time)),
+            cell(rates.map(|rates| format!("{}/s", rounded(rates.refused)))),
+            cell(rates.and_then(|rates| overloaded(&rates))),
             view.clients.to_string(),
             if view.in_learning_mode { "yes" } else { "no" }.to_owned(),
             cell(view.template.as_ref()),
@@ -463,6 +481,8 @@ fn resource_table(resources: &[ResourceView]) -> String {
             "LOAD",
             "UNMET",
             "UNMET SINCE",
+            "REFUSED",
+            "OVERLOADED",
             "CLIENTS",
             "LEARNING",
             "TEMPLATE",
@@ -470,6 +490,16 @@ fn resource_table(resources: &[ResourceView]) -> String {
         ],
         rows,
     )
+}
+
+/// The part of the requests that the target refuses for its load; `None` without requests.
+fn overloaded(rates: &OutcomeRates) -> Option<String> {
+    let all = rates.ok + rates.overloaded + rates.failed;
+    (rounded(all) != "0").then(|| percent(rates.overloaded / all))
+}
+
+fn percent(part: f64) -> String {
+    format!("{}%", rounded(part * 100.0))
 }
 
 /// Whether holders have parts of the capacity.
@@ -547,6 +577,8 @@ fn details(view: &ResourceView) -> String {
                 rounded(probability.get())
             )
         }),
+        effective_capacity(view),
+        Some(outcomes(view)),
         view.warning.clone(),
     ];
     lines
@@ -554,6 +586,34 @@ fn details(view: &ResourceView) -> String {
         .flatten()
         .map(|line| line + "\n")
         .collect()
+}
+
+fn effective_capacity(view: &ResourceView) -> Option<String> {
+    let (effective, feedback) = (view.effective?, view.feedback.as_ref()?);
+    Some(format!(
+        "effective capacity: {} ({} since {}); {}",
+        rounded(effective.get()),
+        cell(feedback.state.as_ref().map(variant_name)),
+        cell(feedback.since.map(output::time)),
+        feedback.reason
+    ))
+}
+
+fn outcomes(view: &ResourceView) -> String {
+    match view.outcomes {
+        Some(outcomes) => format!("outcomes per second: {}", rates(&outcomes.per_second)),
+        None => "outcomes: not reported".to_owned(),
+    }
+}
+
+fn rates(rates: &OutcomeRates) -> String {
+    format!(
+        "{} ok, {} overloaded, {} failed; refused cost: {}",
+        rounded(rates.ok),
+        rounded(rates.overloaded),
+        rounded(rates.failed),
+        rounded(rates.refused)
+    )
 }
 
 fn leased_from_parent(lease: &ParentLease) -> String {
@@ -597,6 +657,12 @@ fn lease_table<'v>(
             amount(view.booked),
             amount(view.outstanding.get()),
             cell(view.used.map(|used| rounded(used.get()))),
+            cell(
+                view.outcomes
+                    .map(|outcomes| rounded(outcomes.refused.get())),
+            ),
+            cell(view.refused_since.map(output::time)),
+            cell(view.overloaded_share.map(|share| percent(share.get()))),
             cell(view.refreshed_ago.map(|ago| rounded(ago.get()))),
             rounded(view.expires_in.get()),
             cell(view.held_back_by.as_ref().map(variant_name)),
@@ -613,6 +679,9 @@ fn lease_table<'v>(
         "BOOKED",
         "OUTSTANDING",
         "USED",
+        "REFUSED",
+        "REFUSED SINCE",
+        "OVERLOADED",
         "REFRESHED",
         "SECONDS",
         "HELD BACK BY",

@@ -9,8 +9,8 @@ use std::{
 
 use doorman_core::rounded;
 use doorman_sim::{
-    Amounts, Phase, Run, RunReport, Scenario, Summary, Violation, on_all_cores, run_scenario,
-    trace_scenario,
+    Amounts, MeanAndWorst, Phase, Run, RunReport, Scenario, Summary, TargetSummary, Violation,
+    on_all_cores, run_scenario, trace_scenario,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -201,10 +201,49 @@ fn to_json(
         "admitted_peak_share": summary.admitted_peak_share,
         "overshoot_episodes": summary.overshoot_episodes,
         "peak_share": summary.peak_share,
+        "targets": summary.targets.as_ref().map(targets_json),
         "failed_seed": summary.first_failed.as_ref().map(|it| it.seed),
         "shown_seed": shown(summary).seed,
         "phases": phases,
     })
+}
+
+fn targets_json(targets: &TargetSummary) -> serde_json::Value {
+    let figure = |it: &MeanAndWorst| json!({"mean": it.mean, "worst": it.worst});
+    json!({
+        "target_use": figure(&targets.target_use),
+        "overloaded_share": figure(&targets.overloaded_share),
+        "drop_seconds": targets.drop_seconds.as_ref().map(figure),
+        "rise_seconds": targets.rise_seconds.as_ref().map(figure),
+    })
+}
+
+/// The rows of the targets, each with the mean of all seeds and the worst seed.
+fn target_rows(targets: &TargetSummary) -> Vec<[String; 2]> {
+    let percent = |it: &MeanAndWorst, of: &str| {
+        let (mean, worst) = (100.0 * it.mean, 100.0 * it.worst);
+        format!("{mean:.2} % {of} (worst seed {worst:.2} %)")
+    };
+    let seconds = |it: &MeanAndWorst| format!("{:.1} s (worst seed {:.1} s)", it.mean, it.worst);
+    let row = |measure: &str, value| [measure.to_owned(), value];
+    vec![
+        row(
+            "target use",
+            percent(&targets.target_use, "of min(demand, accepted)"),
+        ),
+        row(
+            "overloaded",
+            percent(&targets.overloaded_share, "of the requests sent"),
+        ),
+        row(
+            "drop",
+            output::cell(targets.drop_seconds.as_ref().map(seconds)),
+        ),
+        row(
+            "rise",
+            output::cell(targets.rise_seconds.as_ref().map(seconds)),
+        ),
+    ]
 }
 
 fn table(name: &str, seeds: u64, scenario: &Scenario, summary: &Summary) -> String {
@@ -213,7 +252,7 @@ fn table(name: &str, seeds: u64, scenario: &Scenario, summary: &Summary) -> Stri
     let row = |measure: &str, value: String| [measure.to_owned(), value];
     let (worst, seconds) = (&summary.worst, scenario.seconds());
     let peak = summary.admitted_peak_share;
-    let rows = [
+    let mut rows = vec![
         row("scenario", name.to_owned()),
         row("seeds", seeds.to_string()),
         row("seconds", seconds.to_string()),
@@ -252,6 +291,7 @@ fn table(name: &str, seeds: u64, scenario: &Scenario, summary: &Summary) -> Stri
         row("requests of the worst seed", worst.requests.to_string()),
         row("masters of the worst seed", worst.masterships.to_string()),
     ];
+    rows.extend(summary.targets.iter().flat_map(target_rows));
     output::table(["MEASURE", "VALUE"], rows)
 }
 
@@ -334,7 +374,8 @@ fn phase_json(scenario: &Scenario, phase: &Phase) -> serde_json::Value {
 
 /// A line for each resource and each client at each second.
 fn csv(scenario: &Scenario, run: &Run) -> String {
-    let mut text = "second,resource,client,wants,held,used,rejected,capacity\n".to_owned();
+    let mut text =
+        "second,resource,client,wants,held,used,rejected,capacity,effective\n".to_owned();
     let ids = scenario.resources().iter();
     let ids: Vec<_> = ids.map(|it| csv_field(it.id.as_str())).collect();
     let holders: Vec<_> = scenario.holders().collect();
@@ -346,6 +387,8 @@ fn csv(scenario: &Scenario, run: &Run) -> String {
         for (resource, client, amounts) in sums.chain(clients) {
             let id = ids.get(resource).map_or("", String::as_str);
             let capacity = sample.capacities.get(resource).copied().unwrap_or_default();
+            let effective = sample.effective.get(resource).copied().flatten();
+            let effective = effective.map_or(String::new(), |it| it.to_string());
             let Amounts {
                 wants,
                 held,
@@ -355,7 +398,7 @@ fn csv(scenario: &Scenario, run: &Run) -> String {
             // Writing to a string cannot fail.
             let _infallible = writeln!(
                 text,
-                "{},{id},{client},{wants},{held},{used},{rejected},{capacity}",
+                "{},{id},{client},{wants},{held},{used},{rejected},{capacity},{effective}",
                 sample.second
             );
         }

@@ -93,8 +93,8 @@ async fn leases_are_shown_until_released() {
         let shown = call(&address, "show").await.unwrap();
         assert_eq!(
             shown,
-            "RESOURCE\tCAPACITY\tHAS\tWANTS\tLOAD\tUNMET\tUNMET SINCE\tCLIENTS\tLEARNING\tTEMPLATE\t\
-             ALGORITHM\ntenant/acme\t1000\t50\t50\t5%\t0\t-\t1\tno\t*\tFAIR_SHARE\n"
+            "RESOURCE\tCAPACITY\tHAS\tWANTS\tLOAD\tUNMET\tUNMET SINCE\tREFUSED\tOVERLOADED\tCLIENTS\tLEARNING\tTEMPLATE\t\
+             ALGORITHM\ntenant/acme\t1000\t50\t50\t5%\t0\t-\t-\t-\t1\tno\t*\tFAIR_SHARE\n"
         );
         let shown = call(&address, "show tenant/acme").await.unwrap();
         for text in [
@@ -117,7 +117,7 @@ async fn leases_are_shown_until_released() {
         let shown = call(&address, "show").await.unwrap();
         let shown = rows(&shown);
         assert!(
-            shown.is_empty() || shown.contains("\t0\t0\t0%\t0\t-\t0\t"),
+            shown.is_empty() || shown.contains("\t0\t0\t0%\t0\t-\t-\t-\t0\t"),
             "{shown}"
         );
     })
@@ -206,7 +206,10 @@ async fn responses_of_later_servers_are_read() {
         let import = format!("import {} --dry-run", limits(&home, 20));
         for (line, expected) in [
             ("get db --wants 5 --client c", "db\t5\t1000\t"),
-            ("show", "db\t1000\t5\t5\t0%\t0\t-\t1\tno\t*\tFAIR_SHARE\n"),
+            (
+                "show",
+                "db\t1000\t5\t5\t0%\t0\t-\t-\t-\t1\tno\t*\tFAIR_SHARE\n",
+            ),
             ("show --all", "db\t1000\t5\t5\t"),
             ("show db", "\nc\tclient\t0\t5\t"),
             ("show db --tree", "c\tclient\t1\t5\t"),
@@ -248,9 +251,9 @@ async fn rates_are_shown_with_their_period_and_sorted_per_second() {
         }
 
         let expected = [
-            "b\t2000\t1606\t1606\t80%\t0\t-\t1\tno\t*\tFAIR_SHARE\n",
-            "minute/a\t60000/60s\t16500/60s\t16500/60s\t28%\t0/60s\t-\t1\tno\tminute/*\tFAIR_SHARE\n",
-            "drop\t120\t-\t2\t2%\t0\t-\t2\tno\tdrop\tSUPPRESSION, admits 1\n",
+            "b\t2000\t1606\t1606\t80%\t0\t-\t-\t-\t1\tno\t*\tFAIR_SHARE\n",
+            "minute/a\t60000/60s\t16500/60s\t16500/60s\t28%\t0/60s\t-\t-\t-\t1\tno\tminute/*\tFAIR_SHARE\n",
+            "drop\t120\t-\t2\t2%\t0\t-\t-\t-\t2\tno\tdrop\tSUPPRESSION, admits 1\n",
         ];
         for sorting in ["--sort wants", "--sort wants --all"] {
             let shown = call(&address, &format!("show {sorting}")).await.unwrap();

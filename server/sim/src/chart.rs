@@ -29,6 +29,8 @@ const CAPACITY: RGBColor = RGBColor(200, 30, 30);
 const WANTS: RGBColor = RGBColor(30, 90, 200);
 const HELD: RGBColor = RGBColor(20, 140, 70);
 const ADMITTED: RGBColor = RGBColor(130, 60, 160);
+const EFFECTIVE: RGBColor = RGBColor(230, 120, 0);
+const ACCEPTED: RGBColor = RGBColor(90, 90, 90);
 const NO_MASTER: RGBColor = RGBColor(120, 120, 120);
 const HOLDERS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
@@ -181,7 +183,38 @@ impl Chart<'_> {
         }
         axes.draw_series(LineSeries::new(wants, line(WANTS, 2)))?;
         axes.draw_series(DashedLineSeries::new(capacities, 8, 5, line(CAPACITY, 2)))?;
+        if let Some(accepted) = self.accepted() {
+            axes.draw_series(DashedLineSeries::new(accepted, 8, 5, line(ACCEPTED, 2)))?;
+            legend.push(Entry::dashes("target accepts", ACCEPTED));
+        }
+        let effective = self.effective();
+        if !effective.is_empty() {
+            axes.draw_series(LineSeries::new(effective, line(EFFECTIVE, 2)))?;
+            legend.push(Entry::line("effective capacity", EFFECTIVE));
+        }
         draw_legend(&side, &legend)
+    }
+
+    /// The rate that the target of the resource accepts over time, at most the amounts that are
+    /// drawn; `None` without a target.
+    fn accepted(&self) -> Option<Vec<(f64, f64)>> {
+        let mut targets = self.scenario.targets.iter();
+        let target = targets.find(|it| it.resource == self.index)?;
+        let samples = self.run.samples.iter();
+        let points = samples.filter_map(|it| {
+            let most = it.capacities.get(self.index)?;
+            let accepted = target.accepts(it.second) * self.resource.per;
+            Some((it.second, accepted.min(*most)))
+        });
+        Some(points.collect())
+    }
+
+    /// The effective capacity over time, where clients were told one.
+    fn effective(&self) -> Vec<(f64, f64)> {
+        let samples = self.run.samples.iter();
+        let points =
+            samples.filter_map(|it| Some((it.second, it.effective.get(self.index).copied()??)));
+        points.collect()
     }
 
     /// The capacity over time, in steps.

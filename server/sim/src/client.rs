@@ -8,7 +8,7 @@ use doorman_openapi::{
     Moment, Reason, ResourceId, Run, Seconds, Seq, Unit,
 };
 use tower_doorman::{
-    Cost,
+    Cost, OutcomeReport,
     lease::{Demand, DemandBands, Effect, Event, Holder, HolderSettings, SimulatedLayer},
 };
 
@@ -278,21 +278,33 @@ impl Client {
         }
     }
 
-    /// Decides a request at one of its limits.
-    pub(super) fn request(&mut self, limit: usize, time: Moment) {
+    /// Decides a request at one of its limits. Returns the index of the resource if it is admitted.
+    pub(super) fn request(&mut self, limit: usize, time: Moment) -> Option<usize> {
+        let now = self.clock.local(time);
+        let Leasing::Measured(layer) = &mut self.leasing else {
+            return None;
+        };
+        let resource = self.limits[limit].resource;
+        let counts = &mut self.counts[resource];
+        if layer.admit(limit, Cost::ONE, now) {
+            counts.admitted += 1.0;
+            Some(resource)
+        } else {
+            counts.rejected += 1.0;
+            None
+        }
+    }
+
+    /// Counts the outcome of a request that one of its limits admitted.
+    pub(super) fn record_outcome(&mut self, limit: usize, report: &OutcomeReport, time: Moment) {
         let now = self.clock.local(time);
         if let Leasing::Measured(layer) = &mut self.leasing {
-            let counts = &mut self.counts[self.limits[limit].resource];
-            if layer.admit(limit, Cost::ONE, now) {
-                counts.admitted += 1.0;
-            } else {
-                counts.rejected += 1.0;
-            }
+            layer.record_outcome(limit, report, now);
         }
     }
 
     /// The index of a resource of this client.
-    fn resource_index(&self, id: &ResourceId) -> Option<usize> {
+    pub(super) fn resource_index(&self, id: &ResourceId) -> Option<usize> {
         self.resources.iter().position(|it| it == id)
     }
 

@@ -9,6 +9,7 @@ mod lies;
 mod messages;
 mod polls;
 mod processes;
+mod targets;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,6 +25,7 @@ use self::{
     extras::ExtraFaults,
     invariants::{BrokenInvariant, CapacityCheck},
     polls::Polls,
+    targets::Targets,
 };
 use super::{
     ablation::Rule,
@@ -69,6 +71,7 @@ pub(super) struct Simulation {
     capacity_check: CapacityCheck,
     /// Of a scenario.
     demands: Option<Demands>,
+    pub(super) targets: Targets,
     /// Whether a client has another lease since this was cleared.
     pub(super) has_lease_changed: bool,
     /// Leases of clients that ended before the next one began.
@@ -172,6 +175,7 @@ impl Simulation {
             polls: Polls::new(scenario.polls, seed),
             longest_lease: scenario.document.longest_lease().get(),
             demands: Some(Demands::new(seed, scenario)),
+            targets: Targets::new(seed, scenario),
             ..Self::empty(seed, plan, rng, Arc::clone(&scenario.document), Vec::new())
         };
         simulation.begin_scenario(scenario);
@@ -197,6 +201,7 @@ impl Simulation {
             limits,
             capacity_check: CapacityCheck::default(),
             demands: None,
+            targets: Targets::default(),
             has_lease_changed: false,
             lapses: 0,
             heard_epochs: BTreeMap::new(),
@@ -354,6 +359,7 @@ impl Simulation {
             Event::InventHints { client, left } => self.invent_hints(client, left),
             Event::ScriptedDemand(demand) => self.change_scripted_demand(demand, false),
             Event::Request { user, plan } => self.send_request(user as usize, plan),
+            Event::TargetResponse(response) => self.on_target_response(&response),
             Event::Leave(client) => self.leave(client),
             Event::Replace(client) => self.replace(client),
             Event::Step(step) => self.execute(step),

@@ -11,6 +11,7 @@ use doorman_openapi::Moment;
 use super::{
     network::{Message, PollCall, Process},
     scenario::steps::Step,
+    target::TargetResponse,
 };
 
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub(super) enum Event {
     ScriptedDemand(usize),
     /// A client sends a request for one of its uses, unless the plan has changed since.
     Request { user: u32, plan: u32 },
+    /// A client has the response of a target.
+    TargetResponse(ResponseToClient),
     /// A client stops for good.
     Leave(usize),
     /// A client stops, and another takes its place.
@@ -76,29 +79,39 @@ pub(super) enum Event {
     CheckShares,
 }
 
-/// Events of the same time run in the order in which they were added.
-#[derive(Debug)]
-struct Scheduled {
-    at: Moment,
-    serial: u64,
-    event: Event,
+/// The response of a target to a request of a client.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ResponseToClient {
+    pub(super) client: u32,
+    /// Counts the restarts of the client.
+    pub(super) incarnation: u32,
+    pub(super) limit: u32,
+    pub(super) response: TargetResponse,
 }
 
-impl PartialEq for Scheduled {
+/// Events of the same time run in the order in which they were added.
+#[derive(Debug)]
+struct Scheduled<E> {
+    at: Moment,
+    serial: u64,
+    event: E,
+}
+
+impl<E> PartialEq for Scheduled<E> {
     fn eq(&self, other: &Self) -> bool {
         self.serial == other.serial
     }
 }
 
-impl Eq for Scheduled {}
+impl<E> Eq for Scheduled<E> {}
 
-impl PartialOrd for Scheduled {
+impl<E> PartialOrd for Scheduled<E> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Scheduled {
+impl<E> Ord for Scheduled<E> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.serial).cmp(&(other.at, other.serial))
     }
@@ -106,10 +119,12 @@ impl Ord for Scheduled {
 
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
-    heap: BinaryHeap<Reverse<Scheduled>>,
+    heap: BinaryHeap<Reverse<Scheduled<Event>>>,
     serial: u64,
     /// Requests apart, because they are many: time, user and plan.
     requests: BinaryHeap<Reverse<(Moment, u32, u32)>>,
+    /// So are the responses of targets.
+    responses: BinaryHeap<Reverse<Scheduled<ResponseToClient>>>,
 }
 
 impl EventQueue {
@@ -123,8 +138,27 @@ impl EventQueue {
         self.requests.push(Reverse((at, user, plan)));
     }
 
+    pub(super) fn push_response(&mut self, at: Moment, event: ResponseToClient) {
+        self.serial += 1;
+        let serial = self.serial;
+        self.responses
+            .push(Reverse(Scheduled { at, serial, event }));
+    }
+
     /// The next event, unless it is later than `until`.
     pub(super) fn pop_until(&mut self, until: Moment) -> Option<(Moment, Event)> {
+        let request = self.requests.peek().map(|it| it.0.0);
+        let other = self.heap.peek().map(|it| it.0.at);
+        if let Some(response) = self.responses.peek_mut()
+            && response.0.at <= until
+            && [request, other]
+                .into_iter()
+                .flatten()
+                .all(|at| response.0.at < at)
+        {
+            let Reverse(next) = PeekMut::pop(response);
+            return Some((next.at, Event::TargetResponse(next.event)));
+        }
         if let Some(Reverse((at, user, plan))) = self.requests.peek().copied()
             && at <= until
             && self.heap.peek().is_none_or(|Reverse(it)| at < it.at)

@@ -50,6 +50,7 @@ mod report;
 mod run;
 mod scenario;
 mod server;
+mod target;
 mod tree;
 
 pub use self::{
@@ -62,10 +63,11 @@ pub use self::{
     phases::Phase,
     report::{Invariant, Plan, Stats, Violation},
     run::{
-        Amounts, Overshoot, Run, RunReport, Sample, Summary, check_scenario, run_scenario,
-        trace_scenario,
+        Amounts, MeanAndWorst, Overshoot, Run, RunReport, Sample, Summary, TargetSummary,
+        check_scenario, run_scenario, trace_scenario,
     },
     scenario::{InvalidScenario, PollMode, Resource, Scenario, ScenarioHolder},
+    target::TargetFigures,
 };
 
 /// Runs one simulation. The same seed and plan always give the same result.

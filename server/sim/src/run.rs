@@ -9,7 +9,8 @@ use super::{
     event_loop::Simulation,
     extras::Extras,
     report::{Plan, Stats, Violation},
-    scenario::{Resource, Scenario},
+    scenario::{Resource, Scenario, ScenarioTarget},
+    target::{Expected, TargetFigures},
 };
 
 /// Relative tolerance of sums.
@@ -35,6 +36,9 @@ pub struct Sample {
     pub resources: Vec<Amounts>,
     /// The capacity of each resource.
     pub capacities: Vec<f64>,
+    /// The effective capacity of each resource by the last response to a client; `None` if its
+    /// template has no feedback.
+    pub effective: Vec<Option<f64>>,
     /// The amounts of each client and resource, in the order of [`Scenario::holders`].
     pub holders: Vec<Amounts>,
     /// Whether each node has a running server that is master.
@@ -82,6 +86,8 @@ pub struct RunReport {
     pub peak_share: f64,
     /// The most requests admitted in a second as a share of the capacity; `None` without requests.
     pub admitted_peak_share: Option<f64>,
+    /// Of all targets; `None` without targets.
+    pub targets: Option<TargetFigures>,
     /// How often the sum of leases rose above a capacity that is divided.
     pub overshoot_episodes: u64,
     /// The first of them.
@@ -118,10 +124,59 @@ pub struct Summary {
     pub peak_share: f64,
     /// The largest [`RunReport::admitted_peak_share`].
     pub admitted_peak_share: Option<f64>,
+    /// Of all targets; `None` without targets.
+    pub targets: Option<TargetSummary>,
     /// The sum over all runs.
     pub overshoot_episodes: u64,
     /// The first run, by seed, that exceeded a capacity.
     pub first_failed: Option<RunReport>,
+}
+
+/// Figures of the targets of several runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TargetSummary {
+    /// [`TargetFigures::target_use`].
+    pub target_use: MeanAndWorst,
+    /// [`TargetFigures::overloaded_share`].
+    pub overloaded_share: MeanAndWorst,
+    /// [`TargetFigures::drop_seconds`]; `None` if no level falls.
+    pub drop_seconds: Option<MeanAndWorst>,
+    /// [`TargetFigures::rise_seconds`]; `None` if no level rises.
+    pub rise_seconds: Option<MeanAndWorst>,
+}
+
+/// A figure of several runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeanAndWorst {
+    /// The mean.
+    pub mean: f64,
+    /// That of the worst run.
+    pub worst: f64,
+}
+
+impl MeanAndWorst {
+    fn new(values: &[f64], worst: fn(f64, f64) -> f64) -> Option<Self> {
+        Some(Self {
+            mean: values.iter().sum::<f64>() / values.len() as f64,
+            worst: values.iter().copied().reduce(worst)?,
+        })
+    }
+}
+
+impl TargetSummary {
+    fn new(figures: impl Iterator<Item = TargetFigures>) -> Option<Self> {
+        let figures: Vec<_> = figures.collect();
+        let all = |of: fn(&TargetFigures) -> Option<f64>, worst| {
+            let values: Vec<_> = figures.iter().filter_map(of).collect();
+            MeanAndWorst::new(&values, worst)
+        };
+        Some(Self {
+            target_use: all(|it| Some(it.target_use()), f64::min)?,
+            overloaded_share: all(|it| Some(it.overloaded_share()), f64::max)?,
+            drop_seconds: all(|it| it.drop_seconds, f64::max),
+            rise_seconds: all(|it| it.rise_seconds, f64::max),
+        })
+    }
 }
 
 impl Summary {
@@ -138,6 +193,7 @@ impl Summary {
             unmet_share_median: median(reports.iter().map(|it| it.unmet_share)),
             rejected_share_median: median(reports.iter().map(|it| it.rejected_share)),
             admitted_peak_share: largest(reports.iter().filter_map(|it| it.admitted_peak_share)),
+            targets: TargetSummary::new(reports.iter().filter_map(|it| it.targets)),
             peak_share: reports.iter().map(|it| it.peak_share).fold(0.0, f64::max),
             overshoot_episodes: reports.iter().map(|it| it.overshoot_episodes).sum(),
             first_failed: failed.cloned(),
@@ -351,14 +407,15 @@ impl<'a> Runner<'a> {
             second,
             resources,
             capacities: self.scenario.capacities(second).to_vec(),
+            effective: self.simulation.targets.effective().to_vec(),
             holders,
             has_master: self.simulation.have_masters(),
         }
     }
 
     fn report(self, samples: &[Sample]) -> RunReport {
-        let from = self.scenario.measure_from;
-        let measured = || samples.iter().filter(|it| it.second >= from);
+        let seconds = self.scenario.measure_from..=self.scenario.measure_until;
+        let measured = || samples.iter().filter(|it| seconds.contains(&it.second));
         let shares: Vec<_> = measured().map(|sample| self.shares(sample)).collect();
         let mean = |of: fn(&(f64, f64)) -> f64| {
             shares.iter().map(of).sum::<f64>() / shares.len().max(1) as f64
@@ -397,11 +454,41 @@ impl<'a> Runner<'a> {
             },
             peak_share,
             admitted_peak_share,
+            targets: self.target_figures(samples),
             overshoot_episodes: self.overshoot_episodes,
             first_overshoot: self.first_overshoot,
             requests: self.simulation.stats.requests,
             masterships: self.simulation.stats.masterships,
         }
+    }
+
+    fn target_figures(&self, samples: &[Sample]) -> Option<TargetFigures> {
+        let targets = self.scenario.targets.iter();
+        let figures = targets.filter_map(|it| self.figures_of(it, samples));
+        figures.reduce(TargetFigures::and)
+    }
+
+    fn figures_of(&self, target: &ScenarioTarget, samples: &[Sample]) -> Option<TargetFigures> {
+        let resource = &self.scenario.resources()[target.resource];
+        let level = |second: f64| {
+            let sample = samples.get(second as usize);
+            let demand = sample.map_or(0.0, |it| it.resources[target.resource].wants);
+            let capacity = self.scenario.capacities(second)[target.resource];
+            let most = demand.min(capacity) / resource.per;
+            target.accepts(second).min(most) * (1.0 - target.always)
+        };
+        let history = &self
+            .simulation
+            .targets
+            .of_resource(target.resource)?
+            .history;
+        Some(history.figures(&Expected {
+            from: self.scenario.measure_from,
+            until: self.scenario.measure_until,
+            seconds: self.scenario.seconds,
+            level: &level,
+            changes: &self.scenario.level_changes(target),
+        }))
     }
 
     fn sends_requests(&self, resource: usize) -> bool {

@@ -10,6 +10,7 @@ mod faults;
 mod nodes;
 mod script;
 pub(crate) mod steps;
+mod targets;
 pub(crate) mod wave;
 
 use std::{
@@ -25,16 +26,18 @@ use serde::Deserialize;
 pub use self::clients::Resource;
 pub(super) use self::{
     changes::Change,
-    clients::{ClientGroup, DemandSource, Load, Requests, Use, Window},
+    clients::{Claims, ClientGroup, DemandSource, Load, Requests, Use, Window},
     demand::{DemandPattern, MAX_WANTS},
     faults::{DemandChange, FaultKind, RandomFaults, ScenarioFault},
     nodes::ScenarioNode,
+    targets::{RateLimit, ScenarioTarget, Steps, TargetKind},
 };
 use self::{
     changes::{FileChange, check_changes},
     clients::{Context, FileClients, check_clients, check_loads, check_requests},
     faults::{FaultContext, FileFault, FileRandomFaults, most_added},
     nodes::{FileNode, check_nodes},
+    targets::{FileTarget, check_targets},
 };
 
 use crate::limits::{Algorithm, Glob, Limit, LimitUnit, resource_id};
@@ -63,6 +66,7 @@ pub struct Scenario {
     title: Option<String>,
     pub(super) seconds: f64,
     pub(super) measure_from: f64,
+    pub(super) measure_until: f64,
     /// The root, and the nodes below it.
     pub(super) nodes: Vec<ScenarioNode>,
     pub(super) election_lease: u32,
@@ -71,6 +75,7 @@ pub struct Scenario {
     pub(super) network: NetworkQuality,
     pub(super) groups: Vec<ClientGroup>,
     pub(super) loads: Vec<Load>,
+    pub(super) targets: Vec<ScenarioTarget>,
     pub(super) changes: Vec<Change>,
     pub(super) faults: Vec<ScenarioFault>,
     pub(super) random_faults: Option<RandomFaults>,
@@ -130,6 +135,7 @@ struct File {
     seconds: f64,
     #[serde(default)]
     measure_from: f64,
+    measure_until: Option<f64>,
     #[serde(default)]
     servers: FileServers,
     #[serde(default)]
@@ -138,6 +144,8 @@ struct File {
     clients: Vec<FileClients>,
     #[serde(default)]
     loads: Vec<Load>,
+    #[serde(default)]
+    targets: Vec<FileTarget>,
     #[serde(default)]
     changes: Vec<FileChange>,
     #[serde(default)]
@@ -298,6 +306,12 @@ impl Scenario {
         self.measure_from
     }
 
+    /// The second up to which shares are measured.
+    #[must_use]
+    pub fn measure_until(&self) -> f64 {
+        self.measure_until
+    }
+
     /// Each resource of each client, in the order of [`Sample::holders`](super::Sample::holders).
     pub fn holders(&self) -> impl Iterator<Item = ScenarioHolder> {
         let members = self.groups.iter().flat_map(|group| {
@@ -316,6 +330,18 @@ impl Scenario {
                 sends_requests: group.requests.is_some(),
             })
         })
+    }
+
+    /// The seconds at which the level that is right for a target may change, in order.
+    pub(super) fn level_changes(&self, target: &ScenarioTarget) -> Vec<f64> {
+        let demands = self.faults.iter();
+        let demands = demands.filter(|it| it.kind == FaultKind::ChangeDemand);
+        let mut changes: Vec<_> = target.changes();
+        changes.extend(demands.map(|it| it.at));
+        changes.extend(self.changes.iter().map(|it| it.at));
+        changes.sort_by(f64::total_cmp);
+        changes.dedup();
+        changes
     }
 
     /// The changes with their times, in order. Random faults are not part of it.
@@ -341,6 +367,14 @@ impl Scenario {
                 )
             })
         });
+        let targets = self.targets.iter().flat_map(|target| {
+            let id = &self.resources[target.resource].id;
+            let changes = target.changes().into_iter();
+            changes.map(move |at| {
+                let accepts = target.accepts(at);
+                (at, format!("target of {id} accepts {accepts} a second"))
+            })
+        });
         let faults = self.faults.iter().flat_map(|fault| {
             let name = fault.kind.name();
             let at = match fault.nodes[..] {
@@ -359,7 +393,12 @@ impl Scenario {
                 vec![(fault.at, format!("{name}{at}"))]
             }
         });
-        let mut events: Vec<_> = starts.chain(stops).chain(changes).chain(faults).collect();
+        let mut events: Vec<_> = starts
+            .chain(stops)
+            .chain(changes)
+            .chain(targets)
+            .chain(faults)
+            .collect();
         events.retain(|(at, _)| *at < self.seconds);
         events.sort_by(|a, b| a.0.total_cmp(&b.0));
         events
@@ -378,6 +417,12 @@ impl File {
         // There is a sample at each whole second.
         let last_sample = self.seconds.floor();
         check("measure_from", self.measure_from, 0.0..=last_sample)?;
+        let measure_until = self.measure_until.unwrap_or(self.seconds);
+        check(
+            "measure_until",
+            measure_until,
+            self.measure_from..=self.seconds,
+        )?;
         check("clock_drift", self.clock_drift, 0.0..=0.05)?;
         self.network.check()?;
         let nodes = self.check_nodes()?;
@@ -396,6 +441,7 @@ impl File {
         let holders = groups.iter().map(|it| it.count * it.resources.len());
         let most = (MAX_SAMPLES / holders.sum::<usize>() as f64).floor();
         check("seconds", self.seconds, 1.0..=most)?;
+        let targets = check_targets(&self.targets, &resources, &groups, self.seconds)?;
         let changes = check_changes(&self.changes, &document, &resources, self.seconds)?;
         let fault_context = FaultContext {
             nodes: &nodes,
@@ -409,6 +455,7 @@ impl File {
             title: self.title,
             seconds: self.seconds,
             measure_from: self.measure_from,
+            measure_until,
             nodes,
             election_lease: self.servers.election_lease.unwrap_or(5),
             polls: match self.hints {
@@ -419,6 +466,7 @@ impl File {
             network: self.network,
             groups,
             loads: self.loads,
+            targets,
             changes,
             faults,
             random_faults,

@@ -45,6 +45,7 @@ const SWEEP: usize = 64;
 const SETTINGS: MasterSettings = MasterSettings {
     max_leases: 10_000,
     unmatched: UnmatchedPolicy::Refuse,
+    logs_usage: false,
     longest: Seconds::ZERO,
 };
 

@@ -7,8 +7,9 @@ use std::{
     time::Duration,
 };
 
-use doorman_config::{Document, DocumentDiff, Edited, Restrictions, Template};
+use doorman_config::{Document, DocumentDiff, Edited, Restrictions, Template, changed_fields};
 use doorman_openapi::{AlgorithmKind, Capacity, DryRun, ResourceEffect, ResourceId, ResourceView};
+use serde_json::{Value, json};
 
 use super::warnings;
 use crate::{leasing::LedgerUnavailable, leasing::SharedLedger};
@@ -238,6 +239,7 @@ impl Comparison<'_> {
                 .zip(fields(new))
                 .filter(|((_, old), (_, new))| old != new)
                 .map(|((field, old), (_, new))| changed(field, &old, &new))
+                .chain(changed_fields(&feedback(old), &feedback(new)))
                 .collect(),
             (old, new) => {
                 let glob = |it: Option<&Arc<Template>>| {
@@ -297,6 +299,14 @@ fn fields(template: &Template) -> [(&'static str, String); 14] {
         ("floor", template.floor().to_string()),
         ("decay_factor", template.decay_factor().to_string()),
     ]
+}
+
+/// The section as it is written: its fields are named as in the changes of the document.
+fn feedback(template: &Template) -> Value {
+    match template.feedback() {
+        Some(feedback) => json!({"feedback": feedback}),
+        None => json!({}),
+    }
 }
 
 fn kind(template: &Template) -> String {

@@ -91,6 +91,7 @@ impl SharedLedger {
         let settings = doorman_core::master::MasterSettings {
             max_leases: 10,
             unmatched: doorman_core::ledger::UnmatchedPolicy::Grant,
+            logs_usage: false,
             longest: Seconds::ZERO,
         };
         Self::new(Master::new(settings, document), usize::MAX)
@@ -224,7 +225,7 @@ impl SharedLedger {
         let effects = master.settle(now);
         let mut has_updates = false;
         if let Some(ledger) = master.ledger(now) {
-            let due = ledger.hints_due().unwrap_or(Moment::NEVER).as_nanos();
+            let due = ledger.work_due().unwrap_or(Moment::NEVER).as_nanos();
             if due < self.next_sweep.load(Ordering::Relaxed) {
                 self.next_sweep.store(due, Ordering::Relaxed);
                 self.sweep_sooner.notify_one();

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use doorman_openapi::{ClientId, Moment, Unit};
+use doorman_openapi::{Capacity, ClientId, Moment, ResourceId, Run, Unit};
 
-use crate::util::log_throttle::LogThrottle;
-use doorman_core::{ledger::LedgerEvent, ledger::LedgerEvents};
+use crate::util::{clock, log_throttle::LogThrottle};
+use doorman_core::ledger::{Cut, HolderId, LedgerEvent, LedgerEvents, Usage};
 
 const LINES_PER_SECOND: u32 = 10;
 
@@ -54,6 +54,13 @@ impl LedgerEventLog {
         }
         if let Some(left_out) = self.demand.take_suppressed(now) {
             tracing::info!(left_out, "changes of unmet demand were left out of the log");
+        }
+        for (resource, usage) in &events.usage {
+            write_usage(resource, usage);
+        }
+        if events.dropped_usage > 0 {
+            let lost = events.dropped_usage;
+            tracing::warn!(lost, "the use of ended holders was left out of the log");
         }
         if events.learning_ended {
             tracing::info!("learning mode has ended");
@@ -191,18 +198,12 @@ fn write(event: &LedgerEvent, left_out: Option<u64>) {
         }
         LedgerEvent::DuplicateClient(client) => warn_of_duplicate(client, left_out),
         LedgerEvent::OtherUnit(resource, client, unit) => {
-            let (is, used) = match unit {
-                Unit::Rate => ("gauge", "rate"),
-                Unit::Gauge => ("rate", "gauge"),
-            };
-            tracing::warn!(
-                %resource, %client, left_out,
-                "resource is a {is}, but the client limits it as a {used} and can use nothing of it"
-            );
+            warn_of_unit(resource, client, *unit, left_out);
         }
         LedgerEvent::Overused(resource) => {
             tracing::warn!(%resource, left_out, "operations outlive their lease");
         }
+        LedgerEvent::Cut(resource, cut) => tell_cut(resource, cut, left_out),
         LedgerEvent::Unmet(resource) => {
             tracing::info!(%resource, left_out, "demand has been unmet for a minute");
         }
@@ -231,6 +232,55 @@ fn write(event: &LedgerEvent, left_out: Option<u64>) {
             );
         }
     }
+}
+
+/// Each holder that ends has a line: operators charge by them.
+fn write_usage(resource: &ResourceId, usage: &Usage) {
+    let (client, run, node) = match &usage.holder {
+        HolderId::Client(client, run) => (Some(client.as_str()), *run, None),
+        HolderId::Node(node) => (None, None, Some(node.as_str())),
+    };
+    let to = clock::unix_seconds();
+    let outcomes = usage.outcomes;
+    tracing::info!(
+        target: "doorman::usage",
+        %resource,
+        client,
+        run = run.map(Run::get),
+        node,
+        used = usage.used.map(Capacity::get),
+        refused = outcomes.map(|it| it.refused.get()),
+        ok = outcomes.map(|it| it.ok.get()),
+        overloaded = outcomes.map(|it| it.overloaded.get()),
+        failed = outcomes.map(|it| it.failed.get()),
+        from = to.saturating_sub(usage.known_for as u64),
+        to,
+        "holder ended"
+    );
+}
+
+fn tell_cut(resource: &ResourceId, cut: &Cut, left_out: Option<u64>) {
+    let Cut {
+        leased,
+        share: refused,
+        requests,
+        accepted,
+    } = *cut;
+    tracing::info!(
+        %resource, leased, refused, requests, accepted, left_out,
+        "target refuses requests for its load; less is leased"
+    );
+}
+
+fn warn_of_unit(resource: &ResourceId, client: &ClientId, unit: Unit, left_out: Option<u64>) {
+    let (is, used) = match unit {
+        Unit::Rate => ("gauge", "rate"),
+        Unit::Gauge => ("rate", "gauge"),
+    };
+    tracing::warn!(
+        %resource, %client, left_out,
+        "resource is a {is}, but the client limits it as a {used} and can use nothing of it"
+    );
 }
 
 fn warn_of_duplicate(client: &ClientId, left_out: Option<u64>) {

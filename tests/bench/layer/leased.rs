@@ -44,6 +44,7 @@ impl ControlPlane {
                     lease_length: Seconds::from(hour),
                     refresh_interval: Seconds::from(hour / 2),
                     expiry_time: 0,
+                    effective: None,
                 },
                 reason: Reason::Share,
                 template: Some("*".to_owned()),
@@ -57,6 +58,7 @@ impl ControlPlane {
                 admission_probability: None,
                 balance: None,
                 tokens: None,
+                report: false,
             }
         });
         CapacityResponse {

@@ -39,15 +39,16 @@ pub(crate) fn request(client: usize, resources: usize) -> Result<CapacityRequest
             wants: Capacity::saturating(fastrand::f64() * 100.0),
             priority: None,
             bands: None,
-            has: Some(HeldLease {
-                capacity: Capacity::saturating(10.0),
-            }),
+            has: Some(HeldLease::from(Capacity::saturating(10.0))),
             outstanding: Capacity::ZERO,
             used: Some(Capacity::saturating(1000.0)),
             unit: None,
             limited_as: None,
             bucket: None,
             per: None,
+            outcomes: None,
+            pause: None,
+            seen: None,
         })
     });
     Ok(CapacityRequest {

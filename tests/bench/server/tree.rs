@@ -339,6 +339,9 @@ impl Fleet {
                 limited_as: None,
                 bucket: None,
                 per: None,
+                outcomes: None,
+                pause: None,
+                seen: None,
             };
             Ok(Client {
                 request: CapacityRequest {
@@ -434,7 +437,7 @@ impl Fleet {
             let (capacity, refresh_interval) = grant;
             client.due = now.after(refresh_interval.duration());
             if let Some(resource) = client.request.resources.first_mut() {
-                resource.has = Some(HeldLease { capacity });
+                resource.has = Some(HeldLease::from(capacity));
             }
         }
         let Some(node) = &mut self.below else {

@@ -129,6 +129,7 @@ impl World {
             }
             Event::Demand { .. }
             | Event::Report { .. }
+            | Event::Overloaded { .. }
             | Event::Forget { .. }
             | Event::Hinted { .. }
             | Event::PollFailed { .. }

@@ -52,6 +52,7 @@ fn every_error_is_listed_with_its_location() {
   on_missing_key: ignore
   fallback: open
   priority: 1.5
+  outcomes: {headers: openai-token, family: x}
 - name: per-tenant
   service: orders
   on_limit: {action: delay}
@@ -74,14 +75,30 @@ fn every_error_is_listed_with_its_location() {
             r#"13:19: rules[0] "per-tenant": on_missing_key: must be shared, skip or reject, not the text "ignore""#,
             r#"14:13: rules[0] "per-tenant": fallback: must be safe, optimistic or pessimistic, not the text "open""#,
             r#"15:13: rules[0] "per-tenant": priority: must be a whole number from -2147483648 to 2147483647, not 1.5"#,
-            r#"16:9: rules[1] "per-tenant": name: must be unique; rules[0] has the same name"#,
-            r#"18:13: rules[1] "per-tenant": on_limit.max_delay: is missing; must be a number of seconds from 0.001 to 31536000 (a year), for `delay`"#,
-            "19:3: rules[2]: name: is missing; must be a name of 1 to 256 bytes of UTF-8 without control characters",
-            r#"19:3: rules[2]: service: is missing; must be a glob over the names of services, such as "orders*""#,
-            r#"19:3: rules[2]: resource: is missing; must be a resource, such as "tenant/{jwt:sub}""#,
-            r#"20:3: rules[3]: must be a map with the fields name, service, methods, path, resource, unit, cost, burst, on_limit, on_missing_key, fallback, priority, not the text "all""#,
+            r#"16:23: rules[0] "per-tenant": outcomes.headers: must be standard, openai-requests, openai-tokens, anthropic-requests, anthropic-input-tokens, anthropic-output-tokens or anthropic-tokens, not "openai-token"; did you mean openai-tokens?"#,
+            r#"16:37: rules[0] "per-tenant": outcomes.family: is not a known field; known are headers"#,
+            r#"17:9: rules[1] "per-tenant": name: must be unique; rules[0] has the same name"#,
+            r#"19:13: rules[1] "per-tenant": on_limit.max_delay: is missing; must be a number of seconds from 0.001 to 31536000 (a year), for `delay`"#,
+            "20:3: rules[2]: name: is missing; must be a name of 1 to 256 bytes of UTF-8 without control characters",
+            r#"20:3: rules[2]: service: is missing; must be a glob over the names of services, such as "orders*""#,
+            r#"20:3: rules[2]: resource: is missing; must be a resource, such as "tenant/{jwt:sub}""#,
+            r#"21:3: rules[3]: must be a map with the fields name, service, methods, path, resource, unit, cost, burst, on_limit, on_missing_key, fallback, priority, outcomes, not the text "all""#,
         ],
     );
+}
+
+#[test]
+fn outcomes_need_known_headers() {
+    let expected = "standard, openai-requests, openai-tokens, anthropic-requests, \
+                    anthropic-input-tokens, anthropic-output-tokens or anthropic-tokens";
+    for (written, fault) in [
+        ("{}", format!("6:13: rules[0] \"r\": outcomes.headers: is missing; must be {expected}")),
+        ("standard", "6:13: rules[0] \"r\": outcomes: must be a map with the fields headers, not the text \"standard\"".to_owned()),
+        ("{headers: 7}", format!("6:23: rules[0] \"r\": outcomes.headers: must be {expected}, not 7")),
+        ("{headers: openai}", format!("6:23: rules[0] \"r\": outcomes.headers: must be {expected}, not the text \"openai\"")),
+    ] {
+        check_field(&format!("outcomes: {written}"), &fault);
+    }
 }
 
 #[test]

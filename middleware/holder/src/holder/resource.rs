@@ -10,8 +10,8 @@ use doorman_openapi::{
 use super::FOLLOW_UP_INTERVAL;
 use crate::{
     event::{
-        ActiveLease, Demand, DemandBands, FirstAnswer, GrownBucket, LeaseStatus, ResourceTerms,
-        SharedBalance, Sharing,
+        ActiveLease, Demand, DemandBands, Feedback, FirstAnswer, GrownBucket, LeaseStatus,
+        ResourceTerms, SharedBalance, Sharing,
     },
     tuning::Tuning,
 };
@@ -29,6 +29,15 @@ const JOIN_FRACTION: f64 = 0.1;
 const MIN_EARLY_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause before an early request, unless a quarter of the interval is shorter.
 const MAX_EARLY_PAUSE: Duration = Duration::from_millis(1250);
+/// The shortest time between a request and one that reports the first overload since then, and
+/// between two requests that report overloads of different resources.
+pub(super) const MIN_OVERLOAD_PAUSE: Duration = Duration::from_millis(100);
+/// The time between requests that report overloads, until one has none to report. Driven by time
+/// alone: an interval that ends with an overload overstates their share.
+const OVERLOAD_INTERVAL: Duration = Duration::from_millis(500);
+/// How much sooner a report of overloads joins another request: half of the interval, so that the
+/// reports of all resources soon share their requests.
+const OVERLOAD_JOIN: Duration = Duration::from_millis(250);
 /// Early requests leave at common moments this far apart, which bounds their number.
 const EARLY_REQUEST_GRID: Duration = Duration::from_millis(10);
 /// How many times a jump of demand is reported again under SUPPRESSION.
@@ -84,13 +93,29 @@ pub(super) struct Resource {
     tells_unit: bool,
     /// Whether the newest one did.
     told_unit: bool,
-    /// The bucket of its limiter, if that saves up for long.
-    bucket: Option<Box<Bucket>>,
+    /// `None` if all of it is absent, as for most resources.
+    rare: Option<Box<Rare>>,
     /// How many reports of a jump of demand are left under SUPPRESSION.
     follow_ups: u8,
     /// A hint asked for the next request.
     hinted: bool,
     rejected: bool,
+    /// The control plane wants to hear of overloads early.
+    reports_overloads: bool,
+    /// There was an overload since the newest request was sent, and one before that it reported.
+    overloaded: bool,
+    told_overload: bool,
+}
+
+/// What few resources have, or for a short time only.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Rare {
+    /// The bucket of its limiter, if that saves up for long.
+    bucket: Option<Bucket>,
+    /// For the next request.
+    feedback: Option<Feedback>,
+    /// That of the newest response, for a new master.
+    effective: Option<Capacity>,
 }
 
 /// The change that a response made.
@@ -109,6 +134,11 @@ impl Resource {
         first_answer: FirstAnswer,
         now: Moment,
     ) -> Self {
+        let rare = Rare {
+            bucket: demand.bucket,
+            feedback: demand.feedback,
+            effective: None,
+        };
         Self {
             wants: demand.wants,
             outstanding: demand.outstanding,
@@ -137,10 +167,13 @@ impl Resource {
             limited_as: None,
             tells_unit: false,
             told_unit: false,
-            bucket: demand.bucket.map(Box::new),
+            rare: (rare != Rare::default()).then(|| Box::new(rare)),
             follow_ups: 0,
             hinted: false,
             rejected: false,
+            reports_overloads: false,
+            overloaded: false,
+            told_overload: false,
         }
     }
 
@@ -213,7 +246,12 @@ impl Resource {
         };
         let ahead = due.since(now);
         let interval = self.sent().map_or(Duration::ZERO, |sent| due.since(sent));
-        ahead <= GATHER_TIME || ahead <= interval.mul_f64(JOIN_FRACTION)
+        let early = if self.overload_pause().is_some() {
+            OVERLOAD_JOIN
+        } else {
+            interval.mul_f64(JOIN_FRACTION)
+        };
+        ahead <= GATHER_TIME || ahead <= early
     }
 
     /// The timeout of a request sent now: long enough for a slow server, but not past the end of
@@ -242,13 +280,19 @@ impl Resource {
         let has = self.held(now);
         self.claimed = has.is_some();
         self.told_unit = self.tells_unit;
+        self.told_overload = std::mem::take(&mut self.overloaded);
+        let rare = self.rare();
+        self.update_rare(|it| it.feedback = None);
         let told = self.told_terms();
         ResourceRequest {
             resource_id,
             wants: self.wants,
             priority: (self.priority != 0).then_some(self.priority),
             bands: self.bands.as_ref().map(|bands| bands.0.clone()),
-            has: has.map(|capacity| HeldLease { capacity }),
+            has: has.map(|capacity| HeldLease {
+                capacity,
+                effective: rare.effective,
+            }),
             outstanding: self.outstanding,
             used: Some(self.used),
             unit: told.map(|terms| terms.unit),
@@ -256,7 +300,61 @@ impl Resource {
             per: told
                 .filter(|terms| terms.unit == Unit::Rate)
                 .map(|terms| terms.per),
-            bucket: self.bucket.as_deref().copied(),
+            bucket: rare.bucket,
+            outcomes: rare.feedback.map(|it| Box::new(it.outcomes)),
+            pause: rare.feedback.and_then(|it| it.pause(now)),
+            seen: rare.feedback.and_then(|it| it.seen(now)).map(Box::new),
+        }
+    }
+
+    fn rare(&self) -> Rare {
+        self.rare.as_deref().copied().unwrap_or_default()
+    }
+
+    fn update_rare(&mut self, change: impl FnOnce(&mut Rare)) {
+        let mut rare = self.rare();
+        change(&mut rare);
+        match &mut self.rare {
+            known if rare == Rare::default() => *known = None,
+            Some(known) => **known = rare,
+            known => *known = Some(Box::new(rare)),
+        }
+    }
+
+    /// Notes an overload, and reports the first one since the newest request early, but not before
+    /// `earliest`.
+    pub(super) fn on_overload(&mut self, earliest: Moment) {
+        let is_first = !std::mem::replace(&mut self.overloaded, true);
+        if is_first && !self.in_flight && !self.rejected {
+            self.due = self.with_overload_report(self.due, earliest);
+        }
+    }
+
+    /// Whether the newest request reported an overload early.
+    pub(super) fn told_overload(&self) -> bool {
+        self.reports_overloads && self.told_overload
+    }
+
+    /// The request in flight brought nothing, so the next one reports its overloads.
+    pub(super) fn keep_overloads(&mut self) {
+        self.overloaded |= std::mem::take(&mut self.told_overload);
+    }
+
+    /// `due`, or the time of an earlier request that reports overloads, not before `earliest`.
+    fn with_overload_report(&self, due: Moment, earliest: Moment) -> Moment {
+        let Some(pause) = self.overload_pause() else {
+            return due;
+        };
+        due.min(self.sent.after(pause).max(earliest))
+    }
+
+    /// The pause from the newest request until one that reports overloads; `None` if none does.
+    fn overload_pause(&self) -> Option<Duration> {
+        match (self.told_overload, self.overloaded) {
+            _ if !self.reports_overloads => None,
+            (true, _) => Some(OVERLOAD_INTERVAL),
+            (false, true) => Some(MIN_OVERLOAD_PAUSE),
+            (false, false) => None,
         }
     }
 
@@ -297,10 +395,10 @@ impl Resource {
         self.used = demand.used;
         self.priority = demand.priority;
         self.bands.clone_from(&demand.bands);
-        match (&mut self.bucket, demand.bucket) {
-            (Some(bucket), Some(new)) => **bucket = new,
-            (bucket, new) => *bucket = new.map(Box::new),
-        }
+        self.update_rare(|rare| {
+            rare.bucket = demand.bucket;
+            rare.feedback = demand.feedback.or(rare.feedback);
+        });
         if std::mem::replace(&mut self.limited_as, demand.limited_as) != demand.limited_as {
             self.tells_unit = demand.limited_as.is_some();
         }
@@ -371,6 +469,8 @@ impl Resource {
         }
         self.first_answer = FirstAnswer::Received;
         self.rejected = false;
+        self.reports_overloads = response.report;
+        self.update_rare(|rare| rare.effective = response.gets.effective);
         let interval = response.gets.refresh_interval.duration().max(MIN_INTERVAL);
         // The whole fleet confirms its claims at a new master, or waits until others have. Nobody
         // is the worse for it if that takes one interval as before, and no second brings all.
@@ -401,7 +501,7 @@ impl Resource {
                 }
             }
         };
-        self.retry_at(due);
+        self.retry_at(self.with_overload_report(due, now));
         self.advance_due(tuning, now);
     }
 
@@ -548,6 +648,7 @@ impl Resource {
             requested: self.requested,
             refresh_interval: self.interval(),
             refresh_at: self.due().unwrap_or(now).max(not_before),
+            reports_overloads: self.reports_overloads,
         }
     }
 }

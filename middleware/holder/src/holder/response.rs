@@ -309,6 +309,7 @@ impl<N: Names> Holder<N> {
             let without_lease = self.resources.update(index, |resource| {
                 let in_flight = resource.is_in_flight(request.seq);
                 if in_flight {
+                    resource.keep_overloads();
                     retry(resource, due);
                 }
                 in_flight && resource.lease_end().is_none()

@@ -97,6 +97,7 @@ mod tests {
             requested: Capacity::saturating(600.0),
             refresh_interval: Duration::from_secs(1),
             refresh_at: Moment::from_nanos(10),
+            reports_overloads: false,
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::{mem, time::Duration};
 
-use doorman_holder::{Demand, FOLLOW_UP_INTERVAL, FirstAnswer, LeaseStatus, Sharing};
-use doorman_openapi::{Capacity, Moment, Unit};
+use doorman_holder::{Demand, FOLLOW_UP_INTERVAL, Feedback, FirstAnswer, LeaseStatus, Sharing};
+use doorman_openapi::{Capacity, Moment, Outcomes, RequestCount, Unit};
 
 use super::{
     conversion::{has_other_unit, lease_state, period},
@@ -46,8 +46,8 @@ pub(super) struct TrackedLimiter {
 struct Leasing {
     /// Idle, without a lease until the next request.
     asleep: bool,
-    /// The cost admitted before, of which the control plane knows nothing any more.
-    admitted_before: f64,
+    /// What was before, of which the control plane knows nothing any more.
+    before: Option<Box<Before>>,
     /// The most cost reported as used since then: a refund does not lower it.
     used: f64,
     leased: Capacity,
@@ -61,6 +61,13 @@ struct Leasing {
     /// The next report states the full wants even if hinted, because expected bursts did not come.
     gives_back: bool,
     phase: LeasePhase,
+}
+
+/// Totals of a limiter when it last slept.
+#[derive(Debug)]
+struct Before {
+    admitted: f64,
+    outcomes: Outcomes,
 }
 
 /// A sample of a limiter at its scheduled time.
@@ -90,6 +97,12 @@ pub(in crate::lease) struct Publication {
     pub(in crate::lease) is_first_answer: bool,
 }
 
+impl Leasing {
+    fn admitted_before(&self) -> f64 {
+        self.before.as_ref().map_or(0.0, |before| before.admitted)
+    }
+}
+
 impl TrackedLimiter {
     pub(super) fn new(limiter: Limiter<'_>, now: Moment) -> Self {
         Self {
@@ -104,7 +117,7 @@ impl TrackedLimiter {
 
     /// Whether it ever slept after an admission.
     fn slept(&self) -> bool {
-        self.leasing.admitted_before > 0.0
+        self.leasing.admitted_before() > 0.0
     }
 
     /// The demand for a request sent now, and when to sample next if that changes; `hinted` if the
@@ -116,15 +129,30 @@ impl TrackedLimiter {
         now: Moment,
     ) -> (Demand, Option<Moment>) {
         let gives_back = mem::take(&mut self.leasing.gives_back);
-        let demand = if hinted && !gives_back {
+        let mut demand = if hinted && !gives_back {
             self.sample_for_hint(limiter, now)
         } else {
             self.sample(limiter, now)
         };
+        demand.feedback = Some(self.feedback(limiter, now));
         self.demand.on_report(limiter, now);
         // The next sample may still be that of a quiet limiter.
         let is_soon = self.demand.is_followed() && !self.leasing.shortages.is_measuring();
         (demand, is_soon.then(|| self.next_sample(now)))
+    }
+
+    /// What a request sent now tells of the target.
+    fn feedback(&self, limiter: Limiter<'_>, now: Moment) -> Feedback {
+        limiter.clear_overloaded();
+        let outcomes = limiter.outcomes();
+        Feedback {
+            outcomes: match &self.leasing.before {
+                Some(before) => since(outcomes, &before.outcomes),
+                None => outcomes,
+            },
+            paused_until: limiter.paused_until(),
+            seen: limiter.take_seen(now),
+        }
     }
 
     fn sample(&mut self, limiter: Limiter<'_>, now: Moment) -> Demand {
@@ -201,7 +229,7 @@ impl TrackedLimiter {
         limiter.record_wants(wants.get());
         let units = limiter.units_in_use();
         let leasing = &mut self.leasing;
-        let used = limiter.tally().admitted - leasing.admitted_before;
+        let used = limiter.tally().admitted - leasing.admitted_before();
         leasing.used = leasing.used.max(used);
         let bands = self.demand.bands.as_ref();
         let divided = bands.and_then(|bands| bands.divide(wants, self.demand.period));
@@ -214,6 +242,7 @@ impl TrackedLimiter {
             bands,
             limited_as: limiter.has_other_unit().then(|| limiter.unit()),
             bucket: limiter.long_bucket(now),
+            feedback: None,
         }
     }
 
@@ -419,7 +448,10 @@ impl TrackedLimiter {
             return true;
         }
         // Before it sleeps: what is admitted then is used.
-        let admitted_before = limiter.tally().admitted;
+        let before = Before {
+            admitted: limiter.tally().admitted,
+            outcomes: limiter.outcomes(),
+        };
         // A stated demand reserves capacity for requests to come.
         // One in another unit learns of a correction only while it is refreshed.
         let stays = has_stated_wants(limiter) || limiter.has_other_unit();
@@ -431,7 +463,7 @@ impl TrackedLimiter {
         }
         self.leasing = Leasing {
             asleep: true,
-            admitted_before,
+            before: Some(Box::new(before)),
             ..Leasing::default()
         };
         true
@@ -457,6 +489,7 @@ impl TrackedLimiter {
         let state = self.lease_state(limiter, status);
         let has_other_unit = has_other_unit(status, limiter.unit());
         limiter.publish(state, now);
+        limiter.set_hears_overloads(status.reports_overloads);
         let is_permanent = limiter.is_permanent();
         let is_first_answer =
             status.first_answer == FirstAnswer::Received && !mem::replace(&mut self.answered, true);
@@ -497,7 +530,7 @@ impl TrackedLimiter {
             ..
         } = &mut state
         {
-            let used = balance.used.get() + self.leasing.admitted_before;
+            let used = balance.used.get() + self.leasing.admitted_before();
             balance.used = Capacity::saturating(used);
         }
         state
@@ -560,6 +593,23 @@ impl TrackedLimiter {
         if supply.is_scarce() || in_doubt && supply != Supply::Whole && leased <= requested {
             window.forget_bursts();
         }
+    }
+}
+
+/// Running totals since others.
+fn since(totals: Outcomes, before: &Outcomes) -> Outcomes {
+    let cost = |total: Capacity, before: Capacity| Capacity::saturating(total.get() - before.get());
+    let count = |total: RequestCount, before: RequestCount| {
+        RequestCount::saturating(total.get().saturating_sub(before.get()))
+    };
+    Outcomes {
+        refused: cost(totals.refused, before.refused),
+        ok: count(totals.ok, before.ok),
+        overloaded: count(totals.overloaded, before.overloaded),
+        failed: count(totals.failed, before.failed),
+        ok_seconds: totals
+            .ok_seconds
+            .map(|total| cost(total, before.ok_seconds.unwrap_or_default())),
     }
 }
 

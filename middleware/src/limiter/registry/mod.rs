@@ -6,7 +6,8 @@ mod watchdog;
 use std::{fmt, sync::Arc};
 
 use arc_swap::ArcSwapOption;
-use doorman_openapi::{Moment, ResourceId, Unit};
+use doorman_holder::SeenLimit;
+use doorman_openapi::{Moment, ResourceId, Seen, Unit};
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
 pub(crate) use self::watchdog::WorkerWatchdog;
@@ -15,14 +16,15 @@ use self::{
     watchdog::GRACE,
 };
 use super::{
-    LeaseState, Limiter, LimiterHandle, LimiterSettings, NamePrefix, RegisteredSettings, Shortage,
-    TakenUnits,
+    CoolingUnits, LeaseState, Limiter, LimiterHandle, LimiterSettings, NamePrefix,
+    RegisteredSettings, Shortage, TakenUnits,
     retention::{Freed, KeySlots, Purpose},
     store::{LimiterTable, Store},
 };
 use crate::{
     clock::Clock,
     meter::{LimitMeter, Meters},
+    outcome::{Outcome, OutcomeReport},
     quota::Quota,
 };
 
@@ -45,9 +47,10 @@ pub(crate) type FirstState =
     Box<dyn Fn(&ResourceId, Unit, Moment) -> Option<LeaseState> + Send + Sync>;
 
 /// A message to the worker. The worker [clears](Limiter::clear_demand_signal) a limiter's shortage
-/// only when the channel was just empty, and returned units when it takes their message. So the
-/// channel holds at most nine messages of one limiter, and one for each check that waits for
-/// another limiter.
+/// only when the channel was just empty, returned units when it takes their message, and an overload
+/// when it reports it. So the channel holds at most nine messages of one limiter, one overload for
+/// each report, one message for each check that waits for another limiter, and one for each
+/// overloaded request to a gauge.
 #[derive(Debug)]
 pub(crate) enum Nudge {
     New(LimiterHandle),
@@ -55,6 +58,10 @@ pub(crate) enum Nudge {
     /// The demand should be reported soon: units of a gauge were given back, of which more are in
     /// use than leased, or another demand was stated.
     Returned(LimiterHandle),
+    /// A request was overloaded, the first one since the last report.
+    Overloaded(LimiterHandle),
+    /// Units of a gauge return after a pause.
+    Cooling(CoolingUnits),
     /// The limiter has another unit than its resource. A check in the right one waits to hear
     /// whether the limiter is forgotten.
     OtherUnit(LimiterHandle, oneshot::Sender<bool>),
@@ -360,6 +367,70 @@ impl Registry {
         let is_overused = limiter.get().give_back(units);
         if is_overused {
             self.report_soon(limiter.get());
+        }
+    }
+
+    /// The limiter with a number and a generation. It may be forgotten.
+    #[inline]
+    pub(crate) fn limiter(&self, number: u32, generation: u16) -> Limiter<'_> {
+        self.store.limiter(number, generation)
+    }
+
+    /// The limiter of a resource, if there is one.
+    pub(crate) fn find(&self, resource: &ResourceId) -> Option<Limiter<'_>> {
+        self.store.find(resource.as_str().as_bytes())
+    }
+
+    /// Counts outcomes of requests that a limiter admitted. Signals an overload to the worker, if
+    /// that is to hear of it.
+    #[inline]
+    pub(crate) fn count_outcome(&self, limiter: Limiter<'_>, outcome: Outcome, count: u64) {
+        if limiter.count_outcome(outcome, count)
+            && let Source::Worker { nudges, .. } = &self.source
+        {
+            nudges.send(Nudge::Overloaded(limiter.handle())).ok();
+        }
+    }
+
+    /// Counts outcomes, and takes what the target told with them.
+    pub(crate) fn record_outcomes(
+        &self,
+        limiter: Limiter<'_>,
+        report: &OutcomeReport,
+        now: Moment,
+    ) {
+        let OutcomeReport {
+            outcome,
+            count,
+            pause,
+            seen,
+        } = *report;
+        if outcome == Outcome::Overloaded
+            && let Some(pause) = pause
+        {
+            limiter.pause_until(now.after(pause));
+        }
+        if let Some(Seen { remaining, reset }) = seen {
+            limiter.see(&SeenLimit {
+                remaining,
+                whole_at: now.after(reset.duration()),
+            });
+        }
+        self.count_outcome(limiter, outcome, count);
+    }
+
+    /// Counts a request to a gauge that ended `ok`, and the time for which it used its units.
+    pub(crate) fn count_ok_units(&self, limiter: Limiter<'_>, units: f64, since: Moment) {
+        limiter.add_ok_seconds(units * self.now().seconds_since(since));
+        self.count_outcome(limiter, Outcome::Ok, 1);
+    }
+
+    /// Gives units of a gauge back after a pause, if a worker runs, and else at once.
+    pub(crate) fn cool_down(&self, limiter: LimiterHandle, units: TakenUnits) {
+        let units = CoolingUnits::new(limiter, units);
+        if let Source::Worker { nudges, .. } = &self.source {
+            // Those of a message that nobody receives return at once.
+            nudges.send(Nudge::Cooling(units)).ok();
         }
     }
 

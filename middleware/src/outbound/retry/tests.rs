@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use doorman_openapi::Moment;
-use http::header::{DATE, RETRY_AFTER};
+use http::header::{self, DATE, RETRY_AFTER};
 use http_body_util::Full;
 use tokio::time::advance;
 use tower::{ServiceExt as _, retry::Retry, service_fn};

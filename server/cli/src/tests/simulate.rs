@@ -85,7 +85,9 @@ async fn run_is_written_as_csv_and_drawn() {
         .unwrap();
     let csv = std::fs::read_to_string(csv).unwrap();
     assert!(
-        csv.starts_with("second,resource,client,wants,held,used,rejected,capacity\n0,resource0,,"),
+        csv.starts_with(
+            "second,resource,client,wants,held,used,rejected,capacity,effective\n0,resource0,,"
+        ),
         "{csv}"
     );
     // Five clients and the sum, at 0 to 300 s.
@@ -99,6 +101,59 @@ async fn run_is_written_as_csv_and_drawn() {
         "</svg>",
     ] {
         assert!(svg.contains(text), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn targets_of_a_scenario_are_measured_and_drawn() {
+    let home = TempDir::new().unwrap();
+    let [csv, svg] = ["run.csv", "run.svg"].map(|it| home.path().join(it).display().to_string());
+    let line = format!("doorman simulate {EXAMPLES}/partner-shrinks.yaml --seed 1");
+    let json = run(&format!("{line} --csv {csv} --svg {svg} --json"))
+        .await
+        .unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let targets = &json["targets"];
+    let mean = |figure: &str| targets[figure]["mean"].as_f64().unwrap();
+    assert!(mean("target_use") > 0.95, "{targets}");
+    assert!(mean("overloaded_share") < 0.02, "{targets}");
+    assert!(mean("drop_seconds") < 5.0, "{targets}");
+    assert_eq!(
+        targets["rise_seconds"]["worst"],
+        targets["rise_seconds"]["mean"]
+    );
+    let begins = json["phases"].as_array().unwrap().iter();
+    let begins = begins.filter_map(|it| it["begins_with"][0].as_str());
+    assert_eq!(
+        begins.collect::<Vec<_>>(),
+        [
+            "target of partner accepts 300 a second",
+            "target of partner accepts 1000 a second"
+        ]
+    );
+    let csv = std::fs::read_to_string(csv).unwrap();
+    let last = |second: &str| {
+        let row = csv.lines().find(|line| line.starts_with(second)).unwrap();
+        row.rsplit(',').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!(last("30,partner,,"), 1_000.0);
+    assert!(last("100,partner,,") < 350.0);
+    let svg = std::fs::read_to_string(svg).unwrap();
+    for text in [
+        "A partner that shrinks",
+        "target accepts",
+        "effective capacity",
+    ] {
+        assert!(svg.contains(text), "{text}");
+    }
+    let text = run(&line).await.unwrap();
+    for row in [
+        "\ntarget use\t9",
+        "\noverloaded\t0.",
+        "\ndrop\t",
+        "\nrise\t",
+    ] {
+        assert!(text.contains(row), "{row}: {text}");
     }
 }
 

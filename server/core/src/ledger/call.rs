@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use doorman_openapi::{
-    Balance, Band, Bucket, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HolderKind,
-    ReleaseRequest, ResourceId, ResourceRequest, Seq, ServerCapacityRequest, ServerReleaseRequest,
-    ServerResourceRequest, ServerUrl, Unit,
+    Balance, Band, Bucket, Capacity, CapacityRequest, ClientCount, ClientId, Epoch, HeldLease,
+    HolderKind, Outcomes, ReleaseRequest, ResourceId, ResourceRequest, Seconds, Seen, Seq,
+    ServerCapacityRequest, ServerReleaseRequest, ServerResourceRequest, ServerUrl, Unit,
 };
 use smallvec::{SmallVec, smallvec};
 
 use crate::ledger::{
     holders::{HolderId, Tenant},
     resource::order::{RequestOrder, RequestStamp},
-    resource::{Ask, Has},
+    resource::{Ask, Has, Report},
     terms::unit::AmountUnit,
 };
 
@@ -73,6 +73,7 @@ pub(in crate::ledger) struct Asked {
     bucket: Option<Bucket>,
     /// Whether its holder may have a lease that this master does not know.
     pub(in crate::ledger) may_have_lease: bool,
+    report: Option<Box<Report>>,
 }
 
 impl LeaseCall {
@@ -86,6 +87,17 @@ impl LeaseCall {
     #[must_use]
     pub fn of_tenant(self, tenant: Option<Tenant>) -> Self {
         Self { tenant, ..self }
+    }
+
+    /// Lets its outcomes move no capacity.
+    #[must_use]
+    pub fn without_evidence(mut self) -> Self {
+        let reports = self
+            .resources
+            .iter_mut()
+            .filter_map(|it| it.report.as_mut());
+        reports.for_each(|report| report.counts = false);
+        self
     }
 
     /// The number of resources.
@@ -146,6 +158,7 @@ impl Asked {
             used: self.used,
             unit: self.unit,
             bucket: self.bucket,
+            report: self.report.as_deref(),
             may_have: 0.0,
             is_first_in_unit: false,
             awaits: None,
@@ -216,6 +229,22 @@ fn sorted(resource_ids: Option<Vec<ResourceId>>) -> Option<Vec<ResourceId>> {
     })
 }
 
+fn report_of(
+    outcomes: Option<Outcomes>,
+    pause: Option<Seconds>,
+    seen: Option<Seen>,
+    has: Option<HeldLease>,
+) -> Option<Box<Report>> {
+    let report = Report {
+        outcomes: outcomes?,
+        pause,
+        seen,
+        effective: has.and_then(|held| held.effective),
+        counts: true,
+    };
+    Some(Box::new(report))
+}
+
 impl From<ResourceRequest> for Asked {
     fn from(asked: ResourceRequest) -> Self {
         let band = |priority, wants| Band {
@@ -236,6 +265,12 @@ impl From<ResourceRequest> for Asked {
             limited_as: asked.limited_as,
             bucket: asked.bucket,
             may_have_lease: asked.has.is_some(),
+            report: report_of(
+                asked.outcomes.map(|it| *it),
+                asked.pause,
+                asked.seen.map(|it| *it),
+                asked.has,
+            ),
             resource_id: asked.resource_id,
         }
     }
@@ -255,6 +290,7 @@ impl From<ServerResourceRequest> for Asked {
             bucket: None,
             // One that does not know is taken to have something.
             may_have_lease: true,
+            report: report_of(asked.outcomes, asked.pause, asked.seen, asked.has),
         }
     }
 }

@@ -16,6 +16,7 @@
 //! | `resource` | one resource: its entries, bookings, units and lease of the parent |
 //! | `terms` | limits and units, of this document and of earlier ones |
 //! | `replace` | processes that replace dead ones |
+//! | `feedback` | the law by which the capacity follows the target |
 //! | `holders`, `hints` | who leases and polls, and who should refresh now |
 //! | `parents` | a node below another one |
 //! | `records`, `snapshot` | what a server that stops leaves to its successor |
@@ -38,6 +39,7 @@ mod algorithm;
 mod call;
 mod decide;
 mod demands;
+mod feedback;
 mod hints;
 mod holders;
 mod keys;
@@ -60,21 +62,24 @@ mod tests;
 
 pub use self::{
     call::{LeaseCall, ReleaseCall},
+    feedback::{control::Cut, record::ControlRecord, rules::FeedbackRule},
     hints::HintBatch,
     holders::poll::{MAX_AFTER, PollTicket},
     holders::{HolderId, Tenant, TenantId},
     parents::ParentUpdate,
     records::{
-        DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ParentRecord,
-        RecordedUnit, ResourceRecord, SetAsideRecord, UnitChangeRecord,
+        DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ParentRecord, RecordedUnit,
+        ResourceRecord, SetAsideRecord, SignalRecord, UnitChangeRecord,
     },
     requests::{ReleasePosition, ReleaseProgress, RenewalCheck},
-    resource::decision::Grant,
-    resource::feedback::Feedback,
+    resource::decision::{Grant, Reporting},
+    resource::outcomes::Tally,
+    resource::signal::Signal,
     resource::unmet::UnmetResources,
+    resource::users::Usage,
     settings::{Predecessor, Settings, UnmatchedPolicy},
     state::Ledger,
-    stats::{LedgerEvent, LedgerEvents, LedgerStats},
+    stats::{LedgerEvent, LedgerEvents, LedgerStats, TemplateCounts},
     terms::earlier::{EarlierTemplate, EarlierTerms},
     terms::granting::{GrantingTerms, KnownTerms, Units},
     terms::merged::merge_generations,
@@ -83,5 +88,5 @@ pub use self::{
     view::explain::HolderStatus,
     view::listing::{HolderCursor, HolderListing, ListError, PageQuery, ResourceListing},
     view::ranking::{HolderRanking, ResourceRanking},
-    view::survey::Survey,
+    view::survey::{FeedbackSurvey, Survey},
 };

@@ -2,12 +2,12 @@
 //! to the stop, because another process cannot interpret a [`Moment`].
 
 use doorman_openapi::{
-    Balance, Band, Capacity, HolderKind, Moment, Reason, ResourceId, Run, Seconds, Seq,
+    Balance, Band, Capacity, HolderKind, Moment, Outcomes, Reason, ResourceId, Run, Seconds, Seq,
     ServerResourceResponse,
 };
 use serde::{Deserialize, Serialize};
 
-use super::holders::TenantId;
+use super::{feedback::record::ControlRecord, holders::TenantId};
 
 /// A resource, or a part of its holders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,9 +16,9 @@ pub struct ResourceRecord {
     pub resource_id: ResourceId,
     /// Its holders, including those that have released their lease recently.
     pub holders: Vec<HolderRecord>,
-    /// The state behind its feedback.
+    /// The state behind its signal.
     #[serde(rename = "undivided", default, skip_serializing_if = "Option::is_none")]
-    pub feedback: Option<FeedbackRecord>,
+    pub signal: Option<SignalRecord>,
     /// The leases from the parent node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Box<ParentRecord>>,
@@ -32,6 +32,12 @@ pub struct ResourceRecord {
     /// The tokens that the bucket of the free capacity lacks to be full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent: Option<Capacity>,
+    /// The outcomes of all holders' requests, in total.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcomes: Option<Outcomes>,
+    /// The law of feedback, if it holds the resource back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<ControlRecord>,
 }
 
 /// The unit of the amounts of a record.
@@ -88,10 +94,10 @@ impl ResourceRecord {
     }
 }
 
-/// The state behind the feedback of a resource.
+/// The state behind the signal of a resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FeedbackRecord {
+pub enum SignalRecord {
     /// SHARED_BUCKET.
     Bucket {
         /// The balance of the bucket.
@@ -141,6 +147,9 @@ pub struct HolderRecord {
     /// The tokens that its bucket lacks, if it saves up for long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent: Option<Capacity>,
+    /// The outcomes that it reported, in total.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcomes: Option<Outcomes>,
     /// Whether the lease was granted in learning mode on a claim that was not confirmed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unconfirmed: bool,

@@ -7,13 +7,13 @@ use crate::ledger::{
     holders::HolderId,
     keys::HolderKey,
     records::{
-        DecisionRecord, FeedbackRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord,
-        SetAsideRecord, UnitChangeRecord, nanos_between,
+        DecisionRecord, HoldRecord, HolderRecord, LearningRecord, ResourceRecord, SetAsideRecord,
+        SignalRecord, UnitChangeRecord, nanos_between,
     },
     resource::booking::{Booking, Hold},
     resource::entry::{Entry, LastDecision},
-    resource::feedback::{SharedFeedback, bucket_terms},
     resource::order::RequestOrder,
+    resource::signal::{SharedSignal, bucket_terms},
     resource::unit_change::{SetAside, UnitChange},
     resource::{Resource, schedule_expiry},
     settings::Predecessor,
@@ -39,33 +39,43 @@ impl Ledger {
                 let holder = self.holders.id(entry.holder)?;
                 let spent = resource.spent_of(entry.slot, now);
                 let tenant = self.holders.tenant(entry.holder);
+                let outcomes = resource.outcomes.as_ref();
+                let outcomes = outcomes.and_then(|it| it.of_holder(entry.slot));
                 Some(HolderRecord {
                     tenant,
                     spent,
+                    outcomes: outcomes.map(|it| it.totals),
                     ..entry.snapshot(holder, now)
                 })
             });
-            let mut feedback = resource.feedback.snapshot(&resource.terms, now);
+            let mut signal = resource.signal.snapshot(&resource.terms, now);
             let learning_left = nanos_between(now, resource.learning_until);
             let parent = resource.parent.as_ref();
             let mut spent = resource.spent_of_free(now);
             let mut parent = parent.and_then(|it| it.snapshot(resource.unit, learning_left, now));
             let (unit, per) = resource.unit.map_or((None, None), AmountUnit::to_record);
+            let effective = resource.effective.as_ref();
+            let mut control = effective.and_then(|it| it.record(now));
+            let mut outcomes = resource.outcomes.as_ref().map(|it| it.total());
             std::iter::from_fn(move || {
                 let holders: Vec<_> = holders.by_ref().take(MAX_HOLDERS).collect();
                 // A debt remains when there are no holders.
-                let feedback = feedback.take();
+                let signal = signal.take();
                 let parent = parent.take().map(Box::new);
                 let spent = spent.take();
-                let is_needed = !holders.is_empty() || feedback.is_some() || spent.is_some();
+                let control = control.take();
+                let is_needed =
+                    !holders.is_empty() || signal.is_some() || spent.is_some() || control.is_some();
                 is_needed.then(|| ResourceRecord {
                     resource_id: id.clone(),
                     holders,
-                    feedback,
+                    signal,
                     parent,
                     unit,
                     per,
                     spent,
+                    outcomes: outcomes.take(),
+                    control,
                 })
             })
         })
@@ -93,11 +103,19 @@ impl Ledger {
         if let Some(live) = self.live.get_mut(key.index()) {
             // A node whose parent told no unit yet.
             live.resource.unit = live.resource.unit.or(unit);
-            if let Some(feedback) = &record.feedback {
-                live.resource.restore_feedback(feedback, unit, stopped);
+            if let Some(signal) = &record.signal {
+                live.resource.restore_signal(signal, unit, stopped);
             }
             if let Some(spent) = record.spent {
                 live.resource.restore_spent_of_free(spent, stopped);
+            }
+            // Levels in another unit say nothing.
+            let is_same_unit = live.resource.unit == unit;
+            if let Some(control) = record.control.as_ref().filter(|_| is_same_unit) {
+                live.resource.restore_effective(control, stopped);
+            }
+            if let Some(total) = &record.outcomes {
+                (live.resource.outcomes.get_or_insert_default()).restore_total(total);
             }
         }
         for holder in &record.holders {
@@ -138,7 +156,7 @@ impl Ledger {
 }
 
 impl Entry {
-    /// Without the tenant and the spent tokens, which are kept elsewhere.
+    /// Without the tenant, the spent tokens and the outcomes, which are kept elsewhere.
     fn snapshot(&self, holder: &HolderId, now: Moment) -> HolderRecord {
         let record = |hold| HoldRecord::of(hold, now);
         HolderRecord {
@@ -153,6 +171,7 @@ impl Entry {
             outstanding: self.outstanding,
             used: self.used.get(),
             spent: None,
+            outcomes: None,
             tenant: None,
             is_unconfirmed: self.is_unconfirmed,
             decided: self.last_decision.map(|last| DecisionRecord {
@@ -224,15 +243,10 @@ impl UnitChange {
 
 impl Resource {
     /// The amounts of the record are in `unit`; `None`: in that of the resource.
-    fn restore_feedback(
-        &mut self,
-        record: &FeedbackRecord,
-        unit: Option<AmountUnit>,
-        stopped: Moment,
-    ) {
-        self.feedback.restore(record, &self.terms, stopped);
-        if let (SharedFeedback::Demand(demand), Some((from, to))) =
-            (&mut self.feedback, unit.zip(self.unit))
+    fn restore_signal(&mut self, record: &SignalRecord, unit: Option<AmountUnit>, stopped: Moment) {
+        self.signal.restore(record, &self.terms, stopped);
+        if let (SharedSignal::Demand(demand), Some((from, to))) =
+            (&mut self.signal, unit.zip(self.unit))
         {
             demand.scale(to.factor_from(from), stopped);
         }
@@ -278,7 +292,7 @@ impl Resource {
         if entry.unit_change.is_some() {
             self.unit_changed_until = self.unit_changed_until.max(entry.last_lease_end());
         }
-        self.feedback
+        self.signal
             .restore_demand(&self.demands, &self.terms, stopped);
         self.booked
             .set(entry.slot.index(), entry.booking.amount(stopped));
@@ -289,22 +303,25 @@ impl Resource {
         }
         let slot = entry.slot;
         self.restore_spent_of(slot, record, stopped);
+        if let Some(outcomes) = &record.outcomes {
+            (self.outcomes.get_or_insert_default()).restore(slot, outcomes);
+        }
         true
     }
 }
 
-impl SharedFeedback {
-    fn snapshot(&self, terms: &ResourceTerms, now: Moment) -> Option<FeedbackRecord> {
+impl SharedSignal {
+    fn snapshot(&self, terms: &ResourceTerms, now: Moment) -> Option<SignalRecord> {
         match self {
             Self::None | Self::FromParent(_) => None,
             Self::Demand(demand) => {
                 let (slots, began_ago) = demand.clone().into_slots(now);
-                Some(FeedbackRecord::Demand { slots, began_ago })
+                Some(SignalRecord::Demand { slots, began_ago })
             }
             Self::Bucket(bucket) => {
                 let mut bucket = *bucket;
                 bucket.refill(bucket_terms(terms), now);
-                Some(FeedbackRecord::Bucket {
+                Some(SignalRecord::Bucket {
                     balance: Balance::saturating(bucket.balance(terms.rate(), now)),
                     overflowed: Capacity::saturating(bucket.overflowed()),
                     unexplained: Capacity::saturating(bucket.unexplained()),
@@ -314,11 +331,11 @@ impl SharedFeedback {
     }
 
     /// Ignores the record of another algorithm.
-    fn restore(&mut self, record: &FeedbackRecord, terms: &ResourceTerms, stopped: Moment) {
+    fn restore(&mut self, record: &SignalRecord, terms: &ResourceTerms, stopped: Moment) {
         match (self, record) {
             (
                 Self::Bucket(bucket),
-                FeedbackRecord::Bucket {
+                SignalRecord::Bucket {
                     balance,
                     overflowed,
                     unexplained,
@@ -327,7 +344,7 @@ impl SharedFeedback {
                 *bucket = SharedBucket::with_balance(balance.get(), terms.rate(), stopped)
                     .with_overflowed(overflowed.get(), unexplained.get());
             }
-            (Self::Demand(demand), FeedbackRecord::Demand { slots, began_ago }) => {
+            (Self::Demand(demand), SignalRecord::Demand { slots, began_ago }) => {
                 **demand = RecentDemand::from_slots(slots, *began_ago, stopped);
             }
             (Self::None | Self::Bucket(_) | Self::Demand(_) | Self::FromParent(_), _) => {}

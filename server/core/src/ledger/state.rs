@@ -1,6 +1,9 @@
 //! The state of the ledger, and how it handles one request for one resource.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use doorman_config::Document;
 use doorman_openapi::{Balance, Capacity, HolderKind, Moment, Reason, ResourceId};
@@ -12,18 +15,19 @@ use super::{
     keys::{HolderKey, ResourceKey},
     learning_count::LearningCount,
     parents::state::Parents,
-    resource::decision::{Anomalies, Decision, Grant},
+    resource::decision::{Anomalies, Decision, Grant, Reporting},
     resource::entry::Entry,
-    resource::feedback::{Feedback, LostPredecessor},
     resource::order::RequestStamp,
+    resource::signal::{LostPredecessor, Signal},
     resource::unmet::{UnmetDemand, UnmetResources},
     resource::{Ask, Has, Resource},
     settings::{Predecessor, Settings, UnmatchedPolicy},
-    stats::{LedgerEvent, LedgerEvents, LedgerStats},
+    stats::{LedgerEvent, LedgerEvents, LedgerStats, TemplateCounts},
     store::hash_index::HashIndex,
     store::paged_slab::PagedSlab,
     store::timers::Timers,
     terms::ResourceTerms,
+    terms::Role,
     terms::earlier::EarlierTemplate,
     terms::earlier::EarlierTerms,
     terms::granting::GrantingTerms,
@@ -73,7 +77,10 @@ pub struct Ledger {
     pub(super) unmet: UnmetResources,
     pub(super) expiries: Timers,
     pub(super) stats: LedgerStats,
+    /// By template of the document.
+    pub(super) counts: BTreeMap<Box<str>, TemplateCounts>,
     pub(super) events: LedgerEvents,
+    pub(super) logs_usage: bool,
     /// Present if the capacity is leased from a parent node.
     pub(super) parents: Option<Box<Parents>>,
 }
@@ -92,6 +99,30 @@ pub(super) struct LiveResource {
 }
 
 impl LiveResource {
+    /// The response to a request.
+    fn grant(&self, ask: &Ask<'_>, decision: &Decision, now: Moment) -> Grant {
+        let resource = &self.resource;
+        let levels = match ask.kind {
+            HolderKind::Client => Vec::new(),
+            HolderKind::Node => resource.levels(),
+        };
+        let mut grant = Grant::new(
+            self.id.clone(),
+            &resource.terms,
+            resource.clients(),
+            decision,
+            resource.current_signal(now),
+            levels,
+        );
+        if let Some(report) = ask.report {
+            grant.reporting = Reporting {
+                is_ignored: decision.anomalies.ignored_outcomes,
+                ..resource.reporting(report.effective, now)
+            };
+        }
+        grant
+    }
+
     /// Records the events that were not yet reported for this resource.
     pub(super) fn report_events<'a>(
         &mut self,
@@ -156,7 +187,9 @@ impl Ledger {
             hinting: Hinting::default(),
             expiries: Timers::default(),
             stats: LedgerStats::default(),
+            counts: BTreeMap::new(),
             events: LedgerEvents::default(),
+            logs_usage: false,
             parents: None,
         };
         ledger.set_learning_until();
@@ -167,6 +200,12 @@ impl Ledger {
     #[must_use]
     pub fn with_tuning(self, tuning: &'static Tuning) -> Self {
         Self { tuning, ..self }
+    }
+
+    /// Notes the use of holders that end, in [`LedgerEvents::usage`]. Before the first request.
+    #[must_use]
+    pub fn with_usage(self, logs_usage: bool) -> Self {
+        Self { logs_usage, ..self }
     }
 
     /// With the terms under which predecessors may have granted leases that last. Before the first
@@ -192,6 +231,7 @@ impl Ledger {
             };
             let key = ResourceKey::new(slot);
             self.expire_leases(key, now);
+            self.apply_feedback(key, now);
             self.plan_hints(key, now);
             self.note_parent_update(key, now);
             self.note_unmet(key, now);
@@ -222,6 +262,13 @@ impl Ledger {
     /// the new terms.
     pub fn reconfigure(&mut self, document: Arc<Document>) {
         self.longest_refresh_interval = longest_refresh_interval(&document);
+        // Those of others would be there forever.
+        let globs: BTreeSet<_> = document
+            .templates()
+            .iter()
+            .map(|it| it.identifier_glob())
+            .collect();
+        self.counts.retain(|glob, _| globs.contains(&**glob));
         self.document = document;
         self.has_new_document = true;
         self.hinting.walk = Some(0);
@@ -272,6 +319,11 @@ impl Ledger {
         }
     }
 
+    /// Counters since the start, by template of the document.
+    pub fn template_counts(&self) -> impl Iterator<Item = (&str, &TemplateCounts)> {
+        self.counts.iter().map(|(glob, counts)| (&**glob, counts))
+    }
+
     /// The number of live resources in learning mode.
     #[must_use]
     pub fn resources_learning(&self, now: Moment) -> usize {
@@ -308,6 +360,7 @@ impl Ledger {
             self.holders.remove_lease(holder, key);
             self.polls.remove_lease(&mut self.holders, holder, key, now);
         });
+        self.take_usage(key);
     }
 
     /// Decides what a holder gets of one resource.
@@ -346,20 +399,7 @@ impl Ledger {
         let capacity_before = |unit| Some(self.earlier_terms.lookup(id)?.capacity(unit));
         let decision = (live.resource).refresh(holder, polls, ask, capacity_before, now);
         live.resource.note_heard(holder, conversion.heard, now);
-        let clients = live.resource.clients();
-        let feedback = live.resource.current_feedback(now);
-        let levels = match ask.kind {
-            HolderKind::Client => Vec::new(),
-            HolderKind::Node => live.resource.levels(),
-        };
-        let mut grant = Grant::new(
-            id.clone(),
-            &live.resource.terms,
-            clients,
-            &decision,
-            feedback,
-            levels,
-        );
+        let mut grant = live.grant(ask, &decision, now);
         if let Some((bucket, before)) = before {
             grant.tokens = (live.resource).continue_bucket(holder, bucket, before, &decision, now);
         } else if decision.lacks.is_some() {
@@ -375,10 +415,88 @@ impl Ledger {
             self.withdraw_hint(holder, key);
             self.plan_hints(key, now);
         }
+        self.note_outcomes(holder, key, ask, now);
         self.resume(place, holder, key);
         self.note_parent_update(key, now);
         self.note_unmet(key, now);
         grant
+    }
+
+    /// Takes what became of the holder's requests.
+    fn note_outcomes(&mut self, holder: HolderKey, key: ResourceKey, ask: &Ask<'_>, now: Moment) {
+        if ask.report.is_some() {
+            self.count_outcomes(key);
+        }
+        if self.logs_usage {
+            self.note_user(holder, key, now);
+        }
+    }
+
+    fn note_user(&mut self, holder: HolderKey, key: ResourceKey, now: Moment) {
+        if let Some(live) = self.live.get_mut(key.index())
+            && let Some(id) = self.holders.id(holder)
+            && let Some(entry) = live.resource.entries.get(holder)
+            && !entry.is_cleared()
+        {
+            let users = live.resource.users.get_or_insert_default();
+            users.note(entry.slot, id, now);
+        }
+    }
+
+    /// Hands over the use of holders that have ended.
+    fn take_usage(&mut self, key: ResourceKey) {
+        if let Some(live) = self.live.get_mut(key.index())
+            && let Some(users) = &mut live.resource.users
+        {
+            self.events.push_usage(&live.id, users.take_ended());
+        }
+    }
+
+    /// Applies the law of feedback to a resource, if it is time. Holders hear of a change at once.
+    fn apply_feedback(&mut self, key: ResourceKey, now: Moment) {
+        let Some(live) = self.live.get_mut(key.index()) else {
+            return;
+        };
+        if live.resource.apply_feedback(now) && live.resource.note_changed_terms(now) {
+            self.hinting.rounds.insert(key);
+        }
+        let Some(effective) = &mut live.resource.effective else {
+            return;
+        };
+        let changes = std::mem::take(&mut effective.changes);
+        if effective.role() != Role::Act {
+            return;
+        }
+        for change in &changes {
+            self.events.push_change(&live.id, change);
+        }
+        if !changes.is_empty() {
+            self.count_for_template(key, |counts| changes.iter().for_each(|it| counts.count(it)));
+        }
+    }
+
+    /// Adds the outcomes of a request to those of the template.
+    fn count_outcomes(&mut self, key: ResourceKey) {
+        let live = self.live.get_mut(key.index());
+        if let Some(outcomes) = live.and_then(|it| it.resource.outcomes.as_mut()) {
+            let (new, ignored) = outcomes.take_uncounted();
+            self.count_for_template(key, |counts| {
+                counts.outcomes.add(&new);
+                ignored.into_iter().for_each(|it| counts.count_ignored(it));
+            });
+        }
+    }
+
+    fn count_for_template(&mut self, key: ResourceKey, count: impl FnOnce(&mut TemplateCounts)) {
+        let live = self.live.get(key.index());
+        let Some(template) = live.and_then(|it| it.resource.terms.template()) else {
+            return;
+        };
+        let glob = template.identifier_glob();
+        match self.counts.get_mut(glob) {
+            Some(counts) => count(counts),
+            None => count(self.counts.entry(glob.into()).or_default()),
+        }
     }
 
     /// Counts the holder of a released lease again, unless its request was a late one.
@@ -471,11 +589,13 @@ impl Ledger {
         };
         let before = live.resource.entries.len();
         let had_lease = change(&mut live.resource);
-        if live.resource.entries.len() < before {
+        let has_left = live.resource.entries.len() < before;
+        self.take_usage(key);
+        if has_left {
             self.stats.leases = self.stats.leases.saturating_sub(1);
             self.holders.remove_lease(holder, key);
             self.polls.remove_lease(&mut self.holders, holder, key, now);
-        } else {
+        } else if let Some(live) = self.live.get(key.index()) {
             let entry = live.resource.entries.get(holder);
             if entry.is_some_and(Entry::is_cleared) {
                 self.holders.retain_released(holder, key);
@@ -586,15 +706,8 @@ impl Ledger {
             reason: Reason::Full,
             ..Decision::none(&terms)
         };
-        let (feedback, levels) = (Feedback::None, Vec::new());
-        Grant::new(
-            id.clone(),
-            &terms,
-            clients + 1.0,
-            &decision,
-            feedback,
-            levels,
-        )
+        let (signal, levels) = (Signal::None, Vec::new());
+        Grant::new(id.clone(), &terms, clients + 1.0, &decision, signal, levels)
     }
 
     pub(super) fn terms_of(&self, id: &ResourceId) -> (ResourceTerms, Moment) {
@@ -634,8 +747,10 @@ impl Ledger {
         if let Some(live) = self.live.get_mut(key.index()) {
             self.learning_count
                 .change(live.resource.learning_until, learning_until);
-            let is_change = live.resource.terms.differ_from(&terms);
+            let before = live.resource.terms.clone();
             live.resource.set_terms(terms, learning_until, now);
+            // The effective capacity may stay the same.
+            let is_change = before.differ_from(&live.resource.terms);
             live.generation = self.generation;
             if is_change && live.resource.note_changed_terms(now) {
                 self.hinting.rounds.insert(key);

@@ -5,12 +5,18 @@ use std::time::Duration;
 use doorman_openapi::{AlgorithmKind, Capacity, ClientId, NodeId, ResourceId, Unit};
 
 use crate::ledger::{
+    feedback::control::{Change, Cut},
     resource::decision::{Anomalies, Grant},
+    resource::outcomes::{Ignored, Tally},
     resource::unmet::UnmetChange,
+    resource::users::Usage,
 };
 
 /// Events that wait to be taken. Further ones are only counted.
 const MAX_EVENTS: usize = 256;
+
+/// The same for ended holders.
+const MAX_USAGE: usize = 65_536;
 
 /// The size of the ledger, and counters since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,8 +76,51 @@ impl LedgerStats {
     }
 }
 
+/// Counters of the resources of one template.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TemplateCounts {
+    /// What became of requests.
+    pub outcomes: Tally,
+    /// Cuts of the effective capacity.
+    pub cuts: u64,
+    /// Raises of it.
+    pub raises: u64,
+    /// Pauses that the target asked for.
+    pub pauses: u64,
+    /// Levels that were tried again, since less load had not helped.
+    pub trials: u64,
+    /// Reports that moved no capacity: the caller lacks the scope.
+    pub ignored_scope: u64,
+    /// The same: they begin a count.
+    pub ignored_baselines: u64,
+    /// The same: the holder suffers alone.
+    pub ignored_suffering: u64,
+}
+
+impl TemplateCounts {
+    pub(in crate::ledger) fn count_ignored(&mut self, ignored: Ignored) {
+        let counter = match ignored {
+            Ignored::Scope => &mut self.ignored_scope,
+            Ignored::Baseline => &mut self.ignored_baselines,
+            Ignored::Suffers => &mut self.ignored_suffering,
+        };
+        *counter += 1;
+    }
+
+    pub(in crate::ledger) fn count(&mut self, change: &Change) {
+        let counter = match change {
+            Change::Cut(_) => &mut self.cuts,
+            Change::Raise => &mut self.raises,
+            Change::Pause { .. } => &mut self.pauses,
+            Change::Trial => &mut self.trials,
+            Change::Resume | Change::Pace => return,
+        };
+        *counter += 1;
+    }
+}
+
 /// Something that an operator should read. Reported once per resource, unmet demand each time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum LedgerEvent {
     /// No template matches the resource.
     Unmatched(ResourceId),
@@ -92,6 +141,8 @@ pub enum LedgerEvent {
     OtherUnit(ResourceId, ClientId, Unit),
     /// A holder uses more of the resource than is leased to it.
     Overused(ResourceId),
+    /// The target refuses requests for its load, and less is leased.
+    Cut(ResourceId, Cut),
     /// The demand for the resource has been unmet for a minute.
     Unmet(ResourceId),
     /// The demand for the resource, which was reported as unmet, is met again, after so long.
@@ -107,12 +158,16 @@ impl LedgerEvent {
 }
 
 /// Events since they were last taken, in order.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct LedgerEvents {
     /// The first events.
     pub events: Vec<LedgerEvent>,
     /// How many more there were.
     pub dropped: u64,
+    /// The use of holders that have ended, if that is logged.
+    pub usage: Vec<(ResourceId, Usage)>,
+    /// How many more there were.
+    pub dropped_usage: u64,
     /// Learning mode has ended for the last template.
     pub learning_ended: bool,
     /// Holders that were rejected because the ledger has its most leases.
@@ -143,6 +198,23 @@ impl LedgerEvents {
             Some(UnmetChange::Ended(lasted)) => LedgerEvent::MetAgain(id.clone(), lasted),
         };
         self.push_frequent(event);
+    }
+
+    /// Leaves room for events of other kinds.
+    pub(in crate::ledger) fn push_change(&mut self, id: &ResourceId, change: &Change) {
+        if let Change::Cut(cut) = change {
+            self.push_frequent(LedgerEvent::Cut(id.clone(), *cut));
+        }
+    }
+
+    pub(in crate::ledger) fn push_usage(&mut self, id: &ResourceId, usage: Vec<Usage>) {
+        for usage in usage {
+            if self.usage.len() < MAX_USAGE {
+                self.usage.push((id.clone(), usage));
+            } else {
+                self.dropped_usage += 1;
+            }
+        }
     }
 
     fn push_frequent(&mut self, event: LedgerEvent) {

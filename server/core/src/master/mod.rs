@@ -35,6 +35,8 @@ pub struct MasterSettings {
     pub max_leases: usize,
     /// The handling of resources that no template matches.
     pub unmatched: UnmatchedPolicy,
+    /// Whether the use of holders that end is logged.
+    pub logs_usage: bool,
     /// No earlier lease was longer than this or than those of the document; zero if nothing is
     /// known.
     pub longest: Seconds,
@@ -172,7 +174,8 @@ impl Master {
             predecessor,
             epoch,
         };
-        let ledger = Ledger::new(Arc::clone(&self.document), settings, now);
+        let ledger = Ledger::new(Arc::clone(&self.document), settings, now)
+            .with_usage(self.settings.logs_usage);
         if self.parent.is_some() {
             ledger.of_parent()
         } else {

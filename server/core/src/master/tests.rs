@@ -25,6 +25,7 @@ fn master(bound: DurableBound) -> Master {
     let settings = MasterSettings {
         max_leases: 10_000,
         unmatched: UnmatchedPolicy::Grant,
+        logs_usage: false,
         longest: Seconds::ZERO,
     };
     let mut master = Master::new(settings, document(1.0));

@@ -208,6 +208,9 @@ fn of_client(wants: f64, resources: &[&str]) -> CapacityRequest {
         limited_as: None,
         bucket: None,
         per: None,
+        outcomes: None,
+        pause: None,
+        seen: None,
     };
     CapacityRequest {
         client_id: ClientId::new("a").unwrap(),

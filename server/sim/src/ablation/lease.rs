@@ -68,9 +68,7 @@ pub fn change_node_request(
         Rule::EpochEcho => request.heard_epoch = epoch,
         Rule::CombinedBooking => {
             for resource in &mut request.resources {
-                resource.has = Some(HeldLease {
-                    capacity: Capacity::ZERO,
-                });
+                resource.has = Some(HeldLease::from(Capacity::ZERO));
                 resource.outstanding = Capacity::ZERO;
             }
         }

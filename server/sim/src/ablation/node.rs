@@ -55,7 +55,7 @@ impl NodeAblation {
             let claim: f64 = claims.map(|it| it.get()).sum();
             if resource.has.is_none() && claim > 0.0 {
                 let capacity = Capacity::saturating(claim);
-                resource.has = Some(HeldLease { capacity });
+                resource.has = Some(HeldLease::from(capacity));
                 resource.outstanding = capacity;
             }
         }
@@ -122,9 +122,7 @@ impl NodeAblation {
         match without {
             Rule::AskParentFirst => {
                 for resource in &mut request.resources {
-                    resource.has.get_or_insert(HeldLease {
-                        capacity: Capacity::ZERO,
-                    });
+                    resource.has.get_or_insert(HeldLease::from(Capacity::ZERO));
                 }
             }
             Rule::OwnLeasesOnly => self.claim_for_holders(request),

@@ -256,7 +256,9 @@ impl Simulation {
         };
         traffic.next = self.time.after_seconds(traffic.gap(&mut demands.rng));
         self.events.push_request(traffic.next, user as u32, plan);
-        self.clients[client].request(limit, self.time);
+        if let Some(slot) = self.clients[client].request(limit, self.time) {
+            self.send_to_target(client, limit, slot);
+        }
         self.schedule_wake(Process::Client(client));
     }
 

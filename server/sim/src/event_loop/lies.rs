@@ -82,7 +82,7 @@ impl Simulation {
             let has = asked.has.map_or(0.0, |held| held.capacity.get());
             if rng.bool() && claim > has {
                 let capacity = Capacity::saturating(claim);
-                asked.has = Some(HeldLease { capacity });
+                asked.has = Some(HeldLease::from(capacity));
                 lies = true;
             }
         }

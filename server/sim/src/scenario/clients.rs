@@ -19,6 +19,8 @@ const MAX_CLIENTS: usize = 10_000;
 const MAX_USES: usize = 16;
 /// The most requests of a run.
 const MAX_REQUESTS: f64 = 1e8;
+/// The highest rate that a network passes, in requests a second.
+const MAX_RATE: f64 = 1e6;
 /// Seconds within which clients start that do not say when.
 const JOINING: f64 = 5.0;
 
@@ -83,6 +85,10 @@ pub(crate) struct ClientGroup {
     pub(crate) uses: Vec<Use>,
     /// `None`: clients state their demand instead of sending requests.
     pub(crate) requests: Option<Requests>,
+    /// What they claim of their requests to targets; `None`: the truth.
+    pub(crate) claims: Option<Claims>,
+    /// The requests a second that their network passes, of all of them together.
+    pub(crate) passes: Option<f64>,
     pub(crate) start: Window,
     pub(crate) stop: Option<Window>,
 }
@@ -107,6 +113,40 @@ pub(crate) enum DemandSource {
     Own(DemandPattern),
     /// By its index.
     Load(usize),
+}
+
+/// What a client claims became of its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(from = "FileClaims")]
+pub(crate) enum Claims {
+    /// This part of the requests that were served was refused.
+    Refused(f64),
+    /// None was refused.
+    Served,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "must be always, never or a number from 0 to 1")]
+enum FileClaims {
+    Word(ClaimsWord),
+    Part(f64),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ClaimsWord {
+    Always,
+    Never,
+}
+
+impl From<FileClaims> for Claims {
+    fn from(claims: FileClaims) -> Self {
+        match claims {
+            FileClaims::Word(ClaimsWord::Always) => Self::Refused(1.0),
+            FileClaims::Word(ClaimsWord::Never) => Self::Served,
+            FileClaims::Part(part) => Self::Refused(part),
+        }
+    }
 }
 
 /// How requests follow each other.
@@ -140,6 +180,8 @@ pub(super) struct FileClients {
     load: Option<String>,
     uses: Option<Vec<FileUse>>,
     requests: Option<Requests>,
+    claims: Option<Claims>,
+    passes: Option<f64>,
     start: Option<Window>,
     stop: Option<Window>,
 }
@@ -264,6 +306,8 @@ impl FileClients {
             resources: Vec::new(),
             uses: Vec::new(),
             requests: self.requests,
+            claims: self.claims,
+            passes: self.passes,
             start: self.start.unwrap_or(Window {
                 at: 0.0,
                 within: JOINING,
@@ -274,16 +318,8 @@ impl FileClients {
             it.check(field, context, resources, &mut group)?;
         }
         group.check_requests(field, resources)?;
-        group.start.check(&format!("{field}.start"), context)?;
-        if let Some(stop) = group.stop {
-            stop.check(&format!("{field}.stop"), context)?;
-            let started = group.start.at + group.start.within;
-            check(
-                &format!("{field}.stop.at"),
-                stop.at,
-                started..=context.seconds,
-            )?;
-        }
+        group.check_way_to_targets(field)?;
+        group.check_times(field, context)?;
         Ok(group)
     }
 }
@@ -385,6 +421,34 @@ impl ClientGroup {
             return Err(invalid(&format!("{field}.requests"), message));
         }
         Ok(())
+    }
+
+    fn check_times(&self, field: &str, context: &Context<'_>) -> Result<(), InvalidScenario> {
+        self.start.check(&format!("{field}.start"), context)?;
+        let Some(stop) = self.stop else {
+            return Ok(());
+        };
+        stop.check(&format!("{field}.stop"), context)?;
+        let started = self.start.at + self.start.within;
+        check(
+            &format!("{field}.stop.at"),
+            stop.at,
+            started..=context.seconds,
+        )
+    }
+
+    fn check_way_to_targets(&self, field: &str) -> Result<(), InvalidScenario> {
+        if let Some(Claims::Refused(part)) = self.claims {
+            check(&format!("{field}.claims"), part, 0.0..=1.0)?;
+        }
+        if let Some(rate) = self.passes {
+            check(&format!("{field}.passes"), rate, 0.0..=MAX_RATE)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sends_requests_for(&self, resource: usize) -> bool {
+        self.requests.is_some() && self.resources.contains(&resource)
     }
 
     /// Whether a client has a demand that is constant or a random walk.

@@ -1,20 +1,23 @@
-//! `POST /v1/check`, and the renewal and release of permits.
+//! `POST /v1/check`, the renewal and release of permits, and outcomes.
 
 use std::{collections::HashSet, time::Duration};
 
 use axum::{
     body::Body,
     extract::{Request, State},
-    http::{HeaderMap, Response},
+    http::{HeaderMap, Response, StatusCode},
     response::IntoResponse,
 };
 use doorman_openapi::{
-    CheckPermit, CheckReleaseRequest, CheckReleaseResponse, CheckRenewRequest, CheckRenewResponse,
-    CheckRequest, CheckResponse, FieldError, MAX_CHECKED, MAX_RELEASED, ProblemType, ResourceCheck,
-    ResourceId, Rule, Seconds, Unit, paths,
+    CheckOutcome, CheckOutcomeRequest, CheckPermit, CheckReleaseRequest, CheckReleaseResponse,
+    CheckRenewRequest, CheckRenewResponse, CheckRequest, CheckResponse, EndedPermit, FieldError,
+    MAX_CHECKED, MAX_RELEASED, PermitRelease, ProblemType, RequestCount, ResourceCheck, ResourceId,
+    ResourceOutcome, Rule, Seconds, Unit, paths,
 };
 use serde::de::DeserializeOwned;
-use tower_doorman::{AdmittedCheck, CheckError, Cost, RequestHead, ResourceUse};
+use tower_doorman::{
+    AdmittedCheck, CheckError, Cost, Outcome, OutcomeReport, RequestHead, ResourceUse,
+};
 
 use super::{AgentParts, AgentState, permits::PermitId};
 use crate::{
@@ -140,8 +143,8 @@ pub(super) async fn renew_permit(
 
 /// Release permits
 ///
-/// Gives the units of gauges back. The call is idempotent: unknown and released permits are
-/// ignored.
+/// Gives the units of gauges back, and states the outcomes of their operations. The call is
+/// idempotent: unknown and released permits are ignored.
 #[utoipa::path(
     post,
     path = paths::CHECK_RELEASE,
@@ -161,9 +164,77 @@ pub(super) async fn release_permits(
         );
         return Err(ApiError::invalid_field("/permits", detail));
     }
-    let permits = permits.iter().filter_map(|it| PermitId::parse(it));
+    let permits = permits.iter().filter_map(|it| match it {
+        PermitRelease::Silent(permit) => Some((PermitId::parse(permit)?, None)),
+        PermitRelease::WithOutcome(EndedPermit { permit, outcome }) => {
+            Some((PermitId::parse(permit)?, Some(outcome_of(*outcome))))
+        }
+    });
     let released = agent.permits.release(permits);
     Ok(Json(CheckReleaseResponse { released }))
+}
+
+/// Report outcomes
+///
+/// States what became of operations that checks admitted, so that the control plane sees which
+/// targets refuse requests. A repeated call counts again. The outcome of an operation with a permit
+/// is stated by the release of the permit.
+#[utoipa::path(
+    post,
+    path = paths::CHECK_OUTCOME,
+    request_body = CheckOutcomeRequest,
+    responses((status = NO_CONTENT, description = "The outcomes are counted"))
+)]
+pub(super) async fn report_outcomes(
+    State(agent): State<AgentState>,
+    request: Request,
+) -> Result<StatusCode, ApiError> {
+    let (request, _) = read::<CheckOutcomeRequest>(&agent, request).await?;
+    let all = request.resources;
+    if all.is_empty() || all.len() > MAX_CHECKED {
+        let detail = format!("must have 1 to {MAX_CHECKED} elements, not {}", all.len());
+        return Err(ApiError::invalid_field("/resources", detail));
+    }
+    let reports = all.iter().enumerate().map(|(index, one)| {
+        let report = outcome_report(one, &format!("/resources/{index}"))?;
+        Ok((&one.resource_id, report))
+    });
+    let reports = reports.collect::<Result<Vec<_>, FieldError>>();
+    let reports = reports.map_err(|error| ApiError::invalid(vec![error]))?;
+    for (resource, report) in reports {
+        agent.checks.outcome(resource, &report);
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn outcome_report(one: &ResourceOutcome, place: &str) -> Result<OutcomeReport, FieldError> {
+    let most = ResourceOutcome::MAX_COUNT;
+    let count = one.count.map_or(1, RequestCount::get);
+    if count == 0 || count > most {
+        let detail = format!("must be from 1 to {most}, not {count}");
+        return Err(FieldError::new(format!("{place}/count"), detail));
+    }
+    let mut report = OutcomeReport::new(outcome_of(one.outcome)).count(count);
+    if let Some(pause) = one.pause {
+        if one.outcome != CheckOutcome::Overloaded {
+            let detail = "is only for `outcome` overloaded";
+            return Err(FieldError::new(format!("{place}/pause"), detail));
+        }
+        report = report.pause(pause.duration());
+    }
+    if let Some(seen) = one.seen {
+        report = report.seen(seen);
+    }
+    Ok(report)
+}
+
+fn outcome_of(stated: CheckOutcome) -> Outcome {
+    match stated {
+        CheckOutcome::Ok => Outcome::Ok,
+        CheckOutcome::Overloaded => Outcome::Overloaded,
+        CheckOutcome::Failed => Outcome::Failed,
+        CheckOutcome::None => Outcome::None,
+    }
 }
 
 async fn read<T: DeserializeOwned>(

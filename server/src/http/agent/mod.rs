@@ -68,6 +68,7 @@ pub(crate) fn router(agent: AgentState, hosts: AllowedHosts) -> Router {
         .route(paths::CHECK, post(check::check_resources))
         .route(paths::CHECK_RENEW, post(check::renew_permit))
         .route(paths::CHECK_RELEASE, post(check::release_permits))
+        .route(paths::CHECK_OUTCOME, post(check::report_outcomes))
         .route(paths::METRICS, get(metrics::get_agent_metrics))
         .route(paths::OPENAPI, get(openapi::get_agent_openapi))
         .route_layer(from_fn_with_state(hosts, check_host))

@@ -40,6 +40,7 @@ use crate::http::{
         check::check_resources,
         check::renew_permit,
         check::release_permits,
+        check::report_outcomes,
         forward_auth::forward_auth,
         probes::check_agent_livez,
         probes::check_agent_readyz,

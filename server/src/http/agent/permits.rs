@@ -15,7 +15,7 @@ use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore},
     time::sleep,
 };
-use tower_doorman::Permit;
+use tower_doorman::{Outcome, Permit};
 
 use crate::util::clock;
 
@@ -38,7 +38,7 @@ struct OpenPermits {
 #[derive(Debug)]
 struct OpenPermit {
     ends: Moment,
-    _permit: Permit,
+    permit: Permit,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -92,7 +92,7 @@ impl PermitTable {
         let id = PermitId::random()?;
         let held = OpenPermit {
             ends,
-            _permit: permit,
+            permit,
             _slot: slot,
         };
         let mut state = self.state();
@@ -119,11 +119,23 @@ impl PermitTable {
         Some(ends)
     }
 
-    /// Gives permits back. Returns how many there were.
-    pub(super) fn release(&self, ids: impl IntoIterator<Item = PermitId>) -> usize {
+    /// Gives permits back, with the outcomes of their operations. Returns how many there were.
+    pub(super) fn release(
+        &self,
+        ids: impl IntoIterator<Item = (PermitId, Option<Outcome>)>,
+    ) -> usize {
         let mut state = self.state();
-        let released: Vec<_> = ids.into_iter().filter_map(|id| state.remove(id)).collect();
+        let released = ids.into_iter().filter_map(|(id, outcome)| {
+            let held = state.remove(id)?;
+            Some((held, outcome))
+        });
+        let released: Vec<_> = released.collect();
         drop(state);
+        for (held, outcome) in &released {
+            if let Some(outcome) = outcome {
+                held.permit.outcome(*outcome);
+            }
+        }
         released.len()
     }
 

@@ -401,11 +401,124 @@ async fn invalid_checks_are_rejected_with_a_pointer() {
     let reply = agent.post(paths::CHECK, long).await;
     assert_eq!(reply.status, 422);
     assert!(reply.body.len() < 2_000, "{}", reply.body.len());
+    for (path, body, pointer, detail) in [
+        (
+            paths::CHECK_RELEASE,
+            json!({"permits": [{"permit": "0", "outcome": "slow"}]}),
+            "/permits/0",
+            "ok, overloaded, failed or none",
+        ),
+        (
+            paths::CHECK_RELEASE,
+            json!({"permits": ["0", 7]}),
+            "/permits/1",
+            "must be a permit, or an object",
+        ),
+        (
+            paths::CHECK_OUTCOME,
+            json!({"resources": []}),
+            "/resources",
+            "1 to 100 elements",
+        ),
+        (
+            paths::CHECK_OUTCOME,
+            json!({"resources": [{"resource_id": "api", "outcome": "slow"}]}),
+            "/resources/0/outcome",
+            "slow",
+        ),
+        (
+            paths::CHECK_OUTCOME,
+            json!({"resources": [{"resource_id": "api", "outcome": "ok", "count": 0}]}),
+            "/resources/0/count",
+            "from 1 to 1000000, not 0",
+        ),
+        (
+            paths::CHECK_OUTCOME,
+            json!({"resources": [{"resource_id": "api", "outcome": "ok", "pause": 1}]}),
+            "/resources/0/pause",
+            "only for `outcome` overloaded",
+        ),
+        (
+            paths::CHECK_OUTCOME,
+            json!({"resources": [{"resource_id": "api", "outcome": "overloaded", "pause": 3601}]}),
+            "/resources/0/pause",
+            "3600",
+        ),
+        (
+            paths::CHECK_OUTCOME,
+            json!({"resources": [{"resource_id": "api", "outcome": "ok",
+                "seen": {"remaining": 1, "reset": 0}}]}),
+            "/resources/0/seen/reset",
+            "86400",
+        ),
+    ] {
+        let reply = agent.post(path, body.clone()).await;
+        assert_eq!(reply.status, 422, "{body} {reply:?}");
+        let error = &reply.json()["errors"][0];
+        assert_eq!(error["pointer"], pointer, "{body} {error}");
+        let text = error["detail"].as_str().unwrap();
+        assert!(text.contains(detail), "{body} {error}");
+    }
     let many = vec!["0"; MAX_RELEASED + 1];
     let reply = agent
         .post(paths::CHECK_RELEASE, json!({"permits": many}))
         .await;
     assert_eq!(reply.json()["errors"][0]["pointer"], "/permits");
+}
+
+/// `ok`, `overloaded` and `failed` requests of a resource.
+fn outcomes(agent: &Agent, resource: &str) -> [u64; 3] {
+    let limits = agent.state.doorman.snapshot().limits;
+    let limit = limits.iter().find(|it| it.resource.as_str() == resource);
+    limit.map_or([0; 3], |it| {
+        let outcomes = it.outcomes;
+        [outcomes.ok, outcomes.overloaded, outcomes.failed]
+    })
+}
+
+#[tokio::test]
+async fn stated_outcomes_are_counted_by_resource() {
+    let agent = Agent::without_rules();
+    assert_eq!(agent.check(json!({"resource_id": "api"})).await.status, 200);
+    let all = json!({"resources": [
+        {"resource_id": "api", "outcome": "overloaded", "pause": 5},
+        {"resource_id": "api", "outcome": "ok", "count": 40},
+        {"resource_id": "api", "outcome": "failed", "seen": {"remaining": 3, "reset": 60}},
+        {"resource_id": "api", "outcome": "none"},
+        {"resource_id": "unknown", "outcome": "ok"},
+    ]});
+    for times in 1..=2 {
+        let reply = agent.post(paths::CHECK_OUTCOME, all.clone()).await;
+        assert_eq!((reply.status, reply.body.len()), (204, 0), "{reply:?}");
+        assert_eq!(outcomes(&agent, "api"), [40 * times, times, times]);
+    }
+    // One that is invalid counts nothing of the others.
+    let invalid = json!({"resources": [
+        {"resource_id": "api", "outcome": "ok"},
+        {"resource_id": "api", "outcome": "ok", "count": 1_000_001},
+    ]});
+    let reply = agent.post(paths::CHECK_OUTCOME, invalid).await;
+    assert_eq!(reply.status, 422, "{reply:?}");
+    assert_eq!(outcomes(&agent, "api"), [80, 2, 2]);
+}
+
+#[tokio::test]
+async fn release_states_the_outcome_of_a_permit() {
+    let agent = Agent::without_rules();
+    let tx = json!({"resource_id": "tx", "unit": "gauge"});
+    let mut permits = Vec::new();
+    for _ in 0..3 {
+        permits.push(permit(&agent.check(tx.clone()).await, 0));
+    }
+    let body = json!({"permits": [
+        {"permit": permits[0], "outcome": "ok"},
+        {"permit": permits[1], "outcome": "overloaded"},
+        permits[2],
+        {"permit": permits[0], "outcome": "failed"},
+    ]});
+    let reply = agent.post(paths::CHECK_RELEASE, body).await;
+    assert_eq!(reply.json()["released"], 3, "{reply:?}");
+    assert_eq!(outcomes(&agent, "tx"), [1, 1, 0]);
 }
 
 #[tokio::test]

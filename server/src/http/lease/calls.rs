@@ -13,7 +13,7 @@ use doorman_core::{
     master::{Granted, NotGranted},
 };
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse, ResourceId,
+    CapacityRequest, CapacityResponse, Reason, ReleaseRequest, ReleaseResponse, ResourceId, Scope,
     Seconds, ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest, paths,
 };
 
@@ -27,6 +27,9 @@ use crate::{
     },
     util::clock,
 };
+
+/// The scopes of callers whose outcomes move capacities.
+const EVIDENCE: &[Scope] = &[Scope::Feedback, Scope::Server];
 
 /// Lease capacity for a client
 ///
@@ -134,6 +137,11 @@ impl LeaseCalls {
             ));
         }
         let call = call.of_tenant(self.caller.tenant());
+        let call = if self.caller.may(EVIDENCE) {
+            call
+        } else {
+            call.without_evidence()
+        };
         let _decisions = self.charge.leases(&app.quotas, &app.ledger, &call).await?;
         let kind = call.holder().kind();
         let granted = app.ledger.lease(call).await?;
@@ -149,7 +157,11 @@ impl LeaseCalls {
             &granted,
             kind,
             app.server.level(),
-            problem.filter(|_| lacks_lease(&granted)),
+            &problem
+                .filter(|_| lacks_lease(&granted))
+                .into_iter()
+                .chain(ignored_outcomes(&granted))
+                .collect::<Vec<_>>(),
             clock::unix_seconds(),
         )))
     }
@@ -170,6 +182,17 @@ impl LeaseCalls {
             released: released.await?,
         }))
     }
+}
+
+/// Told once to each holder.
+fn ignored_outcomes(granted: &Granted) -> Option<String> {
+    let mut ignored = granted.grants.iter().filter(|it| it.reporting.is_ignored);
+    let resource = &ignored.next()?.resource_id;
+    Some(format!(
+        "outcomes of `{resource}` are shown and move no capacity: the token lacks the scope \
+         `{}`",
+        Scope::Feedback
+    ))
 }
 
 /// Whether the holder got less than it wants of any resource, or no lease.

@@ -17,14 +17,14 @@ use doorman_core::master::Granted;
 const FIXED_BYTES: usize = 512;
 const RESOURCE_BYTES: usize = 288;
 
-/// Writes the response for a client or a node. `level` is that of the server, `warning` what is
-/// wrong there, `unix_now` the wall clock in Unix seconds.
+/// Writes the response for a client or a node. `level` is that of the server, `warnings` what is
+/// wrong, `unix_now` the wall clock in Unix seconds.
 pub(super) fn write(
     node: &NodeId,
     Granted { epoch, grants }: &Granted,
     to: HolderKind,
     level: u32,
-    warning: Option<String>,
+    warnings: &[String],
     unix_now: u64,
 ) -> serde_json::Result<Vec<u8>> {
     let capacity = grants.len().saturating_mul(RESOURCE_BYTES);
@@ -34,8 +34,8 @@ pub(super) fn write(
     if to == HolderKind::Node {
         member(&mut text, r#","level":"#, &level)?;
     }
-    if let Some(warning) = warning {
-        member(&mut text, r#","warnings":"#, &[warning])?;
+    if !warnings.is_empty() {
+        member(&mut text, r#","warnings":"#, &warnings)?;
     }
     text.extend_from_slice(br#","resources":["#);
     let mut previous = Previous::default();
@@ -73,6 +73,9 @@ fn resource<'a>(
         member(text, r#","refresh_interval":"#, &grant.refresh_interval)?;
         member(text, r#","expiry_time":"#, &grant.expiry_time(unix_now))
     })?;
+    if let Some(effective) = &grant.reporting.effective {
+        member(text, r#","effective":"#, effective)?;
+    }
     member(text, r#"},"reason":"#, &grant.reason)?;
     let template = grant.template.as_deref();
     let pointer = grant.template.as_ref().map(Arc::as_ptr);
@@ -84,14 +87,17 @@ fn resource<'a>(
         member(text, r#","per":"#, &template.map(Template::per))
     })?;
     member(text, r#","safe_capacity":"#, &grant.safe_capacity)?;
-    if let Some(probability) = grant.feedback.admission_probability() {
+    if let Some(probability) = grant.signal.admission_probability() {
         member(text, r#","admission_probability":"#, &probability)?;
     }
-    if let Some(balance) = grant.feedback.balance() {
+    if let Some(balance) = grant.signal.balance() {
         member(text, r#","balance":"#, &balance)?;
     }
     if let Some(tokens) = &grant.tokens {
         member(text, r#","tokens":"#, tokens)?;
+    }
+    if grant.reporting.is_early {
+        text.extend_from_slice(br#","report":true"#);
     }
     match to {
         HolderKind::Client => {}

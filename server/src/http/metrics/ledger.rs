@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use doorman_openapi::{Balance, Capacity, Probability, ResourceView};
 use prometheus_client::{
     metrics::{
-        counter::ConstCounter,
+        counter::{ConstCounter, Counter},
         family::Family,
         gauge::{ConstGauge, Gauge},
     },
@@ -16,7 +16,7 @@ use crate::{
     http::error::ApiError, http::state::ServerInfo, leasing::LedgerUnavailable,
     leasing::SharedLedger, observe::metrics::counters, quota::Quotas, quota::ReadKind, util::clock,
 };
-use doorman_core::{ledger::LedgerStats, ledger::Survey};
+use doorman_core::ledger::{FeedbackSurvey, LedgerStats, Survey, TemplateCounts};
 
 /// Resources that are named: those with the highest demand. It bounds the number of series.
 const MAX_RESOURCES: usize = 50;
@@ -24,7 +24,8 @@ const MAX_RESOURCES: usize = 50;
 /// Steps per turn under the lock of the ledger.
 const BUDGET: usize = 512;
 
-type ResourceGauge = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
+type TemplateCounter = Family<[(&'static str, String); 2], Counter<f64, AtomicU64>>;
+type LabeledGauge = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
 
 #[derive(Debug)]
 pub(super) struct LedgerMetrics {
@@ -35,6 +36,7 @@ pub(super) struct LedgerMetrics {
     polls: usize,
     survey: Survey,
     top: Vec<ResourceView>,
+    counts: Vec<(String, TemplateCounts)>,
 }
 
 impl LedgerMetrics {
@@ -63,6 +65,9 @@ impl LedgerMetrics {
             unmet: ledger.unmet_for_a_minute().resources(),
             polls,
             top: ledger.most_wanted(&survey, now),
+            counts: (ledger.template_counts())
+                .map(|(template, counts)| (template.to_owned(), *counts))
+                .collect(),
             survey,
         });
         match read {
@@ -75,6 +80,8 @@ impl LedgerMetrics {
         self.register_totals(registry);
         self.register_full(registry);
         self.register_exceptions(registry, server);
+        self.register_outcomes(registry);
+        self.register_feedback(registry);
         self.register_resources(registry);
     }
 
@@ -190,6 +197,111 @@ impl LedgerMetrics {
         );
     }
 
+    fn register_outcomes(&self, registry: &mut Registry) {
+        let outcomes = TemplateCounter::default();
+        let changes = TemplateCounter::default();
+        let ignored = TemplateCounter::default();
+        for (template, counts) in &self.counts {
+            let sum = &counts.outcomes;
+            for (outcome, count) in [
+                ("failed", sum.failed),
+                ("ok", sum.ok),
+                ("overloaded", sum.overloaded),
+                ("refused", sum.refused),
+            ] {
+                let labels = [
+                    ("template", template.clone()),
+                    ("outcome", outcome.to_owned()),
+                ];
+                outcomes.get_or_create(&labels).inc_by(count);
+            }
+            for (reason, count) in [
+                ("baseline", counts.ignored_baselines),
+                ("scope", counts.ignored_scope),
+                ("suffers", counts.ignored_suffering),
+            ] {
+                let labels = [
+                    ("template", template.clone()),
+                    ("reason", reason.to_owned()),
+                ];
+                ignored.get_or_create(&labels).inc_by(count as f64);
+            }
+            for (change, count) in [
+                ("cut", counts.cuts),
+                ("pause", counts.pauses),
+                ("raise", counts.raises),
+                ("trial", counts.trials),
+            ] {
+                let labels = [
+                    ("template", template.clone()),
+                    ("change", change.to_owned()),
+                ];
+                changes.get_or_create(&labels).inc_by(count as f64);
+            }
+        }
+        registry.register(
+            "outcomes",
+            "Outcomes of requests, by the reports of holders: those that the target served (ok), \
+             refused for its load (overloaded) or failed otherwise (failed), and the cost of those \
+             that holders did not admit (refused)",
+            outcomes,
+        );
+        registry.register(
+            "feedback_ignored",
+            "Reports of outcomes that move no capacity: the caller lacks the scope (scope), they \
+             begin a count (baseline), or the holder suffers alone (suffers)",
+            ignored,
+        );
+        registry.register(
+            "feedback_changes",
+            "Changes of the effective capacity by feedback: cuts, raises, pauses that the target asks \
+             for, and trials of the level before cuts that did not help",
+            changes,
+        );
+    }
+
+    fn register_feedback(&self, registry: &mut Registry) {
+        type Read = fn(&FeedbackSurvey) -> f64;
+
+        let gauges: [(&str, &str, Read); 6] = [
+            ("effective_capacity", "Effective capacity", |it| {
+                it.effective
+            }),
+            ("followed_capacity", "Configured capacity", |it| {
+                it.configured
+            }),
+            (
+                "feedback_held_back",
+                "Resources of which less than 90 % are effective while demand is unmet",
+                |it| it.held_back as f64,
+            ),
+            (
+                "feedback_at_floor",
+                "Resources at the floor of their feedback, or paused",
+                |it| it.at_floor as f64,
+            ),
+            (
+                "feedback_not_ours",
+                "Resources whose target refuses requests at any load",
+                |it| it.not_ours as f64,
+            ),
+            (
+                "feedback_suffers_alone",
+                "Holders of which the target refuses much more than of the others",
+                |it| it.suffer_alone as f64,
+            ),
+        ];
+        for (name, help, read) in gauges {
+            let family = LabeledGauge::default();
+            for (template, sums) in &self.survey.feedback {
+                let label = [("template", template.clone())];
+                family.get_or_create(&label).set(read(sums));
+            }
+            let help = format!("{help}; of live resources with feedback, by template");
+            registry.register(name, help, family);
+        }
+    }
+
     fn register_resources(&self, registry: &mut Registry) {
         type Read = fn(&ResourceView) -> Option<f64>;
 
@@ -239,7 +351,7 @@ impl LedgerMetrics {
             ),
         ];
         for (name, help, read) in gauges {
-            let family = ResourceGauge::default();
+            let family = LabeledGauge::default();
             for view in &self.top {
                 if let Some(value) = read(view) {
                     let label = [("resource", view.resource_id.as_str().to_owned())];

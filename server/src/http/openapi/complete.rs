@@ -85,7 +85,11 @@ fn tag(path: &str) -> &'static str {
             "document"
         }
         paths::RULES => "rules",
-        paths::CHECK | paths::CHECK_RENEW | paths::CHECK_RELEASE | paths::FORWARD_AUTH => "agent",
+        paths::CHECK
+        | paths::CHECK_RENEW
+        | paths::CHECK_RELEASE
+        | paths::CHECK_OUTCOME
+        | paths::FORWARD_AUTH => "agent",
         paths::LIVEZ | paths::READYZ | paths::METRICS => "probes",
         _ => "views",
     }
@@ -216,8 +220,13 @@ fn add_patch(entity: &str, schemas: &mut Value) -> String {
         if let Some(property) = property.as_object_mut() {
             property.remove("default");
         }
-        if field == "algorithm" {
-            property["$ref"] = reference(&add_patch("TemplateAlgorithm", schemas))["$ref"].take();
+        let section = match field.as_str() {
+            "algorithm" => Some("TemplateAlgorithm"),
+            "feedback" => Some("Feedback"),
+            _ => None,
+        };
+        if let Some(section) = section {
+            property["$ref"] = reference(&add_patch(section, schemas))["$ref"].take();
         }
         if !contains(&required, field) {
             *property = json!({"anyOf": [property, {"type": "null"}]});

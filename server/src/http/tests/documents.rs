@@ -324,6 +324,47 @@ async fn dry_run_describes_the_change_and_makes_none() {
 }
 
 #[tokio::test]
+async fn feedback_of_a_template_is_changed_and_compared() {
+    let stored = stored();
+    let router = &stored.router;
+    let ask = r#"{"client_id": "c", "resources": [{"resource_id": "tenant/a", "wants": 8}]}"#;
+    post(router, "/v1/capacity", ask).await;
+    let patch = |uri: &str, text: &'static str| {
+        let request = Request::patch(uri).header("content-type", "application/json");
+        send(router, request.body(text.into()).unwrap())
+    };
+    let uri = "/v1/templates/tenant%2F*";
+    let dry_run = patch(
+        "/v1/templates/tenant%2F*?dry_run=true",
+        r#"{"feedback": {"mode": "observe"}}"#,
+    )
+    .await
+    .json();
+    assert_eq!(
+        dry_run["resources"][0]["changes"],
+        json!([
+            "feedback.floor: absent → 0.1",
+            "feedback.headers: absent → true",
+            "feedback.mode: absent → \"observe\"",
+            "feedback.tolerate: absent → 0.01"
+        ])
+    );
+    let set = patch(uri, r#"{"feedback": {"tolerate": 0.1}}"#)
+        .await
+        .json();
+    let feedback = json!({"mode": "act", "floor": 0.1, "tolerate": 0.1, "headers": true});
+    assert_eq!(set["feedback"], feedback);
+    assert_eq!(get(router, uri).await.json()["feedback"], feedback);
+    let invalid = patch(uri, r#"{"feedback": {"latency": 1}}"#).await;
+    let problem = invalid.problem(422);
+    let error = &problem.errors[0];
+    assert_eq!(error.pointer, "/feedback/latency");
+    assert_eq!(error.detail, "must be left out: latency is for gauges only");
+    let removed = patch(uri, r#"{"feedback": null}"#).await.json();
+    assert_eq!(removed.get("feedback"), None);
+}
+
+#[tokio::test]
 async fn change_that_ends_limits_says_so() {
     let document = "resources: [{identifier_glob: db, capacity: 5, algorithm: {kind: STATIC}},
         {identifier_glob: '*', capacity: 9, algorithm: {kind: STATIC}}]";

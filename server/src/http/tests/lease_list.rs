@@ -138,7 +138,7 @@ async fn overdue_refresh_is_explained() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shared_feedback_is_explained() {
+async fn shared_signal_is_explained() {
     let router = server("SHARED_BUCKET", 4.0);
     ask(&router, "a", json!({"wants": 4, "used": 0})).await;
     let response = ask(&router, "a", json!({"wants": 4, "used": 12})).await;

@@ -12,6 +12,7 @@ mod lease_list;
 mod leases;
 mod metrics;
 mod openapi;
+mod outcomes;
 mod patches;
 mod priorities;
 mod probes;

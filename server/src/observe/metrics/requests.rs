@@ -143,7 +143,7 @@ impl RequestMetrics {
 const OTHER: &str = "other";
 
 /// The routes with series of their own; all others are `other`.
-const ROUTES: [&str; 26] = [
+const ROUTES: [&str; 27] = [
     paths::CAPACITY,
     paths::CAPACITY_RELEASE,
     paths::SERVER_CAPACITY,
@@ -169,6 +169,7 @@ const ROUTES: [&str; 26] = [
     paths::CHECK,
     paths::CHECK_RENEW,
     paths::CHECK_RELEASE,
+    paths::CHECK_OUTCOME,
     paths::FORWARD_AUTH,
 ];
 

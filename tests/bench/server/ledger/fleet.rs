@@ -169,15 +169,16 @@ impl<D: Decide> Fleet<D> {
                         wants: wants(&mut self.rng),
                         priority: Some(client.priority),
                         bands: None,
-                        has: Some(HeldLease {
-                            capacity: client.has,
-                        }),
+                        has: Some(HeldLease::from(client.has)),
                         outstanding: Capacity::ZERO,
                         used: None,
                         unit: None,
                         limited_as: None,
                         bucket: None,
                         per: None,
+                        outcomes: None,
+                        pause: None,
+                        seen: None,
                     }],
                 };
                 (client, (request, self.now))

@@ -1,6 +1,7 @@
 //! The state machine by example.
 
 mod failures;
+mod feedback;
 mod hints;
 mod properties;
 mod rate_limited;
@@ -17,7 +18,7 @@ use doorman_openapi::{
 
 use super::{Holder, HolderSettings};
 use crate::{
-    event::{Demand, Effect, Event, Failure, FirstAnswer, LeaseStatus, Warning},
+    event::{Demand, Effect, Event, Failure, Feedback, FirstAnswer, LeaseStatus, Warning},
     testing::{answer, grant, grant_all, id, response},
 };
 
@@ -67,6 +68,10 @@ impl Script {
     }
 
     fn want(&mut self, resource: &str, wants: f64) {
+        self.want_with(resource, wants, None);
+    }
+
+    fn want_with(&mut self, resource: &str, wants: f64, feedback: Option<Feedback>) {
         self.handle(Event::Demand {
             resource: id(resource),
             demand: Demand {
@@ -77,6 +82,7 @@ impl Script {
                 bands: None,
                 limited_as: None,
                 bucket: None,
+                feedback,
             },
         });
     }

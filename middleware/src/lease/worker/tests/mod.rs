@@ -14,6 +14,7 @@ mod instances;
 mod leases;
 mod new_keys;
 mod outbound;
+mod outcomes;
 mod plane;
 mod priorities;
 mod quotas;

@@ -1,11 +1,14 @@
 //! The claim of a holder: confirmed, recorded and booked.
 
-use doorman_openapi::Moment;
+use doorman_openapi::{Band, Capacity, Moment, RequestCount, Seconds};
 
 use super::{decider::Decider, decider::exceeds};
 use crate::ledger::{
-    resource::Ask, resource::Has, resource::booking::Hold, resource::decision::Anomalies,
-    resource::entry::Entry, resource::entry::UsageBaseline, resource::learning::Learning,
+    feedback::terms::ControlTerms, resource::Ask, resource::Has, resource::Report,
+    resource::booking::Hold, resource::decision::Anomalies, resource::effective::EffectiveCapacity,
+    resource::effective::RequestFacts, resource::entry::Entry, resource::entry::UsageBaseline,
+    resource::learning::Learning, resource::outcomes::Ignored, resource::outcomes::Tally,
+    terms::Role,
 };
 
 /// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
@@ -83,12 +86,108 @@ impl Decider<'_> {
         if let Some(parent) = &mut self.parent {
             parent.used += used;
         }
-        let wanted_before = entry.wants();
-        entry.set_demand(ask.bands, self.demands);
+        if let Some(report) = ask.report {
+            self.record_outcomes(report, used);
+        }
+        let wanted_before = self.entry.wants();
+        let capped = self.capped_bands();
+        let bands = capped.as_deref().unwrap_or(ask.bands);
+        self.entry.set_demand(bands, self.demands);
+        let entry = &mut *self.entry;
         // Before the charge, which the demand may explain.
-        self.feedback.set_demand(self.demands, self.terms, now);
-        self.feedback.charge(used, self.terms, now);
+        self.signal.set_demand(self.demands, self.terms, now);
+        self.signal.charge(used, self.terms, now);
         entry.wants() > JUMP * wanted_before
+    }
+
+    /// Records the outcomes of a request that is known to be newer than the last one, and tells the
+    /// law of feedback what is new in them.
+    fn record_outcomes(&mut self, report: &Report, used: f64) {
+        if !self.ask.stamp.order.is_ordered() {
+            return;
+        }
+        let (slot, now) = (self.entry.slot, self.now);
+        let outcomes = self.outcomes.get_or_insert_default();
+        let is_first = outcomes.of_holder(slot).is_none();
+        let alone = self.effective.as_ref();
+        let suffers_alone = alone.is_some_and(|it| it.suffers_alone(slot, now));
+        let is_evidence = report.counts && !suffers_alone;
+        let new = outcomes.report(slot, &report.outcomes, is_evidence, now);
+        let has_law = self.terms.control().is_some();
+        outcomes.count_ignored(Ignored::of(
+            has_law,
+            report.counts,
+            suffers_alone,
+            new.is_none(),
+        ));
+        if !report.counts {
+            // Nodes do not know who may move the capacity of the root.
+            self.ignores_outcomes = is_first && has_law;
+            return;
+        }
+        // Without the cost nobody knows how much of the lease was used.
+        let new = new.filter(|_| self.ask.used.is_some());
+        self.tell_law(report, new.as_ref(), used);
+    }
+
+    /// Tells the law of feedback what is new in a report of a holder whose outcomes count.
+    fn tell_law(&mut self, report: &Report, new: Option<&Tally>, used: f64) {
+        let (slot, now) = (self.entry.slot, self.now);
+        let facts = RequestFacts {
+            used,
+            wants: self.ask.bands.iter().map(|band| band.wants.get()).sum(),
+            has: self.ask.has.amount(),
+            pause: report.pause.map(Seconds::get),
+            seen: (report.seen).map(|seen| (seen.remaining.get(), seen.reset.get())),
+        };
+        if let Some(parent) = &mut self.parent {
+            parent.record_target(slot, facts.pause, facts.seen, now);
+        }
+        let Some((terms, role)) = self.control() else {
+            *self.effective = None;
+            return;
+        };
+        let is_confirmed = self.is_confirmed();
+        let created = || Box::new(EffectiveCapacity::new(terms, role, now));
+        let effective = self.effective.get_or_insert_with(created);
+        // A holder that counts none would make each request seem more expensive than it is.
+        let outcomes = &report.outcomes;
+        let counts_some = [outcomes.ok, outcomes.overloaded, outcomes.failed]
+            .iter()
+            .any(|count| *count > RequestCount::ZERO);
+        effective.report(slot, new.filter(|_| counts_some), &facts, now);
+        if !self.is_learning {
+            return;
+        }
+        let is_same_unit = self.ask.unit.is_none() || self.ask.unit == self.terms.unit();
+        if let (Some(echo), true) = (report.effective, is_same_unit) {
+            effective.hear_echo(slot, echo.get());
+        }
+        if is_confirmed {
+            effective.count_echo(slot, facts.has.min(self.terms.promised()), now);
+        }
+    }
+
+    /// The settings of the law of feedback. A node has them while the root acts by it.
+    fn control(&self) -> Option<(ControlTerms, Role)> {
+        match &self.parent {
+            None => self.terms.control(),
+            Some(parent) => parent.control(self.terms),
+        }
+    }
+
+    /// The bands of a holder that suffers alone, as far as they count: the highest ones first.
+    fn capped_bands(&self) -> Option<Vec<Band>> {
+        let effective = self.effective.as_ref()?;
+        let mut left = effective.demand_cap(self.entry.slot, self.now)?;
+        let mut bands = self.ask.bands.to_vec();
+        bands.sort_by_key(|band| std::cmp::Reverse(band.priority));
+        for band in &mut bands {
+            let wants = band.wants.get().min(left);
+            left -= wants;
+            band.wants = Capacity::saturating(wants);
+        }
+        Some(bands)
     }
 
     /// Books the claim.
@@ -194,7 +293,7 @@ impl Decider<'_> {
     /// The most that a predecessor may have granted, of which today's capacity counts.
     fn granted(&self) -> f64 {
         let parent = self.parent.as_ref();
-        parent.map_or(self.terms.capacity(), |it| it.granted_before(self.now))
+        parent.map_or(self.terms.promised(), |it| it.granted_before(self.now))
     }
 
     /// The same by its own terms.

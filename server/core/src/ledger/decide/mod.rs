@@ -58,9 +58,12 @@ impl Resource {
             predecessor: self.predecessor.as_mut(),
             booked: &mut self.booked,
             demands: &mut self.demands,
-            feedback: &mut self.feedback,
+            signal: &mut self.signal,
             hints: &mut self.hints,
             parent: self.parent.as_deref_mut(),
+            outcomes: &mut self.outcomes,
+            effective: &mut self.effective,
+            ignores_outcomes: false,
             covered_until: Moment::NEVER,
         };
         decider.covered_until = decider.covered_until();
@@ -82,6 +85,7 @@ impl Decider<'_> {
         let has_jumped = self.record();
         let mut claim = self.claim(!was_confirmed, look_up);
         claim.anomalies.claims_exceed = claims_exceed;
+        claim.anomalies.ignored_outcomes = self.ignores_outcomes;
         let mut lacks = 0.0;
         let is_restated = claim.asks_as_new_master || self.is_early(claim.is_first);
         let mut decision = if claim.asks_as_new_master {

@@ -138,6 +138,13 @@ impl Ledger {
         due.into_iter().flatten().min()
     }
 
+    /// When [`Self::has_hints`] may become true, or [`Self::sweep`] has work.
+    #[must_use]
+    pub fn work_due(&self) -> Option<Moment> {
+        let due = [self.hints_due(), self.expiries.next_at()];
+        due.into_iter().flatten().min()
+    }
+
     /// When [`Self::sweep`] has work on hints.
     pub(in crate::ledger) fn next_hint_work(&self) -> Option<Moment> {
         let due = [self.polls.timers.next_at(), self.hinting.next_at()];
@@ -234,7 +241,7 @@ impl Ledger {
         }
     }
 
-    /// Hints all holders of resources whose terms or feedback have changed, at a bounded pace.
+    /// Hints all holders of resources whose terms or signal have changed, at a bounded pace.
     fn hint_rounds(&mut self, now: Moment) {
         let Some(mut budget) = self.hinting.round_budget(now) else {
             return;

@@ -10,8 +10,8 @@ use crate::ledger::{
     algorithm::BandShares,
     keys::{EntrySlot, HolderKey},
     resource::Resource,
-    resource::feedback::Feedback,
     resource::hint_state::{HintState, NEGLIGIBLE, Order, Probe, is_worth_a_hint},
+    resource::signal::Signal,
     store::ranked_slots::Place,
 };
 
@@ -46,7 +46,7 @@ const FEEDBACK_CHANGE: f64 = 0.1;
 /// Seconds between two looks at a demand that may be suppressed.
 const FEEDBACK_CHECK: f64 = 0.25;
 
-/// Seconds between the first two rounds of hints about a feedback.
+/// Seconds between the first two rounds of hints about a signal.
 const FEEDBACK_GAP: f64 = 0.1;
 
 /// Slots that are examined per step of a round.
@@ -95,7 +95,7 @@ impl Resource {
                 planner.serve();
                 planner.probe();
             } else {
-                planner.tell_feedback();
+                planner.tell_signal();
             }
         })
     }
@@ -385,18 +385,18 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
         after
     }
 
-    /// Hints all holders when the feedback differs clearly from that of the last round.
-    fn tell_feedback(&mut self) {
+    /// Hints all holders when the signal differs clearly from that of the last round.
+    fn tell_signal(&mut self) {
         let now = self.now;
-        let (value, check_at) = match self.resource.current_feedback(now) {
-            Feedback::None => return,
-            Feedback::AdmissionProbability(probability) => {
+        let (value, check_at) = match self.resource.current_signal(now) {
+            Signal::None => return,
+            Signal::AdmissionProbability(probability) => {
                 let may_change = self.resource.sum_wants() > self.resource.terms.capacity()
                     || probability.get() < 1.0;
                 let check_at = may_change.then(|| now.after_seconds(FEEDBACK_CHECK));
                 (probability.get(), check_at)
             }
-            Feedback::Balance(balance) => {
+            Signal::Balance(balance) => {
                 let recovers_in = -balance.get() / self.resource.terms.rate();
                 let is_spent = balance.get() <= 0.0 && recovers_in.is_finite();
                 // A moment later it is above 0.
@@ -405,7 +405,7 @@ impl<P: Fn(HolderKey) -> bool> Planner<'_, P> {
             }
         };
         let longest = self.resource.terms.refresh_interval(false).get();
-        let rounds = &mut self.state.feedback;
+        let rounds = &mut self.state.signal;
         if (value - rounds.told).abs() > FEEDBACK_CHANGE * value.max(rounds.told) {
             let next = rounds.next;
             if now >= next {

@@ -240,7 +240,7 @@ impl Ledger {
         if is_change || learning_until != resource.learning_until {
             resource.set_terms_of_parent(terms, learning_until, now);
         }
-        resource.record_parent_feedback(&answer, now);
+        resource.record_parent_signal(&answer, now);
         if is_edited && resource.note_changed_terms(now) {
             self.hinting.rounds.insert(key);
         }
@@ -334,8 +334,8 @@ impl Ledger {
     /// Notes whether the parent should hear of a resource.
     pub(in crate::ledger) fn note_parent_update(&mut self, key: ResourceKey, now: Moment) {
         if let Some(parents) = &mut self.parents
-            && let Some(live) = self.live.get(key.index())
-            && live.resource.has_parent_update(now)
+            && let Some(live) = self.live.get_mut(key.index())
+            && (live.resource.take_due_report(now) || live.resource.has_parent_update(now))
         {
             parents.changed.insert(key);
         }

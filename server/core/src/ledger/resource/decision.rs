@@ -8,7 +8,7 @@ use doorman_openapi::{
     ResourceId, ResourceResponse, SafeCapacity, Seconds, ServerAlgorithm, ServerResourceResponse,
 };
 
-use crate::ledger::{resource::feedback::Feedback, store::sum_tree::SumTree, terms::ResourceTerms};
+use crate::ledger::{resource::signal::Signal, store::sum_tree::SumTree, terms::ResourceTerms};
 
 /// Relative tolerance for comparing sums.
 pub(in crate::ledger) const TOLERANCE: f64 = 1e-9;
@@ -61,6 +61,8 @@ pub(in crate::ledger) struct Anomalies {
     pub(in crate::ledger) overused: bool,
     /// More than the capacity is booked, after an operator lowered it.
     pub(in crate::ledger) over_capacity: bool,
+    /// The holder reports outcomes that move no capacity, for the first time.
+    pub(in crate::ledger) ignored_outcomes: bool,
 }
 
 pub(in crate::ledger) fn reaches(amount: f64, goal: f64) -> bool {
@@ -68,7 +70,18 @@ pub(in crate::ledger) fn reaches(amount: f64, goal: f64) -> bool {
 }
 
 pub(in crate::ledger) fn is_over_capacity(terms: &ResourceTerms, booked: &SumTree) -> bool {
-    terms.rule().divides() && booked.total() > terms.capacity() * (1.0 + TOLERANCE)
+    terms.rule().divides() && booked.total() > terms.promised() * (1.0 + TOLERANCE)
+}
+
+/// What a holder that reports outcomes is told.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Reporting {
+    /// Whether it reports overloads early.
+    pub is_early: bool,
+    /// Whether this was its first report, which moves no capacity because the caller may not.
+    pub is_ignored: bool,
+    /// The effective capacity, for a successor.
+    pub effective: Option<Capacity>,
 }
 
 /// The response for one resource, without the time of day.
@@ -90,12 +103,14 @@ pub struct Grant {
     pub safe_capacity: SafeCapacity,
     /// The algorithm of the resource.
     pub algorithm: Algorithm,
-    /// Feedback beside the lease.
-    pub feedback: Feedback,
+    /// The signal beside the lease.
+    pub signal: Signal,
     /// The tokens that a new or larger lease adds to a bucket that saves up for long.
     pub tokens: Option<Balance>,
     /// For a node: where it splits the demand of its clients.
     pub levels: Vec<FillLevel>,
+    /// What the answer to a holder that reports outcomes says of the law of feedback.
+    pub reporting: Reporting,
     /// Until when the lease is booked. A successor must know of it before the holder does.
     pub booked_until: Moment,
 }
@@ -106,7 +121,7 @@ impl Grant {
         terms: &ResourceTerms,
         clients: f64,
         decision: &Decision,
-        feedback: Feedback,
+        signal: Signal,
         levels: Vec<FillLevel>,
     ) -> Self {
         Self {
@@ -118,9 +133,10 @@ impl Grant {
             template: terms.template().cloned(),
             safe_capacity: terms.safe_capacity(clients),
             algorithm: terms.algorithm().clone(),
-            feedback,
+            signal,
             tokens: None,
             levels,
+            reporting: Reporting::default(),
             booked_until: decision.booked_until,
         }
     }
@@ -213,6 +229,7 @@ impl Grant {
                 lease_length: self.lease_length,
                 refresh_interval: self.refresh_interval,
                 expiry_time: self.expiry_time(unix_now),
+                effective: self.reporting.effective,
             },
             reason: self.reason,
             template: template.map(|it| it.identifier_glob().to_owned()),
@@ -220,10 +237,11 @@ impl Grant {
             unit: template.map(Template::unit),
             per: template.map(Template::per),
             safe_capacity: self.safe_capacity,
-            admission_probability: self.feedback.admission_probability(),
-            balance: self.feedback.balance(),
+            admission_probability: self.signal.admission_probability(),
+            balance: self.signal.balance(),
             tokens: self.tokens,
             resource_id: self.resource_id,
+            report: self.reporting.is_early,
         }
     }
 }

@@ -41,8 +41,8 @@ pub(in crate::ledger) struct HintState {
     window: Moment,
     in_window: u32,
     pub(in crate::ledger) probe: Probe,
-    pub(in crate::ledger) feedback: FeedbackRounds,
-    /// Hints to all holders after a change of the terms or of the feedback.
+    pub(in crate::ledger) signal: SignalRounds,
+    /// Hints to all holders after a change of the terms or of the signal.
     pub(in crate::ledger) round: Round,
     /// When to plan again without a request.
     pub(in crate::ledger) next_at: Moment,
@@ -115,10 +115,10 @@ impl Probe {
     }
 }
 
-/// When rounds of hints begin because the feedback of SUPPRESSION or SHARED_BUCKET has changed.
+/// When rounds of hints begin because the signal of SUPPRESSION or SHARED_BUCKET has changed.
 #[derive(Debug, Clone, Default)]
-pub(in crate::ledger) struct FeedbackRounds {
-    /// The feedback at the last round.
+pub(in crate::ledger) struct SignalRounds {
+    /// The signal at the last round.
     pub(in crate::ledger) told: f64,
     pub(in crate::ledger) next: Moment,
     /// Seconds between two rounds.
@@ -154,9 +154,9 @@ pub(in crate::ledger) fn is_worth_a_hint(
 impl HintState {
     pub(in crate::ledger) fn new() -> Self {
         Self {
-            feedback: FeedbackRounds {
+            signal: SignalRounds {
                 told: 1.0,
-                ..FeedbackRounds::default()
+                ..SignalRounds::default()
             },
             next_at: Moment::NEVER,
             ..Self::default()

@@ -3,39 +3,49 @@
 pub(in crate::ledger) mod booking;
 pub(in crate::ledger) mod convert;
 pub(in crate::ledger) mod decision;
+pub(in crate::ledger) mod effective;
 pub(in crate::ledger) mod entry;
-pub(in crate::ledger) mod feedback;
 pub(in crate::ledger) mod hint_state;
 pub(in crate::ledger) mod learning;
 pub(in crate::ledger) mod order;
+pub(in crate::ledger) mod outcomes;
 pub(in crate::ledger) mod parent;
 pub(in crate::ledger) mod recent_demand;
+pub(in crate::ledger) mod signal;
 pub(in crate::ledger) mod spent;
+mod target_says;
 pub(in crate::ledger) mod under_parent;
 pub(in crate::ledger) mod unit_change;
 pub(in crate::ledger) mod unmet;
+pub(in crate::ledger) mod users;
 
 use doorman_openapi::{
-    Balance, Band, Bucket, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment,
+    Balance, Band, Bucket, CLOCK_DRIFT, Capacity, FillLevel, HolderKind, Moment, Outcomes, Seconds,
+    Seen,
 };
 
 use crate::ledger::{
     demands::DemandTree,
+    feedback::record::ControlRecord,
+    feedback::terms::ControlTerms,
     keys::{EntrySlot, HolderKey},
     resource::booking::Hold,
-    resource::decision::{TOLERANCE, is_over_capacity},
+    resource::decision::{Reporting, TOLERANCE, is_over_capacity},
+    resource::effective::EffectiveCapacity,
     resource::entry::{Entries, Entry},
-    resource::feedback::{Feedback, LostPredecessor, SharedFeedback},
     resource::hint_state::HintState,
     resource::learning::Learning,
     resource::order::{RequestOrder, RequestStamp},
+    resource::outcomes::ReportedOutcomes,
     resource::parent::ParentLease,
+    resource::signal::{LostPredecessor, SharedSignal, Signal},
     resource::spent::Spent,
     resource::unit_change::UnitChange,
+    resource::users::Users,
     store::sum_tree::SumTree,
     store::timers::Timers,
-    terms::ResourceTerms,
     terms::unit::AmountUnit,
+    terms::{ResourceTerms, Role},
 };
 
 /// Expirations handled per request. A request adds at most one deadline, so they cannot pile up.
@@ -53,12 +63,26 @@ pub(in crate::ledger) struct Ask<'a> {
     pub(in crate::ledger) unit: Option<AmountUnit>,
     /// The bucket of a client that saves up for long.
     pub(in crate::ledger) bucket: Option<Bucket>,
+    pub(in crate::ledger) report: Option<&'a Report>,
     /// The most that the holder may have, if its claim can be read in several units; else 0.
     pub(in crate::ledger) may_have: f64,
     /// Whether the holder has not heard yet of the unit of the resource.
     pub(in crate::ledger) is_first_in_unit: bool,
     /// When the lease may end of a client that the holder replaces.
     pub(in crate::ledger) awaits: Option<Moment>,
+}
+
+/// What a holder reports of its requests.
+#[derive(Debug, Clone)]
+pub(in crate::ledger) struct Report {
+    pub(in crate::ledger) outcomes: Outcomes,
+    /// Seconds to wait, by the target.
+    pub(in crate::ledger) pause: Option<Seconds>,
+    pub(in crate::ledger) seen: Option<Seen>,
+    /// The effective capacity that the holder was told.
+    pub(in crate::ledger) effective: Option<Capacity>,
+    /// Whether it may move the capacity.
+    pub(in crate::ledger) counts: bool,
 }
 
 /// The amount that a holder claims to have.
@@ -100,7 +124,7 @@ pub(in crate::ledger) struct Resource {
     /// The booked amount per entry.
     pub(in crate::ledger) booked: SumTree,
     pub(in crate::ledger) demands: DemandTree,
-    pub(in crate::ledger) feedback: SharedFeedback,
+    pub(in crate::ledger) signal: SharedSignal,
     pub(in crate::ledger) expiries: Timers,
     /// Present once a holder has polled.
     pub(in crate::ledger) hints: Option<Box<HintState>>,
@@ -108,6 +132,12 @@ pub(in crate::ledger) struct Resource {
     pub(in crate::ledger) parent: Option<Box<ParentLease>>,
     /// Present once a holder has stated a bucket.
     pub(in crate::ledger) spent: Option<Box<Spent>>,
+    /// Present once a holder has reported outcomes.
+    pub(in crate::ledger) outcomes: Option<Box<ReportedOutcomes>>,
+    /// Present with `feedback`, once a holder whose outcomes count has reported some.
+    pub(in crate::ledger) effective: Option<Box<EffectiveCapacity>>,
+    /// Present if the use of ended holders is logged.
+    pub(in crate::ledger) users: Option<Box<Users>>,
 }
 
 impl Resource {
@@ -118,7 +148,7 @@ impl Resource {
         now: Moment,
     ) -> Self {
         Self {
-            feedback: SharedFeedback::new(&terms, predecessor, now),
+            signal: SharedSignal::new(&terms, predecessor, now),
             demands: DemandTree::new(terms.rule().reads_priorities()),
             unit: terms.unit(),
             unit_changed_until: Moment::ORIGIN,
@@ -132,6 +162,9 @@ impl Resource {
             hints: None,
             parent: None,
             spent: None,
+            outcomes: None,
+            effective: None,
+            users: None,
         }
     }
 
@@ -152,8 +185,14 @@ impl Resource {
     ) {
         let factor = self.factor_to(&terms);
         self.refill_free(now);
-        self.feedback.set_terms(&self.terms, &terms, factor, now);
+        self.signal.set_terms(&self.terms, &terms, factor, now);
         self.terms = terms;
+        let control = self.control();
+        match (&mut self.effective, control) {
+            (Some(effective), Some((terms, role))) => effective.set_terms(terms, role, now),
+            (effective, _) => *effective = None,
+        }
+        self.adopt_effective(now);
         let reads_priorities = self.terms.rule().reads_priorities();
         if reads_priorities != self.demands.is_by_priority() {
             self.reorder_demands(reads_priorities, now);
@@ -161,10 +200,13 @@ impl Resource {
         if let Some(unit) = self.terms.unit().filter(|unit| self.unit != Some(*unit)) {
             self.change_unit(unit, now);
         }
-        self.feedback.set_demand(&self.demands, &self.terms, now);
+        self.signal.set_demand(&self.demands, &self.terms, now);
         if self.learning_until != learning_until {
             // Confirmed entries are retained only until the old end.
             self.learning = None;
+            if let Some(effective) = &mut self.effective {
+                effective.end_learning(now);
+            }
             self.learning_until = learning_until;
         }
     }
@@ -183,6 +225,63 @@ impl Resource {
         } else {
             self.learning = None;
         }
+    }
+
+    /// Applies the law of feedback, if it is time. Returns whether holders may lease another
+    /// amount.
+    pub(in crate::ledger) fn apply_feedback(&mut self, now: Moment) -> bool {
+        let wants = self.sum_wants();
+        let Some(effective) = &mut self.effective else {
+            return false;
+        };
+        effective.tick(&self.entries, &self.booked, wants, self.learning_until, now);
+        self.adopt_effective(now)
+    }
+
+    /// The settings of the law of feedback. A node has them while the root acts by it.
+    pub(in crate::ledger) fn control(&self) -> Option<(ControlTerms, Role)> {
+        match &self.parent {
+            None => self.terms.control(),
+            Some(parent) => parent.control(&self.terms),
+        }
+    }
+
+    /// What a holder that reports outcomes is told. A node passes on what its parent told it.
+    /// `echo` is what the holder was told before.
+    pub(in crate::ledger) fn reporting(&self, echo: Option<Capacity>, now: Moment) -> Reporting {
+        if let Some(parent) = &self.parent {
+            return parent.reporting();
+        }
+        // With `mode: observe` nothing is to be continued.
+        let acting = (self.effective.as_ref()).filter(|it| it.role() == Role::Act);
+        // A master that learns knows no better than the holder.
+        let known = acting.filter(|it| !self.is_learning(now) || it.is_level_known());
+        let effective = known.map(|it| Capacity::saturating(it.effective(now)));
+        Reporting {
+            is_early: self.terms.control().is_some(),
+            is_ignored: false,
+            effective: effective.or(echo.filter(|_| self.is_learning(now))),
+        }
+    }
+
+    /// Continues the law of feedback of a server that stopped at `stopped`.
+    pub(in crate::ledger) fn restore_effective(&mut self, record: &ControlRecord, stopped: Moment) {
+        if let Some((terms, role)) = self.terms.control() {
+            let restored = EffectiveCapacity::restore(record, terms, role, stopped);
+            self.effective = Some(Box::new(restored));
+            self.adopt_effective(stopped);
+        }
+    }
+
+    fn adopt_effective(&mut self, now: Moment) -> bool {
+        let Some(effective) = &self.effective else {
+            return false;
+        };
+        let (leased, level) = (effective.leased(now), effective.level());
+        leased.is_some_and(|leased| {
+            self.refill_free(now);
+            self.terms.set_effective(leased, level)
+        })
     }
 
     /// Records the demand of a holder without a decision: the parent node is asked first. Its claim
@@ -236,8 +335,11 @@ impl Resource {
     }
 
     pub(in crate::ledger) fn end_learning(&mut self, now: Moment) {
-        if !self.is_learning(now) {
-            self.learning = None;
+        if !self.is_learning(now)
+            && self.learning.take().is_some()
+            && let Some(effective) = &mut self.effective
+        {
+            effective.end_learning(now);
         }
     }
 
@@ -249,7 +351,7 @@ impl Resource {
         };
         let granted = match &self.parent {
             Some(parent) => parent.stated(),
-            None => self.terms.capacity(),
+            None => self.terms.promised(),
         };
         granted > 0.0
             && learning.unheard(granted) <= granted * TOLERANCE
@@ -266,9 +368,12 @@ impl Resource {
     /// When an entry changes next, or the resource can be dropped.
     pub(in crate::ledger) fn next_deadline(&self) -> Option<Moment> {
         let droppable = || self.droppable_from();
-        self.expiries
-            .next_at()
-            .or_else(|| self.entries.is_empty().then(droppable))
+        let end = self.expiries.next_at();
+        let end = end.or_else(|| self.entries.is_empty().then(droppable));
+        let tick = self.effective.as_ref().map(|it| it.next_tick());
+        let report = self.parent.as_ref().map(|it| it.reported.report_at);
+        let report = report.filter(|at| *at < Moment::NEVER);
+        end.into_iter().chain(tick).chain(report).min()
     }
 
     /// Whether dropping the resource loses nothing.
@@ -279,16 +384,18 @@ impl Resource {
     /// Safety rule: a node that learns does not tell its parent that it has nothing. Holders may
     /// have leases of a predecessor.
     pub(in crate::ledger) fn droppable_from(&self) -> Moment {
-        let droppable = self.feedback.droppable_from(&self.terms);
+        let droppable = self.signal.droppable_from(&self.terms);
         let droppable = droppable.max(self.full_at());
+        let kept = self.effective.as_ref().map(|it| it.kept_until());
+        let droppable = droppable.max(kept.unwrap_or(Moment::ORIGIN));
         match self.parent {
             Some(_) => droppable.max(self.learning_until),
             None => droppable,
         }
     }
 
-    pub(in crate::ledger) fn current_feedback(&self, now: Moment) -> Feedback {
-        self.feedback.current(&self.terms, now)
+    pub(in crate::ledger) fn current_signal(&self, now: Moment) -> Signal {
+        self.signal.current(&self.terms, now)
     }
 
     pub(in crate::ledger) fn sum_has(&self) -> f64 {
@@ -353,7 +460,8 @@ impl Resource {
         let Some(slot) = self.entries.get(holder).map(|entry| entry.slot) else {
             return false;
         };
-        self.give_back_bucket(slot, now);
+        self.note_use(slot, now);
+        self.note_end_of_lease(slot, now);
         let Some(entry) = self.entries.get_mut(holder) else {
             return false;
         };
@@ -363,7 +471,7 @@ impl Resource {
         entry.clear(&mut self.demands);
         entry.free_released(now);
         let amount = entry.booking.amount(now);
-        self.feedback.set_demand(&self.demands, &self.terms, now);
+        self.signal.set_demand(&self.demands, &self.terms, now);
         self.booked.set(entry.slot.index(), amount);
         if let Some(hints) = &mut self.hints {
             hints.report(entry, amount, 0.0);
@@ -404,7 +512,8 @@ impl Resource {
                 .at(slot)
                 .is_some_and(|it| it.booking.lease(now).is_none())
             {
-                self.give_back_bucket(slot, now);
+                self.note_use(slot, now);
+                self.note_end_of_lease(slot, now);
             }
             let Some(entry) = self.entries.at_mut(slot) else {
                 continue;
@@ -424,7 +533,7 @@ impl Resource {
                 if entry.booking.next_end(now).is_none() && !entry.is_cleared() {
                     entry.clear(&mut self.demands);
                     ended(entry.holder, true);
-                    self.feedback.set_demand(&self.demands, &self.terms, now);
+                    self.signal.set_demand(&self.demands, &self.terms, now);
                     if let Some(hints) = &mut self.hints {
                         hints.report(entry, amount, 0.0);
                     }
@@ -441,12 +550,35 @@ impl Resource {
         }
     }
 
+    /// What remains of the bucket of a lease that ends is free, and its outcomes are over.
+    fn note_end_of_lease(&mut self, slot: EntrySlot, now: Moment) {
+        self.give_back_bucket(slot, now);
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.end(slot);
+        }
+        if let Some(effective) = &mut self.effective {
+            effective.end(slot);
+        }
+    }
+
+    /// Notes what a holder has used whose lease ends.
+    fn note_use(&mut self, slot: EntrySlot, now: Moment) {
+        let (Some(users), Some(entry)) = (&mut self.users, self.entries.at(slot)) else {
+            return;
+        };
+        let outcomes = self.outcomes.as_ref().and_then(|it| it.of_holder(slot));
+        users.end(slot, entry.used.get(), outcomes.map(|it| it.totals), now);
+    }
+
     fn remove(&mut self, holder: HolderKey, now: Moment) {
+        if let Some(entry) = self.entries.get(holder) {
+            self.note_use(entry.slot, now);
+        }
         if let Some(mut entry) = self.entries.remove(holder) {
-            self.give_back_bucket(entry.slot, now);
+            self.note_end_of_lease(entry.slot, now);
             entry.remove_demand(&mut self.demands);
             self.expiries.set(entry.slot.index(), Moment::NEVER);
-            self.feedback.set_demand(&self.demands, &self.terms, now);
+            self.signal.set_demand(&self.demands, &self.terms, now);
             self.booked.set(entry.slot.index(), 0.0);
             if let Some(hints) = &mut self.hints {
                 hints.report(&mut entry, 0.0, 0.0);

@@ -9,12 +9,15 @@ use doorman_openapi::{
 };
 
 use crate::ledger::{
+    feedback::terms::ControlTerms,
     keys::EntrySlot,
     records::{HoldRecord, ParentRecord},
     resource::booking::Hold,
-    resource::decision::TOLERANCE,
+    resource::decision::{Reporting, TOLERANCE},
     resource::learning::Learning,
+    resource::target_says::TargetSays,
     terms::unit::AmountUnit,
+    terms::{ResourceTerms, Role},
 };
 
 /// Seconds after a hint in which a lower demand is reported at once.
@@ -49,17 +52,18 @@ pub(in crate::ledger) struct ParentLease {
     pub(super) last: Option<Box<ServerResourceResponse>>,
     /// The total that holders have used.
     pub(in crate::ledger) used: f64,
-    pub(super) reported: Reported,
+    pub(in crate::ledger) reported: Reported,
     /// Whether the parent has rejected the last request for it: holders get no lease then, without
     /// waiting for it.
     pub(in crate::ledger) is_rejected: bool,
     /// Until when a lower demand is reported at once, because the parent has hinted.
     pub(super) hinted_until: Moment,
+    pub(super) target: TargetSays,
 }
 
 /// The last request to the parent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reported {
+pub(in crate::ledger) struct Reported {
     /// Whether there was one in this reign.
     pub(super) is_asked: bool,
     pub(super) wants: f64,
@@ -67,6 +71,11 @@ pub(super) struct Reported {
     /// When the lease ends that the node said it has; `NEVER` if it named none.
     pub(super) claim_ends: Moment,
     pub(super) used: f64,
+    /// Requests that the target refused for its load, of all that were reported.
+    pub(super) overloaded: u64,
+    /// When the next one is due, if overloads were new in it: also if there are no new ones then.
+    /// An interval that ended with one would overstate them.
+    pub(in crate::ledger) report_at: Moment,
 }
 
 impl Default for Reported {
@@ -77,6 +86,8 @@ impl Default for Reported {
             outstanding: 0.0,
             claim_ends: Moment::NEVER,
             used: 0.0,
+            overloaded: 0,
+            report_at: Moment::NEVER,
         }
     }
 }
@@ -246,6 +257,35 @@ impl ParentLease {
 
     pub(in crate::ledger) fn levels(&self) -> &[FillLevel] {
         self.last.as_ref().map_or(&[], |last| &last.levels)
+    }
+
+    /// Takes what the target told a holder.
+    pub(in crate::ledger) fn record_target(
+        &mut self,
+        slot: EntrySlot,
+        pause: Option<f64>,
+        seen: Option<(f64, f64)>,
+        now: Moment,
+    ) {
+        self.target
+            .record(slot.index(), pause, seen, self.used, now);
+    }
+
+    /// The settings of the law of feedback at a node, while the root acts by it.
+    pub(in crate::ledger) fn control(&self, terms: &ResourceTerms) -> Option<(ControlTerms, Role)> {
+        let acts = self.reporting().effective.is_some();
+        let control = terms.control_of_node().filter(|_| acts)?;
+        Some((control, Role::Node))
+    }
+
+    /// What the parent tells holders that report outcomes.
+    pub(in crate::ledger) fn reporting(&self) -> Reporting {
+        let answer = self.last.as_ref().map(|last| &last.answer);
+        Reporting {
+            is_early: answer.is_some_and(|it| it.report),
+            is_ignored: false,
+            effective: answer.and_then(|it| it.gets.effective),
+        }
     }
 
     /// The record for the next master, with the nanoseconds for which this one would learn; `None`

@@ -230,7 +230,7 @@ impl Resource {
     }
 
     fn free_rate(&self) -> f64 {
-        (self.terms.capacity() - self.booked.total()).max(0.0) / self.terms.per()
+        (self.terms.promised() - self.booked.total()).max(0.0) / self.terms.per()
     }
 
     /// Refills the bucket of the free capacity, before that changes.
@@ -247,9 +247,9 @@ impl Resource {
     /// The rates before a decision for a holder that states it `has` so much.
     pub(in crate::ledger) fn rates_before(&self, has: f64) -> RatesBefore {
         RatesBefore {
-            held: has.min(self.terms.capacity()) / self.terms.per(),
+            held: has.min(self.terms.promised()) / self.terms.per(),
             free: self.free_rate(),
-            whole: self.terms.rate(),
+            whole: self.terms.promised_rate(),
         }
     }
 
@@ -269,7 +269,7 @@ impl Resource {
         let entry = self.entries.get(holder)?;
         let (slot, wants, per) = (entry.slot, entry.wants(), self.terms.per());
         let bucket = match self.parent {
-            None => of_one_token(bucket, self.terms.rate()),
+            None => of_one_token(bucket, self.terms.promised_rate()),
             // The capacity of a node is what its parent leases now.
             Some(_) => bucket,
         };
@@ -318,7 +318,7 @@ impl Resource {
     /// The lease of a holder ends.
     pub(in crate::ledger) fn give_back_bucket(&mut self, slot: EntrySlot, now: Moment) {
         self.refill_free(now);
-        let whole = self.terms.rate();
+        let whole = self.terms.promised_rate();
         if let Some(spent) = &mut self.spent {
             spent.give_back(slot, whole, now);
         }

@@ -9,14 +9,17 @@ use crate::ledger::{
     demands::{DemandSum, DemandTree},
     resource::Resource,
     resource::booking::Hold,
-    resource::decision::TOLERANCE,
-    resource::feedback::{Feedback, SharedFeedback},
+    resource::decision::{Reporting, TOLERANCE},
     resource::parent::{EarlierLeases, Knowledge, ParentAnswer, Reported, amount},
+    resource::signal::{SharedSignal, Signal},
     terms::unit::AmountUnit,
 };
 
 /// Changes below this part of an amount are reported at the next refresh only.
 const NOTABLE: f64 = 0.005;
+
+/// Seconds between reports of overloads.
+const REPORT_INTERVAL: f64 = 0.5;
 
 /// The same for the demand of algorithms that do not divide, as a part of the capacity.
 const NOTABLE_DEMAND: f64 = 0.05;
@@ -32,7 +35,15 @@ impl Resource {
         let unheard = self.unheard(now);
         let wants = self.sum_wants() + unheard;
         let (unit, per) = self.unit.map_or((None, None), AmountUnit::to_request);
+        let outcomes = self.outcomes.as_ref().map(|it| it.evidence());
         let parent = self.parent.as_mut()?;
+        let overloaded = outcomes.map_or(0, |it| it.overloaded.get());
+        let has_new_overloads = overloaded > parent.reported.overloaded;
+        let Reporting {
+            is_early,
+            effective,
+            ..
+        } = parent.reporting();
         // The parent frees what the request does not name.
         let current = parent.current(now);
         let named = outstanding.max(amount(current, now));
@@ -50,6 +61,12 @@ impl Resource {
                 Some(_) | None => Moment::NEVER,
             },
             used: parent.used,
+            overloaded,
+            report_at: if has_new_overloads && is_early {
+                now.after_seconds(REPORT_INTERVAL)
+            } else {
+                Moment::NEVER
+            },
         };
         let mut entries = entries(&self.demands, parent.levels());
         if unheard > 0.0 || entries.is_empty() {
@@ -60,11 +77,15 @@ impl Resource {
             wants: within_sum(entries),
             has: has.map(|has| HeldLease {
                 capacity: Capacity::saturating(has),
+                effective,
             }),
             outstanding: Capacity::saturating(outstanding),
             used: Some(Capacity::saturating(parent.used)),
             unit,
             per,
+            outcomes,
+            pause: parent.target.pause(now),
+            seen: parent.target.take_seen(parent.used, now),
         })
     }
 
@@ -109,9 +130,14 @@ impl Resource {
             outstanding: reported_outstanding,
             claim_ends: _,
             used: _,
+            overloaded: _,
+            report_at: _,
         } = parent.reported;
         if !is_asked {
             return !self.entries.is_empty();
+        }
+        if self.has_overloads_to_report() {
+            return true;
         }
         let wants = self.sum_wants() + self.unheard(now);
         let outstanding = self.outstanding_of_parent(now);
@@ -129,6 +155,28 @@ impl Resource {
         let is_awaited = now < parent.hinted_until && wants < capacity || parent.is_short();
         let has_fallen = is_awaited && wants < reported_wants * (1.0 - NOTABLE);
         has_grown || has_returned || has_fallen
+    }
+
+    /// Whether a report of overloads to the parent is due; once.
+    pub(in crate::ledger) fn take_due_report(&mut self, now: Moment) -> bool {
+        let parent = self.parent.as_mut();
+        parent.is_some_and(|parent| {
+            let is_due = parent.reported.report_at <= now;
+            if is_due {
+                parent.reported.report_at = Moment::NEVER;
+            }
+            is_due
+        })
+    }
+
+    /// Whether the parent should hear of a first overload, if it wants early reports.
+    fn has_overloads_to_report(&self) -> bool {
+        let (Some(parent), Some(outcomes)) = (&self.parent, &self.outcomes) else {
+            return false;
+        };
+        parent.reported.report_at == Moment::NEVER
+            && parent.reporting().is_early
+            && outcomes.evidence().overloaded.get() > parent.reported.overloaded
     }
 
     /// Records a response of the parent, except for the terms. Returns what it shows of leases of a
@@ -183,8 +231,8 @@ impl Resource {
         earlier
     }
 
-    /// Takes over the feedback of a parent's response.
-    pub(in crate::ledger) fn record_parent_feedback(
+    /// Takes over the signal of a parent's response.
+    pub(in crate::ledger) fn record_parent_signal(
         &mut self,
         answer: &ParentAnswer<'_>,
         now: Moment,
@@ -192,13 +240,13 @@ impl Resource {
         let Some(parent) = &self.parent else { return };
         let unreported = parent.used - parent.reported.used;
         let response = &answer.response.answer;
-        let feedback = match (response.admission_probability, response.balance) {
-            (Some(probability), _) => Feedback::AdmissionProbability(probability),
-            (None, Some(balance)) => Feedback::Balance(balance),
+        let signal = match (response.admission_probability, response.balance) {
+            (Some(probability), _) => Signal::AdmissionProbability(probability),
+            (None, Some(balance)) => Signal::Balance(balance),
             (None, None) => return,
         };
-        self.feedback = SharedFeedback::from_parent(feedback, unreported, &self.terms, now);
-        self.feedback.set_demand(&self.demands, &self.terms, now);
+        self.signal = SharedSignal::from_parent(signal, unreported, &self.terms, now);
+        self.signal.set_demand(&self.demands, &self.terms, now);
     }
 }
 

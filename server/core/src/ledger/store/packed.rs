@@ -1,6 +1,7 @@
-//! Optional numbers in eight bytes. An `Option` takes sixteen, for each lease.
+//! Optional numbers in eight bytes, of which an `Option` takes sixteen, for each lease; and counts
+//! in six.
 
-use doorman_openapi::{Capacity, Seq};
+use doorman_openapi::{Capacity, RequestCount, Seq};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::ledger) struct OptionalCapacity(f64);
@@ -31,9 +32,41 @@ impl OptionalSeq {
     }
 }
 
+/// A count in six bytes: of more than 2⁴⁸ requests, which no process has, the rest is not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::ledger) struct PackedCount([u16; 3]);
+
+impl PackedCount {
+    pub(in crate::ledger) const ZERO: Self = Self([0; 3]);
+
+    pub(in crate::ledger) fn new(count: RequestCount) -> Self {
+        let count = count.get().min((1 << 48) - 1);
+        Self([count as u16, (count >> 16) as u16, (count >> 32) as u16])
+    }
+
+    pub(in crate::ledger) fn get(self) -> u64 {
+        let Self([low, middle, high]) = self;
+        u64::from(low) | u64::from(middle) << 16 | u64::from(high) << 32
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_stay_as_they_are() {
+        for count in [0, 1, 0xffff, 0x1_0000, 0x1234_5678_9abc, (1 << 48) - 1] {
+            assert_eq!(
+                PackedCount::new(RequestCount::saturating(count)).get(),
+                count
+            );
+        }
+        assert_eq!(
+            PackedCount::new(RequestCount::saturating(1 << 50)).get(),
+            (1 << 48) - 1
+        );
+    }
 
     #[test]
     fn numbers_stay_as_they_are() {

@@ -10,15 +10,28 @@ use std::sync::Arc;
 
 use doorman_config::Template;
 use doorman_openapi::{
-    Algorithm, AlgorithmKind, Capacity, Moment, SafeCapacity, Seconds, ServerResourceResponse, Unit,
+    Algorithm, AlgorithmKind, Capacity, Feedback, FeedbackMode, Moment, SafeCapacity, Seconds,
+    ServerResourceResponse, Unit,
 };
 
 use crate::ledger::{
     algorithm::{ShareRule, Surplus},
+    feedback::terms::{ControlTerms, ControlUnit},
     settings::UnmatchedPolicy,
     terms::tuning::Tuning,
     terms::unit::AmountUnit,
 };
+
+/// What the law is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::ledger) enum Role {
+    /// The effective capacity is leased.
+    Act,
+    /// It is shown.
+    Observe,
+    /// At a node below the root: it finds the holders that suffer alone.
+    Node,
+}
 
 /// The settings of the matching template, or those of an unmatched resource.
 #[derive(Debug, Clone)]
@@ -29,6 +42,9 @@ pub(in crate::ledger) struct ResourceTerms {
     tuning: &'static Tuning,
     /// Present if a parent node leases the capacity.
     safe_of_parent: Option<SafeCapacity>,
+    /// Present if the capacity is the effective one, by the law of feedback: the same beside
+    /// pauses and headers.
+    level: Option<f64>,
 }
 
 impl ResourceTerms {
@@ -75,6 +91,7 @@ impl ResourceTerms {
             algorithm,
             tuning: &Tuning::DEFAULT,
             safe_of_parent: None,
+            level: None,
         }
     }
 
@@ -130,6 +147,47 @@ impl ResourceTerms {
         }
     }
 
+    /// Sets the effective capacity, and that beside pauses and headers. Returns whether it is a new
+    /// one.
+    pub(in crate::ledger) fn set_effective(&mut self, capacity: f64, level: f64) -> bool {
+        self.level = Some(level);
+        std::mem::replace(&mut self.rule.capacity, capacity) != capacity
+    }
+
+    /// The settings of the law of feedback; only at the root.
+    pub(in crate::ledger) fn control(&self) -> Option<(ControlTerms, Role)> {
+        let template = self.template.as_ref();
+        let template = template.filter(|_| self.safe_of_parent.is_none())?;
+        let feedback = template.feedback()?;
+        let role = match feedback.mode {
+            FeedbackMode::Act => Role::Act,
+            FeedbackMode::Observe => Role::Observe,
+        };
+        Some((self.control_by(template, feedback), role))
+    }
+
+    /// The settings by which a node below the root finds holders that suffer alone.
+    pub(in crate::ledger) fn control_of_node(&self) -> Option<ControlTerms> {
+        let feedback = Feedback::default();
+        let template = self.template.as_ref()?;
+        Some(self.control_by(template, feedback))
+    }
+
+    fn control_by(&self, template: &Template, feedback: Feedback) -> ControlTerms {
+        ControlTerms {
+            configured: template.capacity().get(),
+            floor: feedback.floor.get(),
+            tolerate: feedback.tolerate.get(),
+            follows_headers: feedback.headers,
+            unit: match template.unit() {
+                Unit::Rate => ControlUnit::Rate { per: self.per() },
+                Unit::Gauge => ControlUnit::Gauge,
+            },
+            latency: feedback.latency.map(Seconds::get),
+            without: self.tuning.feedback_without,
+        }
+    }
+
     pub(in crate::ledger) fn with_tuning(self, tuning: &'static Tuning) -> Self {
         Self { tuning, ..self }
     }
@@ -169,6 +227,21 @@ impl ResourceTerms {
     pub(in crate::ledger) fn limit(&self) -> f64 {
         let template = self.template.as_ref();
         template.map_or(self.rule.capacity, |template| template.capacity().get())
+    }
+
+    /// The capacity that is promised: an effective one does not change it.
+    pub(in crate::ledger) fn promised(&self) -> f64 {
+        if self.level.is_some() {
+            self.limit()
+        } else {
+            self.rule.capacity
+        }
+    }
+
+    /// The promised capacity in tokens per second. Long buckets are of it: they stay as they are
+    /// while less is leased.
+    pub(in crate::ledger) fn promised_rate(&self) -> f64 {
+        self.promised() / self.per()
     }
 
     /// The capacity in tokens per second.
@@ -251,7 +324,7 @@ impl ResourceTerms {
             let template = self.template.as_ref();
             return template.is_some_and(|template| template.capacity() == Capacity::ZERO);
         }
-        self.rule.capacity == 0.0 && self.rule.kind != AlgorithmKind::NoAlgorithm
+        self.promised() == 0.0 && self.rule.kind != AlgorithmKind::NoAlgorithm
     }
 
     /// The most that one holder can have while the others use `others`.
@@ -279,7 +352,8 @@ impl ResourceTerms {
                 SafeCapacity::Unlimited
             };
         };
-        let equal_part = || Capacity::saturating(self.rule.capacity / clients.max(1.0));
+        let capacity = self.level.unwrap_or(self.rule.capacity);
+        let equal_part = || Capacity::saturating(capacity / clients.max(1.0));
         let fixed = template.safe_capacity();
         fixed.unwrap_or_else(|| SafeCapacity::AtMost(equal_part()))
     }

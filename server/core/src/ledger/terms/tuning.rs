@@ -1,5 +1,7 @@
 //! Constants of the ledger that were chosen by simulation: `docs/TUNING.md` has the tables.
 
+use crate::ledger::feedback::rules::FeedbackRule;
+
 /// Constants of the ledger that simulations vary. A server uses [`Tuning::DEFAULT`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuning {
@@ -12,6 +14,8 @@ pub struct Tuning {
     pub probe_gap: f64,
     /// The longest refresh interval in seconds while others wait for a holder, or it for others.
     pub awaited_interval: f64,
+    /// A rule of feedback to leave out.
+    pub feedback_without: Option<FeedbackRule>,
 }
 
 impl Tuning {
@@ -21,5 +25,6 @@ impl Tuning {
         hint_spacing_of_nodes: (0.02, 0.05),
         probe_gap: 0.1,
         awaited_interval: 1.0,
+        feedback_without: None,
     };
 }

@@ -50,7 +50,7 @@ fn any_document() -> impl Strategy<Value = Arc<Document>> {
 
 /// Whether holders reject some requests.
 fn is_suppressed(granted: &Grant) -> bool {
-    let probability = granted.feedback.admission_probability();
+    let probability = granted.signal.admission_probability();
     probability.is_some_and(|probability| probability.get() < 1.0)
 }
 
@@ -131,7 +131,7 @@ proptest! {
                     granted.reason == Reason::Pending && gets <= has.max(shown.outstanding.get())
                 }
                 Some(HeldBackBy::Suppressed) => is_suppressed(&granted),
-                Some(HeldBackBy::Balance) => granted.feedback.balance().is_some_and(|left| left.get() <= 0.0),
+                Some(HeldBackBy::Balance) => granted.signal.balance().is_some_and(|left| left.get() <= 0.0),
                 Some(HeldBackBy::Blocked | HeldBackBy::Bound | HeldBackBy::Parent) => false,
             };
             prop_assert!(agrees, "{shown:?} {granted:?}");
@@ -431,7 +431,7 @@ fn learning_and_zero_capacity_are_reasons() {
 }
 
 #[test]
-fn feedback_limits_a_met_demand() {
+fn signal_limits_a_met_demand() {
     let mut world = World::new(document("SHARED_BUCKET", 4.0));
     for used in [0.0, 12.0] {
         let mut body = request("a", None, 4.0, None);

@@ -85,9 +85,7 @@ fn announced_poll_that_does_not_arrive_counts_for_five_seconds() {
         world.ledger.take_hints(world.now);
         // Only a client without leases is believed.
         announced.seq = announced.seq.map(Seq::next);
-        announced.resources[0].has = Some(HeldLease {
-            capacity: Capacity::new(55.0).unwrap(),
-        });
+        announced.resources[0].has = Some(HeldLease::from(Capacity::new(55.0).unwrap()));
         assert_eq!(world.send(&announced).capacity.get(), capacity);
     }
 }

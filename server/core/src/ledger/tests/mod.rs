@@ -5,6 +5,7 @@ mod cuts;
 mod events;
 mod exactness;
 mod explain;
+mod feedback;
 mod hint_plans;
 mod hints;
 mod learning;
@@ -12,6 +13,7 @@ mod leasing;
 mod listing;
 mod nodes;
 mod order;
+mod outcomes;
 mod parents;
 mod priority_share;
 mod recent_demand;
@@ -184,15 +186,16 @@ pub(super) fn request(
             wants: Capacity::new(wants).unwrap(),
             priority: None,
             bands: None,
-            has: has.map(|has| HeldLease {
-                capacity: Capacity::new(has).unwrap(),
-            }),
+            has: has.map(|has| HeldLease::from(Capacity::new(has).unwrap())),
             outstanding: Capacity::ZERO,
             used: None,
             unit: None,
             limited_as: None,
             bucket: None,
             per: None,
+            outcomes: None,
+            pause: None,
+            seen: None,
         }],
     }
 }

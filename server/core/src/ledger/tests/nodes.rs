@@ -28,13 +28,14 @@ fn node_request(
         resources: vec![ServerResourceRequest {
             resource_id: db(),
             wants: bands.collect(),
-            has: has.map(|has| HeldLease {
-                capacity: Capacity::new(has).unwrap(),
-            }),
+            has: has.map(|has| HeldLease::from(Capacity::new(has).unwrap())),
             outstanding: Capacity::ZERO,
             used: None,
             unit: None,
             per: None,
+            outcomes: None,
+            pause: None,
+            seen: None,
         }],
     }
 }

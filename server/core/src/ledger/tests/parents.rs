@@ -653,7 +653,7 @@ fn claim_that_no_lease_covers_gets_none_while_learning() {
 }
 
 #[test]
-fn feedback_of_the_parent_is_passed_down() {
+fn signal_of_the_parent_is_passed_down() {
     let mut tree = Tree::new(document("SUPPRESSION", 100.0), &[("eu", None)]);
     tree.refresh(0, "a", 400.0, 0.0);
     for _ in 0..40 {
@@ -663,7 +663,7 @@ fn feedback_of_the_parent_is_passed_down() {
     }
     let grant = tree.refresh(0, "a", 400.0, 100.0);
     assert_eq!(grant.capacity.get(), 100.0);
-    assert_eq!(grant.feedback.admission_probability().unwrap().get(), 0.25);
+    assert_eq!(grant.signal.admission_probability().unwrap().get(), 0.25);
 
     let mut tree = Tree::new(document("SHARED_BUCKET", 100.0), &[("eu", None)]);
     let used = |used: f64| {
@@ -677,7 +677,7 @@ fn feedback_of_the_parent_is_passed_down() {
     tree.ask(0);
     let balance = |ledger: &mut Ledger, now| {
         let grant = ledger.refresh(&used(150.0).into(), now).remove(0);
-        grant.feedback.balance().unwrap().get()
+        grant.signal.balance().unwrap().get()
     };
     assert_eq!(balance(&mut tree.nodes[0].ledger, tree.now), -50.0);
     assert_eq!(
@@ -824,7 +824,7 @@ fn claim_of_a_new_master_lowers_nothing_until_confirmed() {
     let claim = |tree: &mut Tree, heard: Option<Epoch>, seq| {
         let mut resources = tree.nodes[0].ledger.parent_requests([&db()], tree.now);
         let has = Capacity::new(40.0).unwrap();
-        resources[0].has = Some(HeldLease { capacity: has });
+        resources[0].has = Some(HeldLease::from(has));
         resources[0].outstanding = has;
         let request = ServerCapacityRequest {
             node_id: NodeId::new("eu").unwrap(),

@@ -269,13 +269,14 @@ fn node_gets_its_share_of_each_priority() {
             resources: vec![ServerResourceRequest {
                 resource_id: db(),
                 wants: vec![band(0, 3, 300.0), band(7, 1, 20.0)],
-                has: Some(HeldLease {
-                    capacity: Capacity::new(has).unwrap(),
-                }),
+                has: Some(HeldLease::from(Capacity::new(has).unwrap())),
                 outstanding: Capacity::ZERO,
                 used: None,
                 unit: None,
                 per: None,
+                outcomes: None,
+                pause: None,
+                seen: None,
             }],
         };
         let grant = world

@@ -87,9 +87,7 @@ fn most_of_both(mut before: impl FnMut(&mut World)) -> f64 {
         world.wait(4.0);
         before(&mut world);
         let mut request = replacing("b", 80.0, &["a"]);
-        request.resources[0].has = Some(HeldLease {
-            capacity: Capacity::new(others).unwrap(),
-        });
+        request.resources[0].has = Some(HeldLease::from(Capacity::new(others).unwrap()));
         others = second(&mut world, &request);
         most = most.max(living + others);
         world.wait(0.9);

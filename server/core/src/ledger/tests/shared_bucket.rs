@@ -19,7 +19,7 @@ impl World {
         let mut request = request(client, None, wants, None);
         request.resources[0].used = Some(Capacity::new(used).unwrap());
         self.send(&request)
-            .feedback
+            .signal
             .balance()
             .map(Balance::get)
             .unwrap()
@@ -239,14 +239,14 @@ fn new_rate_applies_from_its_adoption() {
 fn other_algorithms_have_no_balance() {
     let mut world = World::new(document("FAIR_SHARE", 4.0));
     assert_eq!(
-        world.refresh("a", 1.0, None).feedback,
-        crate::ledger::Feedback::None
+        world.refresh("a", 1.0, None).signal,
+        crate::ledger::Signal::None
     );
     world.ledger.reconfigure(document("SHARED_BUCKET", 4.0));
     close(world.balance("a", 0.0), 4.0);
     world.ledger.reconfigure(document("FAIR_SHARE", 4.0));
     assert_eq!(
-        world.refresh("a", 1.0, None).feedback,
-        crate::ledger::Feedback::None
+        world.refresh("a", 1.0, None).signal,
+        crate::ledger::Signal::None
     );
 }

@@ -109,8 +109,8 @@ fn assert_same_grant(old: &World, original: &Grant, new: &World, restored: &Gran
         )
     );
     let numbers = |original: &Grant| {
-        let balance = original.feedback.balance().map(Balance::get);
-        let probability = original.feedback.admission_probability();
+        let balance = original.signal.balance().map(Balance::get);
+        let probability = original.signal.admission_probability();
         (balance, probability.map(Probability::get))
     };
     match (numbers(restored), numbers(original)) {

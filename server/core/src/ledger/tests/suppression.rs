@@ -16,7 +16,7 @@ impl World {
         let granted = self.refresh(client, wants, None);
         assert_eq!(granted.capacity.get(), 100.0, "the capacity is not divided");
         granted
-            .feedback
+            .signal
             .admission_probability()
             .map(Probability::get)
             .unwrap()
@@ -123,8 +123,8 @@ fn changed_period_of_the_same_rate_changes_nothing() {
         world.wait(1.0);
     }
     world.ledger.reconfigure(per(100.0, 1.0));
-    let feedback = world.refresh("a", 50.0, None).feedback;
-    assert_eq!(feedback.admission_probability(), Some(Probability::ONE));
+    let signal = world.refresh("a", 50.0, None).signal;
+    assert_eq!(signal.admission_probability(), Some(Probability::ONE));
 }
 
 #[test]

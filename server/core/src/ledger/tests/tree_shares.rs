@@ -187,7 +187,7 @@ fn undivided_grants_are_those_of_one_server() {
 }
 
 fn probability(grant: &Grant) -> f64 {
-    let probability = grant.feedback.admission_probability();
+    let probability = grant.signal.admission_probability();
     probability.map(Probability::get).unwrap()
 }
 
@@ -219,7 +219,7 @@ fn suppression_counts_demand_of_all_nodes() {
 }
 
 fn balance(grant: &Grant) -> f64 {
-    grant.feedback.balance().map(Balance::get).unwrap()
+    grant.signal.balance().map(Balance::get).unwrap()
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::ledger::{
     resource::Resource,
     resource::decision::{TOLERANCE, reaches},
     resource::entry::Entry,
-    resource::feedback::Feedback,
+    resource::signal::Signal,
     terms::ResourceTerms,
 };
 use crate::rounded::rounded;
@@ -29,7 +29,7 @@ const SMALL_SHARES_FROM: f64 = 0.5;
 pub(in crate::ledger) struct CurrentTerms<'a> {
     pub(in crate::ledger) terms: &'a ResourceTerms,
     pub(in crate::ledger) learning_until: Moment,
-    pub(in crate::ledger) feedback: Feedback,
+    pub(in crate::ledger) signal: Signal,
     /// For all holders that are shown.
     pub(in crate::ledger) bands: BandShares,
     pub(in crate::ledger) now: Moment,
@@ -79,6 +79,8 @@ impl HolderStatus {
     pub fn into_view(self, resource: &ResourceView, unix_now: u64) -> HolderView {
         HolderView {
             why: explain(resource, &self),
+            refused_since: (self.view.refused_for)
+                .map(|seconds| unix_now.saturating_sub(seconds.get() as u64)),
             expiry_time: unix_now.saturating_add(self.view.expires_in.get() as u64),
             ..self.view
         }
@@ -115,14 +117,14 @@ impl HolderStatus {
         if current.terms.is_blocked() {
             return Some(HeldBackBy::Blocked);
         }
-        // Feedback limits a holder whatever lease it has.
+        // A signal limits a holder whatever lease it has.
         let is_spent = |balance: Balance| balance.get() <= 0.0;
         let is_partial = |probability: Probability| probability.get() < 1.0;
-        if current.feedback.balance().is_some_and(is_spent) {
+        if current.signal.balance().is_some_and(is_spent) {
             return Some(HeldBackBy::Balance);
         }
         if current
-            .feedback
+            .signal
             .admission_probability()
             .is_some_and(is_partial)
         {
@@ -206,6 +208,9 @@ impl Resource {
         let lease = entry.booking.lease(now);
         let clients = bands.iter().map(|band| band.num_clients.get());
         let last = entry.last_decision;
+        let reported = self.outcomes.as_ref();
+        let reported = reported.and_then(|it| it.of_holder(entry.slot));
+        let refused_since = reported.and_then(|it| it.refused_since);
         HolderView {
             client_id: holder.as_str().to_owned(),
             run: holder.run(),
@@ -222,6 +227,12 @@ impl Resource {
             booked: entry.booking.amount(now),
             outstanding: entry.outstanding,
             used: entry.used.get(),
+            outcomes: reported.map(|it| it.totals),
+            refused_for: refused_since.map(|since| Seconds::saturating(now.seconds_since(since))),
+            refused_since: None,
+            overloaded_share: reported.and_then(|it| it.overloaded_share),
+            suffers_alone: (self.effective.as_ref())
+                .is_some_and(|it| it.suffers_alone(entry.slot, now)),
             refreshed_ago: last.map(|last| Seconds::saturating(now.seconds_since(last.at))),
             expires_in: entry.booking.last_end().since(now).into(),
             expiry_time: 0,

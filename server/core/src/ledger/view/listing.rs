@@ -2,16 +2,18 @@
 
 use std::{borrow::Cow, ops::Bound};
 
-use doorman_openapi::{ClientId, GlobSet, Moment, ResourceId, ResourceView};
+use doorman_openapi::{Capacity, ClientId, GlobSet, Moment, ResourceId, ResourceView};
 
 use crate::ledger::{
     algorithm::BandShares,
     holders::HolderId,
     keys::ResourceKey,
     resource::entry::Entry,
-    resource::feedback::Feedback,
+    resource::signal::Signal,
     state::{Ledger, LiveResource},
+    terms::Role,
     view::explain::{CurrentTerms, HolderStatus},
+    view::feedback::feedback_view,
 };
 
 /// The most items that one call scans. Many may be vacant or hidden.
@@ -280,18 +282,18 @@ impl Ledger {
     ) -> T {
         let resource = &live.resource;
         let newer = self.newer_terms(live);
-        let (terms, learning_until, feedback) = match &newer {
+        let (terms, learning_until, signal) = match &newer {
             None => {
-                let feedback = resource.current_feedback(now);
-                (&resource.terms, resource.learning_until, feedback)
+                let signal = resource.current_signal(now);
+                (&resource.terms, resource.learning_until, signal)
             }
-            // Its feedback follows with the next refresh.
-            Some((terms, learning_until)) => (terms, *learning_until, Feedback::None),
+            // Its signal follows with the next refresh.
+            Some((terms, learning_until)) => (terms, *learning_until, Signal::None),
         };
         read(&mut CurrentTerms {
             terms,
             learning_until,
-            feedback,
+            signal,
             bands: BandShares::default(),
             now,
         })
@@ -329,6 +331,8 @@ impl LiveResource {
         let unmet = resource.unmet(terms, current.now);
         let parent = resource.parent.as_ref();
         let parent = parent.map(|it| it.view(template.map(|it| it.capacity()), current.now));
+        let effective = resource.effective.as_deref();
+        let effective = effective.filter(|it| it.role() != Role::Node);
         ResourceView {
             resource_id: self.id.clone(),
             capacity: match &parent {
@@ -355,8 +359,11 @@ impl LiveResource {
             lease_length: terms.algorithm().lease_length,
             refresh_interval: terms.algorithm().refresh_interval,
             safe_capacity: terms.safe_capacity(clients),
-            balance: current.feedback.balance(),
-            admission_probability: current.feedback.admission_probability(),
+            balance: current.signal.balance(),
+            admission_probability: current.signal.admission_probability(),
+            outcomes: resource.outcomes.as_ref().map(|it| it.view(current.now)),
+            effective: effective.map(|it| Capacity::saturating(it.effective(current.now))),
+            feedback: effective.map(|it| feedback_view(it, current.now)),
             warning: warns.then(|| SHARES_BELOW_ONE.to_owned()),
         }
     }

@@ -2,6 +2,7 @@
 
 pub(in crate::ledger) mod client_leases;
 pub(in crate::ledger) mod explain;
+pub(in crate::ledger) mod feedback;
 pub(in crate::ledger) mod largest;
 pub(in crate::ledger) mod listing;
 pub(in crate::ledger) mod ranking;

@@ -5,6 +5,7 @@ use doorman_openapi::{Moment, ResourceId, SortBy};
 use crate::ledger::{
     keys::EntrySlot,
     resource::entry::Entry,
+    resource::outcomes::Tally,
     state::{Ledger, LiveResource},
     view::largest::Largest,
     view::listing::{HolderCursor, HolderListing, ListError, PageQuery},
@@ -124,21 +125,43 @@ impl Ledger {
 
 fn amount_of_resource(live: &LiveResource, sort: SortBy, now: Moment) -> f64 {
     let resource = &live.resource;
+    let rates = || {
+        let outcomes = resource.outcomes.as_ref();
+        outcomes.map_or(Tally::default(), |it| it.per_second(now))
+    };
     match sort {
         SortBy::Wants => resource.shown_wants(now) / resource.terms.period(),
         SortBy::Has => resource.sum_has() / resource.terms.period(),
         SortBy::Clients => resource.clients(),
         SortBy::Unmet => resource.unmet(&resource.terms, now) / resource.terms.period(),
+        SortBy::Refused => rates().refused,
+        SortBy::Overloaded => rates().overloaded,
+        SortBy::HeldBack => {
+            let effective = resource.effective.as_ref();
+            let part = effective.map(|it| 1.0 - it.effective(now) / resource.terms.limit());
+            part.unwrap_or(0.0).max(0.0)
+        }
     }
 }
 
 fn amount_of_holder(live: &LiveResource, entry: &Entry, sort: SortBy, now: Moment) -> f64 {
     let wants = || live.resource.shown_wants_of(entry, now);
     let has = || entry.booking.lease(now).map_or(0.0, |lease| lease.amount);
+    let totals = || {
+        let outcomes = live.resource.outcomes.as_ref()?;
+        outcomes.of_holder(entry.slot).map(|it| it.totals)
+    };
     match sort {
         SortBy::Wants => wants(),
         SortBy::Has => has(),
         SortBy::Unmet => (wants() - has()).max(0.0),
         SortBy::Clients => entry.clients(),
+        SortBy::Refused => totals().map_or(0.0, |it| it.refused.get()),
+        SortBy::Overloaded => totals().map_or(0.0, |it| it.overloaded.get() as f64),
+        SortBy::HeldBack => {
+            let effective = live.resource.effective.as_ref();
+            let suffers = effective.is_some_and(|it| it.suffers_alone(entry.slot, now));
+            f64::from(u8::from(suffers))
+        }
     }
 }

@@ -1,10 +1,16 @@
 //! Incremental survey of all live resources, for metrics.
 
+use std::collections::BTreeMap;
+
 use doorman_openapi::{Moment, ResourceView};
 
 use crate::ledger::{
-    keys::ResourceKey, resource::parent::ParentLease, state::Ledger, view::largest::Largest,
+    keys::ResourceKey, resource::Resource, resource::parent::ParentLease, state::Ledger,
+    terms::Role, view::largest::Largest,
 };
+
+/// The part of a capacity below which it counts as held back.
+const HELD_BACK: f64 = 0.9;
 
 /// Totals over all live resources, and those with the largest demand.
 #[derive(Debug)]
@@ -13,6 +19,8 @@ pub struct Survey {
     pub over_capacity: usize,
     /// Resources without a lease from the parent node; `None` at the root.
     pub unleased: Option<usize>,
+    /// Resources with `feedback`, by template.
+    pub feedback: BTreeMap<String, FeedbackSurvey>,
     /// By demand, rates per second. A changed `per` counts from the resource's next refresh.
     largest: Largest<ResourceKey>,
     next: usize,
@@ -25,8 +33,54 @@ impl Survey {
         Self {
             over_capacity: 0,
             unleased: None,
+            feedback: BTreeMap::new(),
             largest: Largest::new(top_len),
             next: 0,
+        }
+    }
+}
+
+/// Sums over the resources of a template with `feedback`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FeedbackSurvey {
+    /// Their effective capacity.
+    pub effective: f64,
+    /// Their configured capacity.
+    pub configured: f64,
+    /// Resources of which less than nine tenths are effective while demand is unmet.
+    pub held_back: usize,
+    /// Resources at their floor, and paused ones.
+    pub at_floor: usize,
+    /// Resources whose target refuses requests at any load.
+    pub not_ours: usize,
+    /// Holders that suffer alone.
+    pub suffer_alone: usize,
+}
+
+impl Survey {
+    fn add_feedback(&mut self, resource: &Resource, now: Moment) {
+        let effective = resource.effective.as_ref();
+        let is_used = !resource.entries.is_empty();
+        let effective = effective.filter(|it| is_used && it.role() != Role::Node);
+        let (Some(effective), Some(template)) = (effective, resource.terms.template()) else {
+            return;
+        };
+        let glob = template.identifier_glob();
+        let sums = match self.feedback.get_mut(glob) {
+            Some(sums) => sums,
+            None => self.feedback.entry(glob.to_owned()).or_default(),
+        };
+        let (amount, configured) = (effective.effective(now), resource.terms.limit());
+        let is_unmet = resource.sum_wants() > amount;
+        let status = effective.status(now);
+        sums.effective += amount;
+        sums.configured += configured;
+        let is_held_back = effective.role() == Role::Act && amount < configured;
+        sums.held_back += usize::from(is_held_back && is_unmet && amount < HELD_BACK * configured);
+        if effective.role() == Role::Act {
+            sums.at_floor += usize::from(effective.is_at_floor());
+            sums.not_ours += usize::from(status.base.is_some());
+            sums.suffer_alone += effective.suffering_alone();
         }
     }
 }
@@ -53,6 +107,7 @@ impl Ledger {
             if let Some(unleased) = &mut survey.unleased {
                 *unleased += usize::from(resource.parent.as_deref().is_some_and(is_unleased));
             }
+            survey.add_feedback(resource, now);
             let rate = resource.shown_wants(now) / resource.terms.period();
             survey.largest.consider(rate, &ResourceKey::new(slot));
         }

@@ -6,7 +6,7 @@ use doorman_openapi::{
 use proptest::{prelude::*, sample::select};
 
 use super::*;
-use doorman_core::ledger::Feedback;
+use doorman_core::ledger::{Reporting, Signal};
 
 const DOCUMENT: &str = r#"
 resources:
@@ -35,21 +35,21 @@ fn granted() -> impl Strategy<Value = Grant> {
         Just(SafeCapacity::Unlimited),
         (0.0f64..1e3).prop_map(|it| SafeCapacity::AtMost(Capacity::saturating(it)))
     ];
-    let feedback = prop_oneof![
-        Just(Feedback::None),
-        (0.0f64..1.0).prop_map(|it| Feedback::AdmissionProbability(Probability::saturating(it))),
-        (-1e3f64..1e3).prop_map(|it| Feedback::Balance(Balance::saturating(it)))
+    let signal = prop_oneof![
+        Just(Signal::None),
+        (0.0f64..1.0).prop_map(|it| Signal::AdmissionProbability(Probability::saturating(it))),
+        (-1e3f64..1e3).prop_map(|it| Signal::Balance(Balance::saturating(it)))
     ];
     let template = select([templates, vec![None]].concat());
     let levels = prop::collection::vec((-9i32..9, 0.0f64..1e3), 0..3);
     let terms = (seconds(), seconds(), template, select(kinds), seconds());
-    let feedback = (feedback, levels);
-    (response, terms, safe, feedback).prop_map(
+    let signal = (signal, levels);
+    (response, terms, safe, signal).prop_map(
         |(
             (id, capacity, reason),
             (length, refresh, template, kind, longest),
             safe,
-            (feedback, levels),
+            (signal, levels),
         )| {
             let levels = levels.into_iter().map(|(priority, level)| FillLevel {
                 priority: (priority >= 0).then_some(priority),
@@ -68,9 +68,14 @@ fn granted() -> impl Strategy<Value = Grant> {
                     lease_length: longest,
                     refresh_interval: refresh,
                 },
-                feedback,
+                signal,
                 tokens: (length == longest).then(|| Balance::saturating(capacity)),
                 levels: levels.collect(),
+                reporting: Reporting {
+                    is_early: length == longest,
+                    is_ignored: false,
+                    effective: (length == refresh).then(|| Capacity::saturating(capacity)),
+                },
                 booked_until: Moment::ORIGIN,
             }
         },
@@ -81,7 +86,7 @@ proptest! {
     #[test]
     fn output_equals_the_types_of_the_contract(
         granted in prop::collection::vec(granted(), 0..12),
-        warning in prop::option::of("[ -~]{0,20}"),
+        warnings in prop::collection::vec("[ -~]{0,20}", 0..3),
         unix_now in 0..1u64 << 53
     ) {
         let (node, epoch) = (node(), Epoch::new(7).unwrap());
@@ -89,21 +94,21 @@ proptest! {
         let of_client = CapacityResponse {
             node: node.clone(),
             epoch,
-            warnings: warning.iter().cloned().collect(),
+            warnings: warnings.clone(),
             resources: responses.collect(),
         };
         let of_node = ServerCapacityResponse {
             node: node.clone(),
             epoch,
             level: 2,
-            warnings: warning.iter().cloned().collect(),
+            warnings: warnings.clone(),
             resources: granted
                 .iter()
                 .map(|granted| granted.clone().into_server_response(unix_now))
                 .collect(),
         };
         let granted = Granted { epoch, grants: granted };
-        let written = |to| write(&node, &granted, to, 2, warning.clone(), unix_now).unwrap();
+        let written = |to| write(&node, &granted, to, 2, &warnings, unix_now).unwrap();
         prop_assert_eq!(written(HolderKind::Client), serde_json::to_vec(&of_client).unwrap());
         prop_assert_eq!(written(HolderKind::Node), serde_json::to_vec(&of_node).unwrap());
     }

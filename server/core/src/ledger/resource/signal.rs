@@ -1,4 +1,4 @@
-//! Feedback that all holders of a resource receive alike (SHARED_BUCKET and SUPPRESSION).
+//! The signal that all holders of a resource receive alike (SHARED_BUCKET and SUPPRESSION).
 
 use doorman_openapi::{AlgorithmKind, Balance, Moment, Probability};
 
@@ -10,7 +10,7 @@ use crate::ledger::{
 
 /// The part of a response beside the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Feedback {
+pub enum Signal {
     /// Nothing.
     #[default]
     None,
@@ -20,7 +20,7 @@ pub enum Feedback {
     Balance(Balance),
 }
 
-impl Feedback {
+impl Signal {
     /// The probability of admitting each request, for SUPPRESSION.
     #[must_use]
     pub fn admission_probability(self) -> Option<Probability> {
@@ -74,9 +74,9 @@ impl LostPredecessor {
     }
 }
 
-/// The state behind [`Feedback`], per algorithm.
+/// The state behind [`Signal`], per algorithm.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::ledger) enum SharedFeedback {
+pub(in crate::ledger) enum SharedSignal {
     None,
     /// SUPPRESSION. Boxed because most resources have none.
     Demand(Box<RecentDemand>),
@@ -86,7 +86,7 @@ pub(in crate::ledger) enum SharedFeedback {
     FromParent(Probability),
 }
 
-impl SharedFeedback {
+impl SharedSignal {
     pub(in crate::ledger) fn new(
         terms: &ResourceTerms,
         predecessor: Option<LostPredecessor>,
@@ -107,17 +107,17 @@ impl SharedFeedback {
         }
     }
 
-    /// The feedback of a parent node, beside which holders have used `unreported` already.
+    /// The signal of a parent node, beside which holders have used `unreported` already.
     pub(in crate::ledger) fn from_parent(
-        feedback: Feedback,
+        signal: Signal,
         unreported: f64,
         terms: &ResourceTerms,
         now: Moment,
     ) -> Self {
-        match feedback {
-            Feedback::None => Self::None,
-            Feedback::AdmissionProbability(probability) => Self::FromParent(probability),
-            Feedback::Balance(balance) => {
+        match signal {
+            Signal::None => Self::None,
+            Signal::AdmissionProbability(probability) => Self::FromParent(probability),
+            Signal::Balance(balance) => {
                 let balance = balance.get() - unreported;
                 Self::Bucket(SharedBucket::with_balance(balance, terms.rate(), now))
             }
@@ -182,16 +182,16 @@ impl SharedFeedback {
         }
     }
 
-    pub(in crate::ledger) fn current(&self, terms: &ResourceTerms, now: Moment) -> Feedback {
+    pub(in crate::ledger) fn current(&self, terms: &ResourceTerms, now: Moment) -> Signal {
         match self {
-            Self::None => Feedback::None,
+            Self::None => Signal::None,
             Self::Demand(demand) => {
                 let probability = demand.admission_probability(terms.capacity(), now);
-                Feedback::AdmissionProbability(Probability::saturating(probability))
+                Signal::AdmissionProbability(Probability::saturating(probability))
             }
-            Self::FromParent(probability) => Feedback::AdmissionProbability(*probability),
+            Self::FromParent(probability) => Signal::AdmissionProbability(*probability),
             Self::Bucket(bucket) => {
-                Feedback::Balance(Balance::saturating(bucket.balance(terms.rate(), now)))
+                Signal::Balance(Balance::saturating(bucket.balance(terms.rate(), now)))
             }
         }
     }

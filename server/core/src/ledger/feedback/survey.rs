@@ -1,0 +1,171 @@
+//! The counts of a window by class of holders, and what they say.
+
+use crate::ledger::feedback::{
+    holder::HolderEvidence,
+    terms::{ControlTerms, bounded},
+    traffic::Load,
+    window::Window,
+};
+
+/// The standard error of the share of overloads, from which on a verdict is sure.
+const SURE: f64 = 0.025;
+/// The part of the expected outcomes below which refusals are counted against what is leased: with
+/// few requests per holder, few intervals lie in a window.
+const FEW: f64 = 0.25;
+/// Use beyond the leases from which on the burst counts: refusals of it say nothing of the leases.
+const BURST: f64 = 1.1;
+/// The largest factor of a burst. A wrong report could state more.
+const LARGEST_BURST: f64 = 1e3;
+/// The parts of the bookings of holders that suffer, between which it is not clear at once whether
+/// they suffer alone. Above the upper one the overload is common.
+const UNCLEAR: (f64, f64) = (0.1, COMMON);
+pub(super) const COMMON: f64 = 0.5;
+
+/// Counts of all holders that report outcomes, in a window.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Survey {
+    suffering: ClassCounts,
+    others: ClassCounts,
+}
+
+/// Counts of some holders.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ClassCounts {
+    pub(super) outcomes: u64,
+    pub(super) ok: u64,
+    pub(super) overloaded: u64,
+    pub(super) all_overloaded: u64,
+    pub(super) used: f64,
+    pub(super) leased: f64,
+    pub(super) booked: f64,
+}
+
+/// What a window says of a rate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Evidence {
+    pub(super) requests: f64,
+    pub(super) overloaded: f64,
+    /// The part of the requests that was overloaded.
+    pub(super) share: f64,
+    /// Use as a factor of the leases, if it is beyond them.
+    pub(super) burst: f64,
+}
+
+impl Survey {
+    /// `cost` is that of a request to a rate; `None` for a gauge.
+    pub(super) fn take<'a>(
+        window: &Window,
+        holders: impl Iterator<Item = (&'a HolderEvidence, f64)>,
+        era: u32,
+        cost: Option<f64>,
+    ) -> Self {
+        let mut survey = Self::default();
+        for (evidence, booked) in holders {
+            let class = if evidence.suffers(era) {
+                &mut survey.suffering
+            } else {
+                &mut survey.others
+            };
+            class.add(evidence, bounded(booked), window, cost);
+        }
+        survey
+    }
+
+    /// The part of all bookings of holders that suffer.
+    pub(super) fn suffering_part(&self, booked: f64) -> f64 {
+        part(self.suffering.booked, booked)
+    }
+
+    /// The counts that are evidence: of those that suffer only if the overload is common.
+    pub(super) fn counted(&self, is_common: bool) -> ClassCounts {
+        if is_common {
+            self.others.with(&self.suffering)
+        } else {
+            self.others
+        }
+    }
+}
+
+impl ClassCounts {
+    /// `cost` is that of a request to a rate.
+    fn add(&mut self, evidence: &HolderEvidence, booked: f64, window: &Window, cost: Option<f64>) {
+        let counts = evidence.counts_in(window);
+        let weight = cost.map_or(1.0, |cost| counts.weight(cost));
+        let weighted = |count: u32| (f64::from(count) * weight).round() as u64;
+        self.outcomes += weighted(counts.outcomes);
+        self.ok += weighted(counts.ok);
+        self.overloaded += weighted(counts.overloaded);
+        self.all_overloaded += weighted(counts.all_overloaded);
+        self.used += counts.used;
+        self.leased += counts.leased;
+        self.booked += booked;
+    }
+
+    fn with(mut self, other: &Self) -> Self {
+        self.outcomes += other.outcomes;
+        self.ok += other.ok;
+        self.overloaded += other.overloaded;
+        self.all_overloaded += other.all_overloaded;
+        self.used += other.used;
+        self.leased += other.leased;
+        self.booked += other.booked;
+        self
+    }
+
+    /// What a window of this age says of a rate.
+    pub(super) fn evidence(&self, load: &Load, age: f64) -> Evidence {
+        let expected = load.requests * part(self.booked, load.bookings.booked) * age;
+        let (requests, overloaded) = if (self.outcomes as f64) < FEW * expected {
+            (expected, self.all_overloaded as f64)
+        } else {
+            (self.outcomes as f64, self.overloaded as f64)
+        };
+        let burst = if self.leased > 0.0 && self.used > BURST * self.leased {
+            (self.used / self.leased).min(LARGEST_BURST)
+        } else {
+            1.0
+        };
+        Evidence {
+            requests,
+            overloaded,
+            share: part(overloaded, requests),
+            burst,
+        }
+    }
+}
+
+impl Evidence {
+    /// Whether more requests were overloaded than this share of them, beyond chance.
+    pub(super) fn exceeds(&self, share: f64) -> bool {
+        exceeds(self.overloaded, share * self.requests)
+    }
+
+    /// Whether a verdict may be given before [`LENGTH`](super::window::LENGTH).
+    pub(super) fn is_sure(&self, suffering: f64) -> bool {
+        let variance = self.share * (1.0 - self.share) / self.requests;
+        self.requests > 0.0 && variance <= SURE * SURE && !is_unclear(suffering)
+    }
+
+    pub(super) fn is_enough(&self, terms: &ControlTerms) -> bool {
+        self.requests >= terms.enough()
+    }
+}
+
+/// Whether a count exceeds its limit by more than two standard deviations and one.
+pub(super) fn exceeds(count: f64, limit: f64) -> bool {
+    count > limit + 2.0 * limit.sqrt() + 1.0
+}
+
+/// Whether so large a part of holders suffers that they may be few or all.
+pub(super) fn is_unclear(suffering: f64) -> bool {
+    let (from, to) = UNCLEAR;
+    suffering > from && suffering <= to
+}
+
+fn part(of: f64, whole: f64) -> f64 {
+    if whole > 0.0 {
+        (of / whole).min(1.0)
+    } else {
+        0.0
+    }
+}

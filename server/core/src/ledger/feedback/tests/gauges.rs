@@ -1,0 +1,100 @@
+//! Verdicts on gauges.
+
+use super::fleet::{Fleet, STEP, assert_near, gauge};
+use crate::ledger::feedback::{
+    control::{Change, ControlState},
+    terms::ControlTerms,
+};
+
+#[test]
+fn gauge_falls_to_the_units_that_the_target_holds() {
+    let mut fleet = Fleet::new(20, gauge(None));
+    fleet.run_pool(10.0, 300.0, 0.1);
+    assert_eq!(fleet.changes, []);
+    // Refused requests are many, since they end soon.
+    fleet.run_pool(2.5, 100.0, 0.5);
+    assert_eq!(fleet.cuts(), 1);
+    assert_near(fleet.effective(), 98.5);
+}
+
+#[test]
+fn slow_gauge_falls_to_what_the_latency_allows() {
+    let mut fleet = Fleet::new(20, gauge(Some(0.15)));
+    fleet.run_workers(10.0, 200.0);
+    assert_eq!(fleet.changes, []);
+    // 300 requests per second are 45 in use for 0.15 seconds each.
+    fleet.run_workers(2.5, 30.0);
+    assert_eq!(fleet.cuts(), 1);
+    assert_near(fleet.effective(), 0.985 * 45.0);
+
+    let mut fleet = Fleet::new(20, gauge(None));
+    fleet.run_workers(10.0, 30.0);
+    assert_eq!(fleet.changes, []);
+}
+
+#[test]
+fn gauge_rises_with_verdicts_not_with_silence() {
+    let mut fleet = Fleet::new(20, gauge(None));
+    fleet.run_pool(2.5, 100.0, 0.1);
+    assert_eq!(fleet.cuts(), 1);
+    // Requests that take an hour say nothing.
+    fleet.run_pool(20.0, 300.0, 3600.0);
+    assert_eq!(fleet.raises(), 0);
+    fleet.run_pool(40.0, 300.0, 0.1);
+    assert_eq!(fleet.effective(), 200.0);
+    assert_eq!(fleet.status().state, ControlState::Open);
+}
+
+#[test]
+fn known_plateau_of_a_gauge_is_held_longer() {
+    let mut fleet = Fleet::new(20, gauge(None));
+    fleet.run_pool(120.0, 100.0, 0.1);
+    let of = |is: fn(&Change) -> bool| {
+        let at = fleet.changes.iter().filter(move |(_, it)| is(it));
+        at.map(|(at, _)| *at).collect::<Vec<_>>()
+    };
+    let cuts = of(|it| matches!(it, Change::Cut(_)));
+    let raises = of(|it| *it == Change::Raise);
+    let held: Vec<_> = (cuts.iter())
+        .filter_map(|cut| Some(raises.iter().find(|it| *it > cut)? - cut))
+        .collect();
+    assert!(held.len() > 2, "{held:?}");
+    assert!((5.0..8.0).contains(&held[0]), "{held:?}");
+    assert!(held[1..].iter().all(|it| *it >= 15.0), "{held:?}");
+}
+
+#[test]
+fn small_gauge_moves_by_whole_units() {
+    let small = ControlTerms {
+        configured: 4.0,
+        floor: 0.0,
+        ..gauge(None)
+    };
+    let mut fleet = Fleet::new(1, small);
+    fleet.wants = 10.0;
+    while fleet.cuts() == 0 {
+        fleet.run_pool(STEP, 0.2, 0.01);
+    }
+    assert_eq!(fleet.effective(), 1.0);
+    while fleet.raises() == 0 {
+        fleet.run_pool(STEP, 10.0, 0.01);
+    }
+    assert_eq!(fleet.effective(), 2.0);
+}
+
+#[test]
+fn gauge_pauses_while_the_target_accepts_nothing() {
+    let mut fleet = Fleet::new(20, gauge(None));
+    fleet.pause = Some(10.0);
+    fleet.run_pool(2.5, 0.0, 0.1);
+    assert_eq!(fleet.status().state, ControlState::Paused);
+    assert_eq!(fleet.effective(), 0.0);
+}
+
+#[test]
+fn limit_of_the_target_says_nothing_of_units_in_use() {
+    let mut fleet = Fleet::new(20, gauge(None));
+    fleet.seen = Some((0.0, 60.0));
+    fleet.run_pool(10.0, 300.0, 0.1);
+    assert_eq!(fleet.effective(), 200.0);
+}

@@ -1,0 +1,549 @@
+//! How fast and how far the capacity of a resource follows what its target accepts.
+//!
+//! The figures beside their bars:
+//! `cargo test --release -p doorman-tests --test sim feedback -- --ignored --nocapture`
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a panic fails the test, and the figures are for readers"
+)]
+
+use doorman_sim::{Run, Scenario, TargetFigures, on_all_cores, run_scenario};
+
+/// 20 clients that want 1300 a second of 1000.
+const FLEET: &str = "{count: 20, resource: api, requests: random, demand: {constant: {wants: 65}}}";
+const DROP: &str = "rate: [{at: 0, value: 1000}, {at: 40, value: 300}, {at: 110, value: 1000}]";
+
+/// A run with a target, and the figures that it must have in the mean. No seed misses one by more
+/// than a third.
+struct Case {
+    name: &'static str,
+    capacity: f64,
+    clients: Vec<String>,
+    target: String,
+    /// More lines of the scenario.
+    more: &'static str,
+    seconds: u32,
+    measured: [u32; 2],
+    bars: Bars,
+}
+
+#[derive(Clone, Copy)]
+struct Bars {
+    drop: f64,
+    rise: f64,
+    /// The least use of the target.
+    used: f64,
+    overloaded: f64,
+    /// Of the effective capacity in the measured time, as a part of its mean.
+    amplitude: f64,
+}
+
+const NO_BARS: Bars = Bars {
+    drop: f64::INFINITY,
+    rise: f64::INFINITY,
+    used: 0.0,
+    overloaded: 1.0,
+    amplitude: f64::INFINITY,
+};
+
+impl Case {
+    /// A capacity of 1000 a second for 20 clients that want more, and a target that accepts less
+    /// from 40 to 110.
+    fn new(name: &'static str, bars: Bars) -> Self {
+        Self {
+            name,
+            capacity: 1_000.0,
+            clients: vec![FLEET.to_owned()],
+            target: DROP.to_owned(),
+            more: "",
+            seconds: 160,
+            measured: [60, 110],
+            bars,
+        }
+    }
+
+    fn target(self, target: &str) -> Self {
+        let target = target.to_owned();
+        Self { target, ..self }
+    }
+
+    /// Clients that want so much each.
+    fn clients(self, count: usize, wants: f64) -> Self {
+        self.with_clients(client(count, wants, ""))
+    }
+
+    fn with_clients(self, clients: String) -> Self {
+        let clients = vec![clients];
+        Self { clients, ..self }
+    }
+
+    fn also(mut self, count: usize, wants: f64, more: &str) -> Self {
+        self.clients.push(client(count, wants, more));
+        self
+    }
+
+    fn of_capacity(self, capacity: f64) -> Self {
+        Self { capacity, ..self }
+    }
+
+    fn with(self, more: &'static str) -> Self {
+        Self { more, ..self }
+    }
+
+    fn for_seconds(self, seconds: u32, measured: [u32; 2]) -> Self {
+        Self {
+            seconds,
+            measured,
+            ..self
+        }
+    }
+
+    fn scenario(&self, feedback: &str) -> Scenario {
+        let [from, until] = self.measured;
+        let (seconds, capacity, clients) = (self.seconds, self.capacity, self.clients.join(", "));
+        let kind = if clients.contains("priority") {
+            "PRIORITY_SHARE"
+        } else {
+            "FAIR_SHARE"
+        };
+        let text = format!(
+            "seconds: {seconds}
+measure_from: {from}
+measure_until: {until}
+document:
+  resources:
+    - {{identifier_glob: api, capacity: {capacity}{feedback}, algorithm: {{kind: {kind}}}}}
+clients: [{clients}]
+targets: [{{resource: api, {}}}]
+{}",
+            self.target, self.more
+        );
+        Scenario::parse(&text, None).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    fn run(&self, feedback: &str, seeds: u64) -> Vec<Run> {
+        let scenario = self.scenario(feedback);
+        on_all_cores(0..seeds, |seed| run_scenario(&scenario, seed)).unwrap()
+    }
+}
+
+fn client(count: usize, wants: f64, more: &str) -> String {
+    format!(
+        "{{count: {count}, resource: api, requests: random, \
+         demand: {{constant: {{wants: {wants}}}}}{more}}}"
+    )
+}
+
+/// A rate that falls by 20 a second each second, from 1000 to 200.
+fn ramp() -> String {
+    let steps = (0..=40).map(|n| format!("{{at: {}, value: {}}}", 40 + n, 1_000 - 20 * n));
+    let steps: Vec<_> = steps.collect();
+    format!(
+        "rate: [{{at: 0, value: 1000}}, {}, {{at: 110, value: 1000}}]",
+        steps.join(", ")
+    )
+}
+
+fn figures(run: &Run) -> TargetFigures {
+    run.report.targets.unwrap()
+}
+
+/// The effective capacities at the seconds that are measured, in order of size.
+fn levels(run: &Run, [from, until]: [u32; 2]) -> Vec<f64> {
+    let measured = f64::from(from)..f64::from(until);
+    let samples = run
+        .samples
+        .iter()
+        .filter(|it| measured.contains(&it.second));
+    let mut levels: Vec<_> = samples.filter_map(|it| it.effective[0]).collect();
+    levels.sort_by(f64::total_cmp);
+    levels
+}
+
+fn amplitude(run: &Run, measured: [u32; 2]) -> f64 {
+    let levels = levels(run, measured);
+    let (count, sum) = (levels.len(), levels.iter().sum::<f64>());
+    match levels
+        .get(count / 20)
+        .zip(levels.get(count - 1 - count / 20))
+    {
+        Some((low, high)) if sum > 0.0 => (high - low) / (sum / count as f64),
+        _ => 0.0,
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Prints the figures of a case: the mean, and the worst in parentheses. Returns the bars that it
+/// misses.
+fn check_case(case: &Case, seeds: u64) -> Vec<String> {
+    let runs = case.run(", feedback: {}", seeds);
+    let all = |of: &dyn Fn(&Run) -> f64| -> Vec<f64> { runs.iter().map(of).collect() };
+    let bars = case.bars;
+    let longest = |seconds: Option<f64>| seconds.unwrap_or(0.0);
+    let figures = [
+        (
+            "drop",
+            1.0,
+            bars.drop,
+            all(&|it| longest(figures(it).drop_seconds)),
+        ),
+        (
+            "rise",
+            1.0,
+            bars.rise,
+            all(&|it| longest(figures(it).rise_seconds)),
+        ),
+        (
+            "unused",
+            100.0,
+            1.0 - bars.used,
+            all(&|it| 1.0 - figures(it).target_use()),
+        ),
+        (
+            "over",
+            100.0,
+            bars.overloaded,
+            all(&|it| figures(it).overloaded_share()),
+        ),
+        (
+            "amplitude",
+            100.0,
+            bars.amplitude,
+            all(&|it| amplitude(it, case.measured)),
+        ),
+    ];
+    let mut line = format!("{:32}", case.name);
+    let mut missed = Vec::new();
+    for (name, factor, bar, values) in figures {
+        let mean = mean(&values);
+        let worst = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        line += &format!(" | {name} {:.2} ({:.2})", factor * mean, factor * worst);
+        if bar.is_finite() {
+            line += &format!(" ≤ {:.2}", factor * bar);
+        }
+        if mean > bar || worst > bar + bar.abs() / 3.0 {
+            missed.push(format!("{}: {name} {mean} ({worst}), bar {bar}", case.name));
+        }
+    }
+    println!("{line}");
+    missed
+}
+
+#[test]
+fn fleet_without_feedback_overloads_a_target_that_shrinks() {
+    let case = Case::new("none", NO_BARS);
+    for run in case.run("", 2) {
+        let figures = figures(&run);
+        assert!(
+            (0.69..0.71).contains(&figures.overloaded_share()),
+            "{figures:?}"
+        );
+        assert!(figures.target_use() > 0.99, "{figures:?}");
+        // It never falls.
+        assert_eq!(figures.drop_seconds, Some(70.0));
+        assert!(levels(&run, case.measured).is_empty());
+    }
+}
+
+#[test]
+fn fleet_that_only_observes_overloads_its_target() {
+    let case = Case::new("observe", NO_BARS);
+    for run in case.run(", feedback: {mode: observe}", 1) {
+        let figures = figures(&run);
+        assert!(figures.overloaded_share() > 0.69, "{figures:?}");
+    }
+}
+
+#[test]
+fn capacity_follows_a_target_that_shrinks_and_returns() {
+    let case = Case::new("drop", NO_BARS);
+    for run in case.run(", feedback: {}", 2) {
+        let figures = figures(&run);
+        assert!(figures.drop_seconds.unwrap() < 3.5, "{figures:?}");
+        assert!(figures.rise_seconds.unwrap() < 46.0, "{figures:?}");
+        assert!(figures.target_use() > 0.95, "{figures:?}");
+        assert!(figures.overloaded_share() < 0.01, "{figures:?}");
+        assert!(run.report.peak_share <= 1.0 + 1e-9, "{:?}", run.report);
+        let levels = levels(&run, case.measured);
+        assert!(
+            levels[0] > 250.0 && *levels.last().unwrap() < 350.0,
+            "{levels:?}"
+        );
+    }
+}
+
+#[test]
+fn client_that_always_claims_overload_takes_nothing_from_others() {
+    let case = Case::new("liar", NO_BARS)
+        .clients(9, 130.0)
+        .also(1, 130.0, ", claims: always")
+        .target("rate: [{at: 0, value: 1100}]")
+        .for_seconds(60, [20, 60]);
+    for run in case.run(", feedback: {}", 1) {
+        let levels = levels(&run, case.measured);
+        assert_eq!((levels[0], *levels.last().unwrap()), (1_000.0, 1_000.0));
+        assert!(figures(&run).target_use() > 0.95, "{:?}", run.report);
+    }
+}
+
+#[test]
+fn fleet_that_always_claims_overload_has_the_floor() {
+    let case = Case::new("liars", NO_BARS)
+        .with_clients(client(20, 65.0, ", claims: always"))
+        .target("rate: [{at: 0, value: 1100}]")
+        .for_seconds(40, [20, 40]);
+    let run = &case.run(", feedback: {floor: 0.2}", 1)[0];
+    assert_eq!(levels(run, case.measured)[0], 200.0);
+    assert_eq!(figures(run).overloaded_share(), 0.0);
+}
+
+#[test]
+fn fleet_that_never_claims_overload_is_not_cut() {
+    let case = Case::new("liars", NO_BARS)
+        .with_clients(client(20, 65.0, ", claims: never"))
+        .target("rate: [{at: 0, value: 300}]")
+        .for_seconds(40, [20, 40]);
+    let run = &case.run(", feedback: {}", 1)[0];
+    assert_eq!(levels(run, case.measured)[0], 1_000.0);
+    assert!(figures(run).overloaded_share() > 0.69, "{:?}", run.report);
+}
+
+#[test]
+fn limit_that_a_target_states_prevents_overloads() {
+    let case = Case::new("headers", NO_BARS)
+        .target(
+            "rate: [{at: 0, value: 500}], foreign: [{at: 0, value: 100}], burst: 10, \
+             headers: true, latency: 0.3",
+        )
+        .for_seconds(60, [20, 60]);
+    let overloaded = |feedback: &str| figures(&case.run(feedback, 1)[0]).overloaded_share();
+    assert!(overloaded(", feedback: {headers: false}") > 0.002);
+    assert_eq!(overloaded(", feedback: {}"), 0.0);
+}
+
+#[test]
+fn pause_that_a_target_asks_for_saves_requests() {
+    let windows = "rate: [{at: 0, value: 500}], window: 10";
+    let overloaded = |retry_after: &str| {
+        let case = Case::new("windows", NO_BARS)
+            .target(&format!("{windows}{retry_after}"))
+            .for_seconds(90, [40, 90]);
+        figures(&case.run(", feedback: {}", 1)[0]).overloaded_share()
+    };
+    let (without, with) = (overloaded(""), overloaded(", retry_after: true"));
+    assert!(with < without / 3.0, "{with} {without}");
+}
+
+#[test]
+fn network_that_passes_little_is_seen_as_overload() {
+    let case = Case::new("region", NO_BARS)
+        .clients(5, 65.0)
+        .also(15, 65.0, "")
+        .target("rate: [{at: 0, value: 2000}]")
+        .for_seconds(40, [20, 40]);
+    let overloaded = |passes: &str| {
+        let clients = case
+            .clients
+            .join(", ")
+            .replacen("}}", &format!("}}}}{passes}"), 1);
+        let case = Case {
+            clients: vec![clients],
+            target: case.target.clone(),
+            ..case
+        };
+        figures(&case.run("", 1)[0]).overloaded_share()
+    };
+    assert_eq!(overloaded(""), 0.0);
+    // A quarter sends 250 a second, of which 50 pass.
+    let share = overloaded(", passes: 50");
+    assert!((0.18..0.22).contains(&share), "{share}");
+}
+
+/// Bars that most targets with a rate have.
+const STANDARD: Bars = Bars {
+    drop: 2.5,
+    rise: 35.0,
+    used: 0.98,
+    overloaded: 0.005,
+    amplitude: 0.12,
+};
+
+fn cases() -> Vec<Case> {
+    let bars = |drop: f64, used: f64, overloaded: f64| Bars {
+        drop,
+        used,
+        overloaded,
+        ..NO_BARS
+    };
+    let mut cases = of_one_fleet(bars);
+    cases.extend(of_faults(bars));
+    cases.extend(of_limits_and_demands(bars));
+    cases.extend(of_liars(bars));
+    cases.extend(of_sizes(bars));
+    cases
+}
+
+fn of_one_fleet(bars: impl Fn(f64, f64, f64) -> Bars) -> Vec<Case> {
+    let never = f64::INFINITY;
+    vec![
+        Case::new("drop 1000-300-1000", STANDARD),
+        Case::new(
+            "same, demand 5000",
+            Bars {
+                overloaded: 0.008,
+                ..STANDARD
+            },
+        )
+        .clients(20, 250.0),
+        Case::new(
+            "target burst 1 s",
+            Bars {
+                overloaded: 0.015,
+                amplitude: never,
+                ..STANDARD
+            },
+        )
+        .target(&format!("{DROP}, burst: 1")),
+        Case::new("foreign 20 % from 60", bars(3.5, 0.98, 1.0))
+            .target("rate: [{at: 0, value: 500}], foreign: [{at: 60, value: 100}]")
+            .for_seconds(160, [80, 160]),
+        Case::new("ramp down", bars(never, 0.98, 0.06))
+            .target(&ramp())
+            .for_seconds(160, [40, 110]),
+        Case::new("queue, sheds", bars(never, 0.95, 0.025)).target(
+            "workers: [{at: 0, value: 50}, {at: 40, value: 15}, {at: 110, value: 50}], \
+             latency: 0.05, queue: 0.25",
+        ),
+    ]
+}
+
+fn of_faults(bars: impl Fn(f64, f64, f64) -> Bars) -> Vec<Case> {
+    let never = f64::INFINITY;
+    vec![
+        Case::new("RTT 300 ms", bars(3.0, 0.97, 0.01)).with("network: {delay: 0.15}"),
+        Case::new("reports lost 10 %", bars(9.0, 0.97, 1.0)).with("network: {loss: 0.1}"),
+        Case::new("fail-over while held", bars(never, 0.0, 0.01))
+            .with("servers: {count: 3, election_lease: 5}\nfaults: [{kind: elect_master, at: 70}]"),
+        Case::new("fail-over 6 s in the cut", bars(11.0, 0.0, 1.0)).with(
+            "servers: {count: 3, election_lease: 5}\nfaults: [{kind: elect_master, at: 40.5}]",
+        ),
+    ]
+}
+
+fn of_limits_and_demands(bars: impl Fn(f64, f64, f64) -> Bars) -> Vec<Case> {
+    let never = f64::INFINITY;
+    vec![
+        Case::new("minute windows, foreign 20 %", bars(never, 0.98, 0.004))
+            .target(
+                "rate: [{at: 0, value: 500}], foreign: [{at: 0, value: 100}], window: 60, \
+                 headers: true, retry_after: true, latency: 0.3",
+            )
+            .for_seconds(300, [60, 300]),
+        Case::new("refill of a minute, foreign 20 %", bars(never, 0.98, 0.0))
+            .target(
+                "rate: [{at: 0, value: 500}], foreign: [{at: 0, value: 100}], burst: 60, \
+                 headers: true, retry_after: true, latency: 0.3",
+            )
+            .for_seconds(300, [60, 300]),
+        Case::new("10 % refused at any load", bars(never, 0.94, 1.0))
+            .target("rate: [{at: 0, value: 1100}], always: 0.1")
+            .for_seconds(160, [60, 160]),
+        Case::new("demand 400 of 800", bars(never, 0.98, 0.001))
+            .clients(20, 20.0)
+            .target("rate: [{at: 0, value: 800}]"),
+        Case::new("demand 760 of 800", bars(never, 0.98, 0.001))
+            .clients(20, 38.0)
+            .target("rate: [{at: 0, value: 800}]"),
+        Case::new(
+            "surge 200-900 after a drop",
+            Bars {
+                rise: 22.0,
+                ..NO_BARS
+            },
+        )
+        .target("rate: [{at: 0, value: 1000}, {at: 20, value: 300}, {at: 50, value: 1000}]")
+        .with(
+            "faults: [{kind: change_demand, at: 50, wants: 10}, \
+                 {kind: change_demand, at: 100, wants: 45}]",
+        )
+        .for_seconds(160, [130, 160]),
+        Case::new("idle at 300, then surge", bars(never, 0.0, 0.06))
+            .target("rate: [{at: 0, value: 1000}, {at: 20, value: 300}]")
+            .with(
+                "faults: [{kind: change_demand, at: 50, wants: 5}, \
+                 {kind: change_demand, at: 120, wants: 65}]",
+            )
+            .for_seconds(130, [120, 130]),
+    ]
+}
+
+fn of_liars(bars: impl Fn(f64, f64, f64) -> Bars) -> Vec<Case> {
+    let never = f64::INFINITY;
+    let honest = "rate: [{at: 0, value: 1100}]";
+    vec![
+        Case::new("liar 1 of 10: always", bars(never, 0.95, 1.0))
+            .clients(9, 130.0)
+            .also(1, 130.0, ", claims: always")
+            .target(honest)
+            .for_seconds(120, [20, 120]),
+        Case::new("liar 1 of 4: a fifth", bars(never, 0.95, 1.0))
+            .clients(3, 325.0)
+            .also(1, 325.0, ", claims: 0.2")
+            .target(honest)
+            .for_seconds(300, [100, 300]),
+        Case::new("liar 1 of 10: never", bars(4.5, 0.98, 0.007))
+            .clients(9, 130.0)
+            .also(1, 130.0, ", claims: never"),
+        Case::new("region of 5 of 20 passes 50", bars(never, 0.95, 0.01))
+            .clients(15, 65.0)
+            .also(5, 65.0, ", passes: 50")
+            .target(honest)
+            .for_seconds(160, [60, 160]),
+        Case::new("priorities 5 of 20 high", bars(never, 0.0, 0.015))
+            .clients(15, 50.0)
+            .also(5, 50.0, ", priority: 1"),
+    ]
+}
+
+fn of_sizes(bars: impl Fn(f64, f64, f64) -> Bars) -> Vec<Case> {
+    vec![
+        Case::new("large: 30,000-10,000/s", bars(2.5, 0.98, 0.008))
+            .of_capacity(30_000.0)
+            .clients(20, 2_000.0)
+            .target("rate: [{at: 0, value: 30000}, {at: 20, value: 10000}]")
+            .for_seconds(55, [30, 55]),
+        Case::new("300 holders, 9000-3000/s", bars(3.0, 0.96, 0.008))
+            .of_capacity(9_000.0)
+            .clients(300, 40.0)
+            .target("rate: [{at: 0, value: 9000}, {at: 20, value: 3000}]")
+            .for_seconds(55, [30, 55]),
+        Case::new("300 holders, 50/s", bars(f64::INFINITY, 0.88, 0.05))
+            .of_capacity(100.0)
+            .clients(300, 130.0 / 300.0)
+            .target("rate: [{at: 0, value: 100}, {at: 40, value: 50}]")
+            .for_seconds(200, [80, 200]),
+        Case::new("tiny: 1/s of 2/s", bars(60.0, 0.92, 0.06))
+            .of_capacity(2.0)
+            .clients(10, 0.26)
+            .target("rate: [{at: 0, value: 2}, {at: 100, value: 1}], burst: 10")
+            .for_seconds(900, [300, 900]),
+    ]
+}
+
+#[test]
+#[ignore = "takes minutes, and prints a table"]
+fn bars_are_met() {
+    let seeds = std::env::var("DOORMAN_FEEDBACK_SEEDS");
+    let seeds = seeds.map_or(5, |it| it.parse().unwrap());
+    let missed: Vec<_> = cases()
+        .iter()
+        .flat_map(|it| check_case(it, seeds))
+        .collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
