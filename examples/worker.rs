@@ -38,7 +38,7 @@ struct Arguments {
     seconds: f64,
 }
 
-/// What became of the requests.
+/// Outcomes of the requests.
 #[derive(Debug, Default)]
 struct Counts {
     accepted: AtomicU64,

@@ -96,10 +96,10 @@ pub struct ResourceRequest {
     /// The target's own limit, as it last told. Absent: nothing new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<Box<Seen>>,
-    /// The unit of all amounts of this entry but `used` and `outcomes`, as in the last response. Leave it out
-    /// where that has null, which is invalid here. Default: a rate if `per` is given; else the unit
-    /// that the server last told the holder for this resource or, if it does not know the holder,
-    /// that of its predecessor or its own.
+    /// The unit of all amounts of this entry but `used` and `outcomes`, as in the last response.
+    /// Leave it out where that has null, which is invalid here. Default: a rate if `per` is given;
+    /// else the unit that the server last told the holder for this resource or, if it does not know
+    /// the holder, that of its predecessor or its own.
     #[serde(
         default,
         deserialize_with = "deserialize_unit",

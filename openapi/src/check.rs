@@ -193,7 +193,7 @@ pub struct ResourceOutcome {
     )]
     #[cfg_attr(feature = "schema", schema(value_type = Option<f64>, minimum = 0, maximum = 3600))]
     pub pause: Option<Seconds>,
-    /// What the target tells of its own limit.
+    /// The target's own limit, as it states it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<Seen>,
     /// The number of operations: 1 to 1,000,000.

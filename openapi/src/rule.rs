@@ -63,12 +63,13 @@ pub struct Rule {
     /// The priority for PRIORITY_SHARE; larger is more important.
     #[serde(default)]
     pub priority: i32,
-    /// What layers read of the responses to the requests. Default: their outcomes only.
+    /// Headers that layers read of the responses to the requests. Default: none; outcomes are always
+    /// counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcomes: Option<RuleOutcomes>,
 }
 
-/// What layers read of responses, beside outcomes.
+/// Headers that layers read of responses, beside outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

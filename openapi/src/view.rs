@@ -146,7 +146,7 @@ pub struct ResourceView {
     /// The probability with which holders admit each request; SUPPRESSION only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission_probability: Option<Probability>,
-    /// What became of the requests; null if no holder reported it.
+    /// The outcomes of the requests; null if no holder reported any.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(required = true))]
     pub outcomes: Option<ResourceOutcomes>,
@@ -176,7 +176,8 @@ pub struct FeedbackView {
     /// Since when, in Unix seconds, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
-    /// What the target accepted by the last measurement; absent while nothing is held back.
+    /// The amount that the target accepted by the last measurement; absent while nothing is held
+    /// back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plateau: Option<Capacity>,
     /// The part of the requests that the target refused for its load, by the last verdict.

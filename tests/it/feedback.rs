@@ -93,7 +93,7 @@ async fn serve(partner: Arc<Mutex<Partner>>) -> String {
     format!("http://{address}/")
 }
 
-/// What was measured in a run.
+/// Figures of a run.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     /// The part that the partner refused, and the used part of what it would accept, while its

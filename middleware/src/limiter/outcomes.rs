@@ -20,7 +20,7 @@ pub(super) struct OutcomeTotals {
     failed: AtomicU64,
 }
 
-/// What few targets tell.
+/// Statements that few targets make.
 #[derive(Debug, Default)]
 pub(super) struct TargetState {
     /// Units times seconds of the requests to a gauge that ended `ok`.

@@ -15,7 +15,7 @@ const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const FIRST_UNIX_TIME: f64 = 1e9;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// What is left, and how long it takes until the limit is whole again. `None` without such headers,
+/// The rest of the limit, and the time until it is whole again. `None` without such headers,
 /// and if it is whole.
 pub(super) fn read(
     headers: &HeaderMap,
@@ -38,7 +38,7 @@ pub(super) fn read(
     Ok(Some((seen.remaining, seen.reset.duration())))
 }
 
-/// What is left, and the seconds until it is whole.
+/// The rest of the limit, and the seconds until it is whole.
 type Told = Result<Option<(f64, f64)>, InvalidHeaders>;
 
 /// Two headers, of which both are there or none.

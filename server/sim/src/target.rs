@@ -19,13 +19,13 @@ const TIMEOUT: f64 = 2.0;
 /// Seconds of its rate that a network passes at once.
 const NETWORK_BURST: f64 = 0.2;
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TargetResponse {
     pub(crate) result: TargetResult,
     /// Seconds until the client knows it.
     pub(crate) after: f64,
-    /// What the target tells of its own limit, as of the request.
+    /// The target's own limit, as of the request.
     pub(crate) seen: Option<OwnLimit>,
     /// The seconds to wait that the target asks for.
     pub(crate) retry_after: Option<f64>,

@@ -107,7 +107,7 @@ pub(super) struct Resource {
     told_overload: bool,
 }
 
-/// What few resources have, or for a short time only.
+/// State that few resources have, or for a short time only.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Rare {
     /// The bucket of its limiter, if that saves up for long.

@@ -46,7 +46,7 @@ pub(super) struct TrackedLimiter {
 struct Leasing {
     /// Idle, without a lease until the next request.
     asleep: bool,
-    /// What was before, of which the control plane knows nothing any more.
+    /// Totals from before, of which the control plane knows nothing any more.
     before: Option<Box<Before>>,
     /// The most cost reported as used since then: a refund does not lower it.
     used: f64,
@@ -141,7 +141,7 @@ impl TrackedLimiter {
         (demand, is_soon.then(|| self.next_sample(now)))
     }
 
-    /// What a request sent now tells of the target.
+    /// Statements of the target, for a request sent now.
     fn feedback(&self, limiter: Limiter<'_>, now: Moment) -> Feedback {
         limiter.clear_overloaded();
         let outcomes = limiter.outcomes();

@@ -79,7 +79,7 @@ impl LedgerStats {
 /// Counters of the resources of one template.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TemplateCounts {
-    /// What became of requests.
+    /// Outcomes of requests.
     pub outcomes: Tally,
     /// Cuts of the effective capacity.
     pub cuts: u64,

@@ -85,7 +85,7 @@ pub(crate) struct ClientGroup {
     pub(crate) uses: Vec<Use>,
     /// `None`: clients state their demand instead of sending requests.
     pub(crate) requests: Option<Requests>,
-    /// What they claim of their requests to targets; `None`: the truth.
+    /// Their claim about requests to targets; `None`: the truth.
     pub(crate) claims: Option<Claims>,
     /// The requests a second that their network passes, of all of them together.
     pub(crate) passes: Option<f64>,
@@ -115,7 +115,7 @@ pub(crate) enum DemandSource {
     Load(usize),
 }
 
-/// What a client claims became of its requests.
+/// The claim of a client about its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(from = "FileClaims")]
 pub(crate) enum Claims {

@@ -71,7 +71,7 @@ pub(crate) enum TargetKind {
 pub(crate) struct RateLimit {
     /// In requests a second.
     pub(crate) rate: Steps,
-    /// What others send, in requests a second.
+    /// Requests of others, per second.
     pub(crate) foreign: Steps,
     /// Whether responses state the target's own limit.
     pub(crate) headers: bool,

@@ -1,4 +1,4 @@
-//! What a target did over time, and how fast the fleet followed it.
+//! The history of a target, and how fast the fleet followed it.
 
 use super::TargetResult;
 

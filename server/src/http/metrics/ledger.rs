@@ -203,41 +203,26 @@ impl LedgerMetrics {
         let ignored = TemplateCounter::default();
         for (template, counts) in &self.counts {
             let sum = &counts.outcomes;
-            for (outcome, count) in [
+            let by_outcome = [
                 ("failed", sum.failed),
                 ("ok", sum.ok),
                 ("overloaded", sum.overloaded),
                 ("refused", sum.refused),
-            ] {
-                let labels = [
-                    ("template", template.clone()),
-                    ("outcome", outcome.to_owned()),
-                ];
-                outcomes.get_or_create(&labels).inc_by(count);
-            }
-            for (reason, count) in [
-                ("baseline", counts.ignored_baselines),
-                ("scope", counts.ignored_scope),
-                ("suffers", counts.ignored_suffering),
-            ] {
-                let labels = [
-                    ("template", template.clone()),
-                    ("reason", reason.to_owned()),
-                ];
-                ignored.get_or_create(&labels).inc_by(count as f64);
-            }
-            for (change, count) in [
-                ("cut", counts.cuts),
-                ("pause", counts.pauses),
-                ("raise", counts.raises),
-                ("trial", counts.trials),
-            ] {
-                let labels = [
-                    ("template", template.clone()),
-                    ("change", change.to_owned()),
-                ];
-                changes.get_or_create(&labels).inc_by(count as f64);
-            }
+            ];
+            count_all(&outcomes, template, "outcome", by_outcome);
+            let by_reason = [
+                ("baseline", counts.ignored_baselines as f64),
+                ("scope", counts.ignored_scope as f64),
+                ("suffers", counts.ignored_suffering as f64),
+            ];
+            count_all(&ignored, template, "reason", by_reason);
+            let by_change = [
+                ("cut", counts.cuts as f64),
+                ("pause", counts.pauses as f64),
+                ("raise", counts.raises as f64),
+                ("trial", counts.trials as f64),
+            ];
+            count_all(&changes, template, "change", by_change);
         }
         registry.register(
             "outcomes",
@@ -361,5 +346,18 @@ impl LedgerMetrics {
             let help = format!("{help}; of the resources with the highest demand");
             registry.register(name, help, family);
         }
+    }
+}
+
+/// Adds the counts of a template, each with its value of a label.
+fn count_all(
+    counter: &TemplateCounter,
+    template: &str,
+    label: &'static str,
+    counts: impl IntoIterator<Item = (&'static str, f64)>,
+) {
+    for (value, count) in counts {
+        let labels = [("template", template.to_owned()), (label, value.to_owned())];
+        counter.get_or_create(&labels).inc_by(count);
     }
 }

@@ -115,7 +115,7 @@ impl Client {
         asked.find(|it| it.resource_id == id(resource)).unwrap()
     }
 
-    /// What the next report says of a resource.
+    /// The next report about a resource.
     async fn reported(&self, resource: &str) -> Outcomes {
         sleep(2 * SECOND).await;
         *self.asked(resource).outcomes.unwrap()

@@ -84,13 +84,13 @@ pub(in crate::ledger) enum Change {
 /// The reason for a cut. Amounts are in the unit of the resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cut {
-    /// What was leased and wanted.
+    /// The amount leased and wanted.
     pub leased: f64,
     /// The part of the requests that was overloaded.
     pub share: f64,
     /// The number of requests.
     pub requests: f64,
-    /// What the target accepts.
+    /// The amount that the target accepts.
     pub accepted: f64,
 }
 

@@ -30,7 +30,7 @@ pub(in crate::ledger) struct HolderEvidence {
     counts: WindowCounts,
     last_overload: Moment,
     recent: Recent,
-    /// What the target accepts of it, in the unit of the resource.
+    /// The rate that the target accepts of it, in the unit of the resource.
     ok_rate: f32,
     /// The window of `counts`.
     window: u32,
@@ -48,7 +48,7 @@ pub(super) struct WindowCounts {
     pub(super) overloaded: u32,
     /// Of all reports since the window opened.
     pub(super) all_overloaded: u32,
-    /// What was used and leased in intervals that lie in the window.
+    /// Use and lease in intervals that lie in the window.
     pub(super) used: f64,
     pub(super) leased: f64,
 }

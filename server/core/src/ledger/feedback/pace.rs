@@ -24,7 +24,7 @@ pub(super) struct Pace {
     told: Option<(f64, Moment)>,
 }
 
-/// What the target said of its own limit.
+/// A statement of the target about its own limit.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     remaining: f64,

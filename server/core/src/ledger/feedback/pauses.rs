@@ -23,7 +23,7 @@ pub(super) struct Pauses {
     pub(super) hold: f64,
 }
 
-/// What the target accepted between two pauses.
+/// The amount that the target accepted between two pauses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cycle {
     /// Cost per second; of a gauge the units in use.

@@ -24,7 +24,7 @@ const LONGEST_HOLD: f64 = 600.0;
 const SAME: f64 = 0.9;
 /// The least rate that is divided by.
 const LEAST_RATE: f64 = 1e-9;
-/// What a plateau may differ by and be the same.
+/// The difference within which a plateau is the same.
 const SAME_PLATEAU: f64 = 0.15;
 
 /// The level that the target accepted last.

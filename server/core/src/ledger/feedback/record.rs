@@ -18,7 +18,7 @@ const LARGEST_SHARE: f64 = 0.95;
 pub struct ControlRecord {
     /// The level: the effective capacity beside pauses and headers.
     pub level: f64,
-    /// What the target accepted last.
+    /// The amount that the target accepted last.
     pub plateau: f64,
     /// Whether two measurements agree on it.
     pub is_known: bool,

@@ -18,21 +18,21 @@ pub(in crate::ledger) struct OutcomeReport {
     pub(in crate::ledger) failed: u64,
     /// Of gauges: units times seconds of the requests that succeeded.
     pub(in crate::ledger) ok_seconds: f64,
-    /// What the holder wants and has, by the report, in the unit of the resource.
+    /// Demand and lease of the holder, by the report, in the unit of the resource.
     pub(in crate::ledger) wants: f64,
     pub(in crate::ledger) has: f64,
     /// Seconds to wait, by the latest `Retry-After`.
     pub(in crate::ledger) pause: Option<f64>,
-    /// What is left of the target's own limit, and the seconds until that is whole again.
+    /// The rest of the target's own limit, and the seconds until that is whole again.
     pub(in crate::ledger) seen: Option<(f64, f64)>,
 }
 
-/// What the ledger knows when the law is asked. Sums over all holders, in the unit of the resource.
+/// Sums over all holders at a tick, in the unit of the resource.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(in crate::ledger) struct Bookings {
-    /// What holders may be using.
+    /// The amount that holders may be using.
     pub(in crate::ledger) booked: f64,
-    /// What they want.
+    /// Their demand.
     pub(in crate::ledger) wants: f64,
 }
 

@@ -4,12 +4,12 @@ use doorman_openapi::Moment;
 
 use crate::ledger::feedback::control::{ControlState, FeedbackControl};
 
-/// What views show of the law of one resource. Amounts are in its unit.
+/// The state of the law of one resource, for views. Amounts are in its unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::ledger) struct ControlStatus {
     pub(in crate::ledger) state: ControlState,
     pub(in crate::ledger) since: Moment,
-    /// What the target accepted last, while less than the capacity is effective.
+    /// The amount that the target accepted last, while less than the capacity is effective.
     pub(in crate::ledger) plateau: Option<f64>,
     /// The share of overloads by the last verdict.
     pub(in crate::ledger) overloaded_share: f64,

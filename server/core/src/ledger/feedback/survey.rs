@@ -40,7 +40,7 @@ pub(super) struct ClassCounts {
     pub(super) booked: f64,
 }
 
-/// What a window says of a rate.
+/// The evidence of a window about a rate.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
     pub(super) requests: f64,
@@ -112,7 +112,7 @@ impl ClassCounts {
         self
     }
 
-    /// What a window of this age says of a rate.
+    /// The evidence of a window of this age about a rate.
     pub(super) fn evidence(&self, load: &Load, age: f64) -> Evidence {
         let expected = load.requests * part(self.booked, load.bookings.booked) * age;
         let (requests, overloaded) = if (self.outcomes as f64) < FEW * expected {

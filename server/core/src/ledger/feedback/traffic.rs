@@ -1,4 +1,4 @@
-//! What all holders did lately, by their reports: sums of which older ones fade.
+//! Recent traffic of all holders, by their reports: sums that fade.
 
 use doorman_openapi::Moment;
 
@@ -27,7 +27,7 @@ pub(super) struct Traffic {
 /// The load of the target, as far as it is ours.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
-    /// What is leased and wanted, and all that is booked, in the unit of the resource.
+    /// The amount leased and wanted, and all bookings, in the unit of the resource.
     pub(super) leased: f64,
     pub(super) bookings: Bookings,
     /// Cost per second.

@@ -73,7 +73,7 @@ pub(in crate::ledger) fn is_over_capacity(terms: &ResourceTerms, booked: &SumTre
     terms.rule().divides() && booked.total() > terms.promised() * (1.0 + TOLERANCE)
 }
 
-/// What a holder that reports outcomes is told.
+/// The answer to a holder that reports outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reporting {
     /// Whether it reports overloads early.
@@ -109,7 +109,7 @@ pub struct Grant {
     pub tokens: Option<Balance>,
     /// For a node: where it splits the demand of its clients.
     pub levels: Vec<FillLevel>,
-    /// What the answer to a holder that reports outcomes says of the law of feedback.
+    /// The state of feedback, for a holder that reports outcomes.
     pub reporting: Reporting,
     /// Until when the lease is booked. A successor must know of it before the holder does.
     pub booked_until: Moment,

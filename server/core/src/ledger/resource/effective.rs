@@ -60,7 +60,7 @@ struct HolderState {
 
 const _: () = assert!(size_of::<HolderState>() <= 80);
 
-/// What a request tells the law beside its outcomes, in the unit of the resource.
+/// Facts of a request beside its outcomes, in the unit of the resource.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::ledger) struct RequestFacts {
     /// The cost that is new.
@@ -206,7 +206,7 @@ impl EffectiveCapacity {
         self.next_tick = self.law.next_tick(now);
     }
 
-    /// What holders may lease; `None` if that is not changed.
+    /// The amount that holders may lease; `None` if feedback does not change it.
     pub(in crate::ledger) fn leased(&self, now: Moment) -> Option<f64> {
         (self.role == Role::Act).then(|| self.law.effective(now))
     }
@@ -310,7 +310,7 @@ impl EffectiveCapacity {
     }
 }
 
-/// What claims echo of the effective capacity.
+/// The effective capacity that claims echo.
 #[derive(Debug, Clone, Default)]
 struct Echoes {
     /// By holder, until its claim is confirmed; `None` after that.

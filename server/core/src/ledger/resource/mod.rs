@@ -72,7 +72,7 @@ pub(in crate::ledger) struct Ask<'a> {
     pub(in crate::ledger) awaits: Option<Moment>,
 }
 
-/// What a holder reports of its requests.
+/// The report of a holder about its requests.
 #[derive(Debug, Clone)]
 pub(in crate::ledger) struct Report {
     pub(in crate::ledger) outcomes: Outcomes,
@@ -246,7 +246,7 @@ impl Resource {
         }
     }
 
-    /// What a holder that reports outcomes is told. A node passes on what its parent told it.
+    /// The answer to a holder that reports outcomes. A node passes on that of its parent.
     /// `echo` is what the holder was told before.
     pub(in crate::ledger) fn reporting(&self, echo: Option<Capacity>, now: Moment) -> Reporting {
         if let Some(parent) = &self.parent {
@@ -550,7 +550,7 @@ impl Resource {
         }
     }
 
-    /// What remains of the bucket of a lease that ends is free, and its outcomes are over.
+    /// Frees the rest of the bucket of a lease that ends, and forgets its outcomes.
     fn note_end_of_lease(&mut self, slot: EntrySlot, now: Moment) {
         self.give_back_bucket(slot, now);
         if let Some(outcomes) = &mut self.outcomes {

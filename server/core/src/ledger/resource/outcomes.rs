@@ -24,7 +24,7 @@ const RATE_SECONDS: f64 = 10.0;
 pub(in crate::ledger) struct ReportedOutcomes {
     /// By slot.
     holders: Vec<HolderTotals>,
-    /// What was new in the reports of all holders, also of those that have ended.
+    /// The new outcomes in the reports of all holders, also of those that have ended.
     total: Tally,
     /// The same, of which older parts fade.
     recent: Tally,
@@ -97,7 +97,7 @@ impl Ignored {
     }
 }
 
-/// What operators see of a holder's outcomes.
+/// The outcomes of a holder, for views.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::ledger) struct HolderOutcomes {
     pub(in crate::ledger) totals: Outcomes,
@@ -154,7 +154,7 @@ impl ReportedOutcomes {
         }
     }
 
-    /// What was reported since the last call.
+    /// The outcomes reported since the last call.
     pub(in crate::ledger) fn take_uncounted(&mut self) -> (Tally, Option<Ignored>) {
         (std::mem::take(&mut self.uncounted), self.ignored.take())
     }
@@ -163,7 +163,7 @@ impl ReportedOutcomes {
         self.ignored = ignored;
     }
 
-    /// What all holders have reported, while this master knew them.
+    /// The outcomes that all holders have reported, while this master knew them.
     pub(in crate::ledger) fn total(&self) -> Outcomes {
         self.total.to_outcomes()
     }
@@ -298,7 +298,7 @@ impl Tally {
         }
     }
 
-    /// What is new in totals; `None` if one of them is smaller than before.
+    /// The new part of totals; `None` if one of them is smaller than before.
     fn new_since(outcomes: &Outcomes, before: &Outcomes) -> Option<Self> {
         let count = |now: RequestCount, before: RequestCount| {
             Some(now.get().checked_sub(before.get())? as f64)

@@ -278,7 +278,7 @@ impl ParentLease {
         Some((control, Role::Node))
     }
 
-    /// What the parent tells holders that report outcomes.
+    /// The parent's answer to holders that report outcomes.
     pub(in crate::ledger) fn reporting(&self) -> Reporting {
         let answer = self.last.as_ref().map(|last| &last.answer);
         Reporting {

@@ -22,7 +22,7 @@ use crate::ledger::{
     terms::unit::AmountUnit,
 };
 
-/// What the law is for.
+/// The purpose of the law for a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::ledger) enum Role {
     /// The effective capacity is leased.

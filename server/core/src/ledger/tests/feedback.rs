@@ -28,7 +28,7 @@ struct Fleet {
     /// Whether outcomes move the capacity.
     counts: bool,
     epoch: Epoch,
-    /// What the target asks to wait, in seconds.
+    /// The wait that the target asks for, in seconds.
     pause: Option<f64>,
 }
 

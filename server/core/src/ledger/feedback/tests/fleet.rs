@@ -62,7 +62,7 @@ pub(super) struct Fleet {
     pub(super) wants: f64,
     pub(super) now: f64,
     pub(super) changes: Vec<(f64, Change)>,
-    /// What holders hear with each refusal, and from the target.
+    /// Statements of the target to holders, with each refusal and otherwise.
     pub(super) pause: Option<f64>,
     pub(super) seen: Option<(f64, f64)>,
     /// The part of the requests that fail.

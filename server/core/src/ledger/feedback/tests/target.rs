@@ -1,4 +1,4 @@
-//! What a target says of itself: `Retry-After`, and its own limit.
+//! Statements of a target about itself: `Retry-After`, and its own limit.
 
 use doorman_openapi::Moment;
 
