@@ -2,7 +2,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     thread,
     time::Duration,
 };
@@ -15,7 +15,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::timeout;
 
 use super::{
-    MIB, Victim, measure,
+    MIB, Victim,
+    measure::{self, Attack},
     wire::{HEAD, JSON, Response, connect, early_response, exchange, post, raise_file_limit},
 };
 use crate::support::exclusive_load;
@@ -72,33 +73,54 @@ async fn slow_requests_time_out_without_harming_others() {
     }
     victim.assert_memory_bounded();
 
-    let at = victim.at;
-    measure::compare(
+    let slow_to = |at| move |attack: &Attack| send_slowly(at, attack);
+    measure::compare_with(
         "1,000 slow connections",
         &victim,
         measure::TARGET,
-        |attack| {
-            let mut slow: Vec<_> = (0..SLOW_CONNECTIONS)
-                .map(|number| open_slow(at, number))
-                .collect();
-            attack.wait_for_start();
-            for number in (0..SLOW_CONNECTIONS).cycle() {
-                if number % BATCH == 0 {
-                    if attack.is_over() {
-                        return;
-                    }
-                    thread::sleep(Duration::from_secs(1) * BATCH as u32 / SLOW_CONNECTIONS as u32);
-                }
-                let stream = &mut slow[number];
-                let is_open =
-                    matches!(stream.read(&mut [0]), Err(it) if it.kind() == ErrorKind::WouldBlock);
-                if !is_open || stream.write(b"P").is_err() {
-                    *stream = open_slow(at, number);
-                }
-                attack.count_request();
-            }
-        },
+        slow_to(silent_listener()),
+        slow_to(victim.at),
     );
+}
+
+/// Keeps slow connections open, each of which sends a byte a second.
+fn send_slowly(at: SocketAddr, attack: &Attack) {
+    let mut slow: Vec<_> = (0..SLOW_CONNECTIONS)
+        .map(|number| open_slow(at, number))
+        .collect();
+    attack.wait_for_start();
+    for number in (0..SLOW_CONNECTIONS).cycle() {
+        if number % BATCH == 0 {
+            if attack.is_over() {
+                return;
+            }
+            thread::sleep(Duration::from_secs(1) * BATCH as u32 / SLOW_CONNECTIONS as u32);
+        }
+        let stream = &mut slow[number];
+        let is_open =
+            matches!(stream.read(&mut [0]), Err(it) if it.kind() == ErrorKind::WouldBlock);
+        if !is_open || stream.write(b"P").is_err() {
+            *stream = open_slow(at, number);
+        }
+        attack.count_request();
+    }
+}
+
+/// A listener that reads nothing: what its clients send costs no time but their own.
+fn silent_listener() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let at = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        let mut streams: Vec<_> = Vec::new();
+        for stream in listener.incoming() {
+            // The connections of one round are open at the same time.
+            if streams.len() == SLOW_CONNECTIONS {
+                streams.clear();
+            }
+            streams.push(stream);
+        }
+    });
+    at
 }
 
 /// Half of the slow connections are slow in the head, the other half in the body.
