@@ -167,9 +167,12 @@ impl Simulation {
         let clients: Vec<_> = clients.collect();
         let nodes = tree::scenario_nodes(scenario, &mut rng);
         let servers = new_servers(&nodes, clocks.into_iter(), &scenario.document, without);
+        let servers = servers
+            .into_iter()
+            .map(|it| it.with_tuning(scenario.tuning));
         let mut simulation = Self {
             clients,
-            servers,
+            servers: servers.collect(),
             nodes,
             network: Network::scripted(scenario.network),
             polls: Polls::new(scenario.polls, seed),

@@ -407,7 +407,7 @@ impl<'a> Runner<'a> {
             second,
             resources,
             capacities: self.scenario.capacities(second).to_vec(),
-            effective: self.simulation.targets.effective().to_vec(),
+            effective: self.simulation.effective(self.scenario.resources()),
             holders,
             has_master: self.simulation.have_masters(),
         }

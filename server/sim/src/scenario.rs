@@ -20,6 +20,7 @@ use std::{
 };
 
 use doorman_config::Document;
+use doorman_core::ledger::Tuning;
 use doorman_openapi::AlgorithmKind;
 use serde::Deserialize;
 
@@ -83,6 +84,8 @@ pub struct Scenario {
     resources: Vec<Resource>,
     /// At the beginning.
     capacities: Vec<f64>,
+    /// The constants of the ledgers.
+    pub(super) tuning: &'static Tuning,
 }
 
 /// A resource of a client.
@@ -206,6 +209,12 @@ fn check_seconds(field: &str, value: f64) -> Result<(), InvalidScenario> {
 }
 
 impl Scenario {
+    /// The same with other constants of the ledgers.
+    #[must_use]
+    pub fn with_tuning(self, tuning: &'static Tuning) -> Self {
+        Self { tuning, ..self }
+    }
+
     /// The limit of a scenario whose clients all use the first of the known resources, if its
     /// algorithm divides.
     pub(crate) fn limit(&self) -> Option<Limit> {
@@ -468,6 +477,7 @@ impl File {
             loads: self.loads,
             targets,
             changes,
+            tuning: &Tuning::DEFAULT,
             faults,
             random_faults,
             document: Arc::new(document),

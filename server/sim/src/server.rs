@@ -10,7 +10,8 @@ use doorman_config::Document;
 use doorman_core::{
     election::{Election, View},
     ledger::{
-        Grant, HolderId, LeaseCall, Ledger, PageQuery, PollTicket, ReleasePosition, UnmatchedPolicy,
+        Grant, HolderId, LeaseCall, Ledger, PageQuery, PollTicket, ReleasePosition, Tuning,
+        UnmatchedPolicy,
     },
     master::{
         Effect, Granted as MasterGranted, Master, MasterSettings, NotGranted, Progress, RequestId,
@@ -18,7 +19,7 @@ use doorman_core::{
     reign::Reign,
 };
 use doorman_openapi::{
-    CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId,
+    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId,
     ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest, ServerCapacityResponse,
     ServerReleaseRequest,
 };
@@ -47,6 +48,7 @@ const SETTINGS: MasterSettings = MasterSettings {
     unmatched: UnmatchedPolicy::Refuse,
     logs_usage: false,
     longest: Seconds::ZERO,
+    tuning: &Tuning::DEFAULT,
 };
 
 /// The sender of each open poll, and its `after`.
@@ -174,6 +176,7 @@ pub(super) struct Server {
     document: Arc<Document>,
     candidacy: Option<Candidacy>,
     master: Master,
+    settings: MasterSettings,
     /// The epoch of the reign.
     epoch: Option<Epoch>,
     /// Whether the ledger is that of an earlier reign.
@@ -219,6 +222,7 @@ impl Server {
             membership,
             index,
             master: Master::new(SETTINGS, Arc::clone(&document)),
+            settings: SETTINGS,
             document,
             candidacy: None,
             epoch: None,
@@ -235,6 +239,12 @@ impl Server {
             calls: EtcdCalls::new(without),
             without,
         }
+    }
+
+    /// With other constants, from its first start on.
+    pub(super) fn with_tuning(mut self, tuning: &'static Tuning) -> Self {
+        self.settings.tuning = tuning;
+        self
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -307,6 +317,13 @@ impl Server {
         })
     }
 
+    /// The effective capacity of a resource, if this server is master and holders report outcomes.
+    pub(super) fn effective(&mut self, resource: &ResourceId, time: Moment) -> Option<f64> {
+        let now = self.clock.local(time);
+        let view = self.serving(now)?.resource(resource, now)?;
+        view.effective.map(Capacity::get)
+    }
+
     /// The amount that is booked for a node, or for all holders without one. `None` if this server
     /// is not master, or learns, so that it does not know all leases.
     pub(super) fn booked(
@@ -351,7 +368,7 @@ impl Server {
         self.wake = Moment::NEVER;
         self.shuts_down_at = None;
         self.candidacy = None;
-        self.master = Master::new(SETTINGS, Arc::clone(&self.document));
+        self.master = Master::new(self.settings, Arc::clone(&self.document));
         self.epoch = None;
         self.has_inherited = false;
         self.polling.end();

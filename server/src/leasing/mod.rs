@@ -93,6 +93,7 @@ impl SharedLedger {
             unmatched: doorman_core::ledger::UnmatchedPolicy::Grant,
             logs_usage: false,
             longest: Seconds::ZERO,
+            tuning: &doorman_core::ledger::Tuning::DEFAULT,
         };
         Self::new(Master::new(settings, document), usize::MAX)
     }

@@ -2,6 +2,8 @@
 //!
 //! The figures beside their bars:
 //! `cargo test --release -p doorman-tests --test sim feedback -- --ignored --nocapture`
+//! `DOORMAN_FEEDBACK_SEEDS` says of how many seeds, `DOORMAN_FEEDBACK_CASE` a part of the name of
+//! the only cases to run.
 
 #![expect(
     clippy::indexing_slicing,
@@ -10,6 +12,7 @@
     reason = "a panic fails the test, and the figures are for readers"
 )]
 
+use doorman_core::ledger::{FeedbackRule, Tuning};
 use doorman_sim::{Run, Scenario, TargetFigures, on_all_cores, run_scenario};
 
 /// 20 clients that want 1300 a second of 1000.
@@ -125,7 +128,15 @@ targets: [{{resource: api, {}}}]
     }
 
     fn run(&self, feedback: &str, seeds: u64) -> Vec<Run> {
-        let scenario = self.scenario(feedback);
+        self.run_without(None, feedback, seeds)
+    }
+
+    fn run_without(&self, rule: Option<FeedbackRule>, feedback: &str, seeds: u64) -> Vec<Run> {
+        let tuning = Box::leak(Box::new(Tuning {
+            feedback_without: rule,
+            ..Tuning::DEFAULT
+        }));
+        let scenario = self.scenario(feedback).with_tuning(tuning);
         on_all_cores(0..seeds, |seed| run_scenario(&scenario, seed)).unwrap()
     }
 }
@@ -181,8 +192,8 @@ fn mean(values: &[f64]) -> f64 {
 
 /// Prints the figures of a case: the mean, and the worst in parentheses. Returns the bars that it
 /// misses.
-fn check_case(case: &Case, seeds: u64) -> Vec<String> {
-    let runs = case.run(", feedback: {}", seeds);
+fn check_case(case: &Case, rule: Option<FeedbackRule>, seeds: u64) -> Vec<String> {
+    let runs = case.run_without(rule, ", feedback: {}", seeds);
     let all = |of: &dyn Fn(&Run) -> f64| -> Vec<f64> { runs.iter().map(of).collect() };
     let bars = case.bars;
     let longest = |seconds: Option<f64>| seconds.unwrap_or(0.0);
@@ -445,6 +456,9 @@ fn of_limits_and_demands(bars: impl Fn(f64, f64, f64) -> Bars) -> Vec<Case> {
                  headers: true, retry_after: true, latency: 0.3",
             )
             .for_seconds(300, [60, 300]),
+        Case::new("minute windows, Retry-After", bars(never, 0.95, 0.04))
+            .target("rate: [{at: 0, value: 500}], window: 60, retry_after: true, latency: 0.3")
+            .for_seconds(300, [60, 300]),
         Case::new("refill of a minute, foreign 20 %", bars(never, 0.98, 0.0))
             .target(
                 "rate: [{at: 0, value: 500}], foreign: [{at: 0, value: 100}], burst: 60, \
@@ -541,9 +555,48 @@ fn of_sizes(bars: impl Fn(f64, f64, f64) -> Bars) -> Vec<Case> {
 fn bars_are_met() {
     let seeds = std::env::var("DOORMAN_FEEDBACK_SEEDS");
     let seeds = seeds.map_or(5, |it| it.parse().unwrap());
+    let only = std::env::var("DOORMAN_FEEDBACK_CASE").unwrap_or_default();
     let missed: Vec<_> = cases()
         .iter()
-        .flat_map(|it| check_case(it, seeds))
+        .filter(|it| it.name.contains(&only))
+        .flat_map(|it| check_case(it, None, seeds))
         .collect();
     assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// The case of this name.
+fn case(name: &str) -> Case {
+    let mut cases = cases().into_iter();
+    cases.find(|it| it.name == name).unwrap()
+}
+
+/// Of the first seeds of a case, a mean misses its bar without the rule, and not with it.
+fn assert_needed(rule: FeedbackRule, name: &str, seeds: u64) {
+    let case = case(name);
+    let missed = |rule| check_case(&case, rule, seeds);
+    assert_eq!(missed(None), [""; 0]);
+    assert!(!missed(Some(rule)).is_empty(), "{rule:?} is not needed");
+}
+
+macro_rules! ablations {
+    ($($name:ident: $rule:ident, $seeds:literal of $case:literal,)*) => {$(
+        #[test]
+        fn $name() {
+            assert_needed(FeedbackRule::$rule, $case, $seeds);
+        }
+    )*};
+}
+
+// `GrowthAfterVerdict` has unit tests: without it no mean misses a bar.
+ablations! {
+    intervals_before_the_window_are_no_evidence: IntervalInWindow, 2 of "RTT 300 ms",
+    a_cut_must_have_arrived: CutArrived, 2 of "RTT 300 ms",
+    the_level_before_useless_cuts_is_tried: Trial, 2 of "10 % refused at any load",
+    who_suffers_alone_is_no_evidence: SuffersAlone, 2 of "region of 5 of 20 passes 50",
+    levels_rise_under_load_only: GrowthUnderLoad, 3 of "idle at 300, then surge",
+    steps_near_the_plateau_are_small: CarefulZone, 4 of "liar 1 of 10: never",
+    probes_earn_back_their_cost: EarnBack, 8 of "drop 1000-300-1000",
+    a_target_that_accepts_nothing_rests: Pause, 2 of "minute windows, Retry-After",
+    the_limit_of_the_target_is_followed: Seen, 2 of "refill of a minute, foreign 20 %",
+    verdicts_take_enough_requests: EnoughRequests, 6 of "tiny: 1/s of 2/s",
 }

@@ -255,9 +255,14 @@ impl Resource {
     }
 
     /// The timeout of a request sent now: long enough for a slow server, but not past the end of
-    /// the lease, and without a lease no longer than the longest pause between tries.
+    /// the lease, and without a lease no longer than the longest pause between tries. A lost request
+    /// must not delay reports of overloads for long.
     pub(super) fn timeout(&self, tuning: &Tuning, now: Moment) -> Duration {
-        let timeout = (self.interval() / 2).max(MIN_TIMEOUT);
+        let timeout = if self.reports_overloads {
+            MIN_TIMEOUT
+        } else {
+            (self.interval() / 2).max(MIN_TIMEOUT)
+        };
         match self.lease_end() {
             Some(ends) if now < ends => timeout.min(ends.since(now)).max(MIN_INTERVAL),
             Some(_) | None => timeout.min(tuning.max_pause_without_lease),
@@ -333,6 +338,11 @@ impl Resource {
     /// Whether the newest request reported an overload early.
     pub(super) fn told_overload(&self) -> bool {
         self.reports_overloads && self.told_overload
+    }
+
+    /// Whether overloads are to be reported early.
+    pub(super) fn has_overload_report(&self) -> bool {
+        self.overload_pause().is_some()
     }
 
     /// The request in flight brought nothing, so the next one reports its overloads.

@@ -14,6 +14,8 @@ use crate::{
 
 /// The longest pause between attempts of one of few holders.
 const LONGEST_PAUSE_OF_FEW: Duration = Duration::from_millis(250);
+/// The longest pause between attempts to report overloads: two requests a second in the mean.
+const LONGEST_OVERLOAD_PAUSE: Duration = Duration::from_secs(1);
 /// How often rejected resources are requested again, approximately.
 const REJECTED_INTERVAL: Duration = Duration::from_secs(60);
 /// The shortest pause between rate limited renewals, half of it jitter.
@@ -270,7 +272,10 @@ impl<N: Names> Holder<N> {
         let leased = half_of_rest.filter(|_| self.without_lease() == 0);
         let resources = self.resources.get_all(&request.resources);
         let interval = resources.map(Resource::interval).min().unwrap_or_default();
-        let longest = if self.is_one_of_few {
+        let mut resources = self.resources.get_all(&request.resources);
+        let longest = if resources.any(Resource::has_overload_report) {
+            LONGEST_OVERLOAD_PAUSE
+        } else if self.is_one_of_few {
             LONGEST_PAUSE_OF_FEW
         } else {
             Duration::MAX

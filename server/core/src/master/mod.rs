@@ -20,7 +20,9 @@ pub use self::requests::{Granted, NotGranted, Progress, Request, RequestId};
 use self::requests::{Next, Requests};
 use crate::{
     election::{EndReason, ReignEffect, Term},
-    ledger::{HintBatch, LeaseCall, Ledger, PollTicket, Predecessor, Settings, UnmatchedPolicy},
+    ledger::{
+        HintBatch, LeaseCall, Ledger, PollTicket, Predecessor, Settings, Tuning, UnmatchedPolicy,
+    },
     reign::{Bound, DueTerms, Reign},
     upstream::{self, ParentLink, Upstream},
 };
@@ -29,7 +31,7 @@ use crate::{
 const MAX_STEPS: usize = 64;
 
 /// Settings of a [`Master`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct MasterSettings {
     /// The most leases of its ledger.
     pub max_leases: usize,
@@ -40,6 +42,8 @@ pub struct MasterSettings {
     /// No earlier lease was longer than this or than those of the document; zero if nothing is
     /// known.
     pub longest: Seconds,
+    /// The constants of its ledger; [`Tuning::DEFAULT`] but in simulations.
+    pub tuning: &'static Tuning,
 }
 
 /// Output of the machine, to be carried out in order.
@@ -175,6 +179,7 @@ impl Master {
             epoch,
         };
         let ledger = Ledger::new(Arc::clone(&self.document), settings, now)
+            .with_tuning(self.settings.tuning)
             .with_usage(self.settings.logs_usage);
         if self.parent.is_some() {
             ledger.of_parent()

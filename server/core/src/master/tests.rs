@@ -27,6 +27,7 @@ fn master(bound: DurableBound) -> Master {
         unmatched: UnmatchedPolicy::Grant,
         logs_usage: false,
         longest: Seconds::ZERO,
+        tuning: &Tuning::DEFAULT,
     };
     let mut master = Master::new(settings, document(1.0));
     let ledger = master.new_ledger(Epoch::ZERO, NOW);

@@ -410,8 +410,6 @@ impl Simulation {
         if let Ok(response) = &reply.outcome {
             self.stats.responses += 1;
             self.heard_epochs.insert(index, response.epoch);
-            self.targets
-                .note_effective(index, &self.clients[index], response);
         }
         let (effects, lost) = self.clients[index].on_reply(reply, self.time);
         self.check_partial_grants(&lost, index);

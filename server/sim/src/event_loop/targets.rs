@@ -1,15 +1,14 @@
 //! The targets of a scenario, and the way of requests to them.
 
-use doorman_openapi::{Capacity, CapacityResponse, Moment, Seconds, Seen};
+use doorman_openapi::{Capacity, Moment, Seconds, Seen};
 use fastrand::Rng;
 use tower_doorman::{Outcome, OutcomeReport};
 
 use super::Simulation;
 use crate::{
-    client::Client,
     event_queue::ResponseToClient,
     network::Process,
-    scenario::{Claims, Scenario},
+    scenario::{Claims, Resource, Scenario},
     target::{LossyNetwork, Target, TargetResponse, TargetResult},
 };
 
@@ -18,8 +17,6 @@ use crate::{
 pub(crate) struct Targets {
     /// Of each resource that has one.
     of_resources: Vec<Option<Target>>,
-    /// The effective capacity of each resource by the last response to a client.
-    effective: Vec<Option<f64>>,
     groups: Vec<Group>,
     /// The group of each client.
     group_of: Vec<usize>,
@@ -53,7 +50,6 @@ impl Targets {
         let members = members.flat_map(|(index, it)| std::iter::repeat_n(index, it.count));
         Self {
             of_resources,
-            effective: vec![None; count],
             groups: groups.collect(),
             group_of: members.collect(),
         }
@@ -62,28 +58,6 @@ impl Targets {
     /// The target of a resource.
     pub(crate) fn of_resource(&self, resource: usize) -> Option<&Target> {
         self.of_resources.get(resource)?.as_ref()
-    }
-
-    /// The effective capacity of each resource, where a client was told one.
-    pub(crate) fn effective(&self) -> &[Option<f64>] {
-        &self.effective
-    }
-
-    pub(super) fn note_effective(
-        &mut self,
-        index: usize,
-        client: &Client,
-        response: &CapacityResponse,
-    ) {
-        let Some(group) = self.group_of.get(index) else {
-            return;
-        };
-        for resource in &response.resources {
-            if let Some(slot) = client.resource_index(&resource.resource_id) {
-                let known = &mut self.effective[self.groups[*group].resources[slot]];
-                *known = resource.gets.effective.map(Capacity::get);
-            }
-        }
     }
 
     /// The response to a request of a client, if it has a target.
@@ -131,6 +105,13 @@ impl Targets {
 }
 
 impl Simulation {
+    /// The effective capacity of each resource at the root's master, where it has one.
+    pub(crate) fn effective(&mut self, resources: &[Resource]) -> Vec<Option<f64>> {
+        let (master, time) = (self.master_of(0), self.time);
+        let of = |it: &Resource| self.servers.get_mut(master?)?.effective(&it.id, time);
+        resources.iter().map(of).collect()
+    }
+
     /// Sends an admitted request to the target of its resource.
     pub(super) fn send_to_target(&mut self, client: usize, limit: usize, slot: usize) {
         let now = self.time.seconds_since(Moment::ORIGIN);

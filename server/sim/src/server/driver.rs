@@ -16,7 +16,7 @@ use doorman_core::{
 };
 use doorman_openapi::{CLOCK_DRIFT, Epoch, Moment};
 
-use super::{SETTINGS, Server};
+use super::Server;
 use crate::{
     ablation::Extended,
     ablation::NodeAblation,
@@ -105,7 +105,7 @@ impl Server {
         let now = self.clock.local(time);
         self.is_up = true;
         self.document = Arc::clone(&document);
-        self.master = Master::new(SETTINGS, document);
+        self.master = Master::new(self.settings, document);
         if let Some(servers) = &self.membership.parent {
             self.master.lease_from(ParentLink {
                 node: self.membership.name.clone(),

@@ -228,3 +228,27 @@ fn overloads_of_many_resources_share_requests() {
     }
     assert!((9..=11).contains(&later), "{later} in 5 s");
 }
+
+#[test]
+fn lost_report_of_overloads_is_repeated_within_seconds() {
+    for reports in [true, false] {
+        let mut script = Script::new(1);
+        script.want("db", 10.0);
+        let sent = script.next_request();
+        let slow = with(grant("db", 10.0), |it| {
+            it.gets.refresh_interval = Seconds::saturating(60.0);
+            it.gets.lease_length = Seconds::saturating(600.0);
+            it.report = reports;
+        });
+        script.answer(&sent, response(vec![slow]));
+        overload(&mut script);
+        for _ in 0..5 {
+            let lost = script.next_request();
+            let timeout = lost.timeout.as_secs_f64();
+            script.pass(timeout);
+            script.unavailable(&lost);
+            let pause = timeout + script.pause();
+            assert_eq!(pause <= 2.0, reports, "{pause}");
+        }
+    }
+}

@@ -136,7 +136,8 @@ impl Decider<'_> {
         let facts = RequestFacts {
             used,
             wants: self.ask.bands.iter().map(|band| band.wants.get()).sum(),
-            has: self.ask.has.amount(),
+            // A holder may state more than it has.
+            has: self.ask.has.amount().min(self.entry.booking.amount(now)),
             pause: report.pause.map(Seconds::get),
             seen: (report.seen).map(|seen| (seen.remaining.get(), seen.reset.get())),
         };
@@ -164,7 +165,7 @@ impl Decider<'_> {
             effective.hear_echo(slot, echo.get());
         }
         if is_confirmed {
-            effective.count_echo(slot, facts.has.min(self.terms.promised()), now);
+            effective.count_echo(slot, facts.has, self.booked.total(), now);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::ledger::feedback::{
     pace::Pace,
     pauses::Pauses,
     probe::{HOLD, Plateau, Probe},
-    report::{Bookings, OutcomeReport},
+    report::{self, Bookings, OutcomeReport},
     survey::{COMMON, Survey},
     terms::{ControlTerms, bounded},
     traffic::{Load, Traffic},
@@ -40,9 +40,13 @@ pub(in crate::ledger) struct FeedbackControl {
     pub(super) era: u32,
     /// The part of the bookings of holders that suffer, as of the last window.
     pub(super) suffering: f64,
+    /// The share of recent overloads of all holders in the window.
+    recent_share: Option<f32>,
     /// The share of overloads by the last verdict.
     pub(super) overloaded_share: f64,
     last_overload: Option<Moment>,
+    /// When less than the level was wanted last.
+    pub(super) unloaded: Moment,
     ticked: Moment,
     /// Whether this server has lowered the level by itself.
     has_cut: bool,
@@ -113,8 +117,10 @@ impl FeedbackControl {
             windows: 0,
             era: 0,
             suffering: 0.0,
+            recent_share: None,
             overloaded_share: 0.0,
             last_overload: None,
+            unloaded: Moment::ORIGIN,
             ticked: now,
             has_cut: false,
             state: (ControlState::Open, now),
@@ -124,16 +130,18 @@ impl FeedbackControl {
     }
 
     /// Continues at the level that the claims of holders echo, until the first own cut.
-    pub(in crate::ledger) fn follow_claims(&mut self, effective: f64, now: Moment) {
+    /// Returns whether the level changes.
+    pub(in crate::ledger) fn follow_claims(&mut self, effective: f64, now: Moment) -> bool {
         let level = self.terms.allowed(bounded(effective));
         if self.has_cut || level == self.level.capacity() {
-            return;
+            return false;
         }
         self.level = Level::settled(level, now);
         self.plateau = Plateau::assumed(level, &self.terms);
         self.probe = Probe::held_until(now.after_seconds(HOLD));
         self.window = None;
         self.note_state(now);
+        true
     }
 
     /// Takes a report of a holder, before the decision on its request. `slot` is its number.
@@ -144,8 +152,9 @@ impl FeedbackControl {
         report: &OutcomeReport,
         now: Moment,
     ) {
-        let report = &report.bounded();
-        evidence.count(report, &self.terms, self.era, now);
+        let report = &report.bounded(self.traffic.cost(), self.terms.unit);
+        let share = self.window.and(self.recent_share);
+        evidence.count(report, &self.terms, (self.era, share), now);
         self.traffic.add(report, &self.terms, now);
         self.probe.lost += report.overloaded as f64;
         self.pauses.accepted += if self.terms.unit.is_gauge() {
@@ -166,6 +175,7 @@ impl FeedbackControl {
         if opens {
             self.windows = self.windows.wrapping_add(1);
             self.window = Some(Window::open(self.windows, now));
+            self.recent_share = None;
         }
         if let Some(window) = &self.window {
             evidence.count_in(window, report, opens, &self.terms);
@@ -183,10 +193,10 @@ impl FeedbackControl {
 
     /// Applies the rules, at [`Self::next_tick`]. `holders` are all that report outcomes which
     /// count, with their bookings; they are visited only while a window is open.
-    pub(in crate::ledger) fn tick<'a>(
+    pub(in crate::ledger) fn tick(
         &mut self,
         bookings: Bookings,
-        holders: impl Iterator<Item = (&'a HolderEvidence, f64)>,
+        holders: impl Iterator<Item = (HolderEvidence, f64)>,
         now: Moment,
     ) -> Option<Change> {
         let bookings = bookings.bounded();
@@ -195,8 +205,7 @@ impl FeedbackControl {
         if self.pauses.is_paused(now) {
             return None;
         }
-        let capacity = self.level.capacity();
-        let load = self.traffic.load(capacity, bookings, &self.terms);
+        let load = (self.traffic).load(self.level.capacity(), bookings, &self.terms);
         let resumed = self.resume(now);
         let judged = self.judge(&load, holders, now);
         self.end_baseline(&load, now);
@@ -210,22 +219,29 @@ impl FeedbackControl {
     /// Ends a pause that is over. The level is a new one for the holders, which had nothing.
     fn resume(&mut self, now: Moment) -> Option<Change> {
         let hold = self.pauses.end_due(now)?;
-        self.set_level(self.level.capacity(), now);
+        self.tell_level(now);
         self.probe.hold_until = now.after_seconds(hold.max(HOLD));
         Some(Change::Resume)
     }
 
-    fn judge<'a>(
+    fn judge(
         &mut self,
         load: &Load,
-        holders: impl Iterator<Item = (&'a HolderEvidence, f64)>,
+        holders: impl Iterator<Item = (HolderEvidence, f64)>,
         now: Moment,
     ) -> Option<Change> {
         let window = self.window?;
-        let is_rate = !self.terms.unit.is_gauge();
-        let cost = is_rate.then(|| self.traffic.cost());
-        let survey = Survey::take(&window, holders, self.era, cost);
+        let most = |lease: f64| {
+            let (seconds, unit) = (window.age(now), self.terms.unit);
+            if unit.is_gauge() {
+                f64::INFINITY
+            } else {
+                report::most_requests(lease, seconds, self.traffic.cost(), unit)
+            }
+        };
+        let survey = Survey::take(&window, holders, self.era, most);
         self.suffering = survey.suffering_part(load.bookings.booked);
+        self.recent_share = Some(survey.recent_share());
         let counts = survey.counted(self.is_common());
         if self.terms.unit.is_gauge() {
             self.judge_gauge(&window, &counts, load, now)
@@ -260,6 +276,11 @@ impl FeedbackControl {
         }
         let level = self.level.capacity();
         self.pace.told().map_or(level, |pace| level.min(pace))
+    }
+
+    /// The level is a new one for the holders.
+    pub(in crate::ledger) fn tell_level(&mut self, now: Moment) {
+        self.set_level(self.level.capacity(), now);
     }
 
     /// Raises nothing until then: not all holders are known.
@@ -312,6 +333,10 @@ impl FeedbackControl {
         };
         let was_held_back = self.level.is_held_back(&self.terms);
         self.scale(factor);
+        if factor != 1.0 {
+            // Rates that holders remember are in the old unit.
+            self.era = self.era.wrapping_add(1);
+        }
         self.terms = terms;
         let before = self.level.capacity();
         let level = if was_held_back {

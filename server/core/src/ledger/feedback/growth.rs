@@ -10,8 +10,10 @@ use crate::ledger::feedback::{
     window::TICK,
 };
 
-/// The part of the level that must be wanted to raise it.
+/// The part of the level that must be wanted to raise it, and for how many seconds: holders with few
+/// requests want much for moments.
 const LOADED: f64 = 0.9;
+const LOADED_SECONDS: f64 = 2.0;
 /// Seconds at a level before the next, and without overloads if there was no verdict.
 const QUIET: f64 = 1.0;
 
@@ -24,13 +26,14 @@ impl FeedbackControl {
 
     /// Whether the level of a rate may rise: never without a verdict, without load, or into a
     /// target that is dead.
-    fn may_grow(&self, load: &Load, now: Moment) -> bool {
+    fn may_grow(&mut self, load: &Load, now: Moment) -> bool {
         let age = self.level.age(now);
         let was_quiet = self.level.has_passed
             || !self.was_overloaded_within(QUIET, now)
             || !self.terms.has(FeedbackRule::GrowthAfterVerdict);
+        let is_loaded = self.may_grow_under(load, now);
         self.window.is_none()
-            && self.may_grow_under(load, now)
+            && is_loaded
             && self.level.is_settled_for(TICK, now)
             && age >= QUIET
             && load.requests * age >= self.terms.enough()
@@ -38,8 +41,11 @@ impl FeedbackControl {
     }
 
     /// Whether hold and load allow a higher level.
-    pub(super) fn may_grow_under(&self, load: &Load, now: Moment) -> bool {
-        let is_loaded = load.bookings.wants >= LOADED * self.level.capacity()
+    pub(super) fn may_grow_under(&mut self, load: &Load, now: Moment) -> bool {
+        if load.bookings.wants < LOADED * self.level.capacity() {
+            self.unloaded = now;
+        }
+        let is_loaded = now.seconds_since(self.unloaded) >= LOADED_SECONDS
             || !self.terms.has(FeedbackRule::GrowthUnderLoad);
         self.level.is_held_back(&self.terms)
             && now >= self.probe.hold_until

@@ -14,15 +14,15 @@ const RECENT: f32 = 50.0;
 /// The share of recent overloads above which a holder suffers, and from how many overloads on.
 const SUFFERS: f32 = 0.25;
 const SUFFERS_FROM: f32 = 5.0;
+/// The same beside the share of all: of a network that passes little, one holder may have most, and
+/// is refused less than that.
+const SUFFERS_BESIDE: f32 = 0.1;
+const SUFFERS_TIMES: f32 = 4.0;
 /// The share, and the seconds after its last overload, until which it suffers.
 const SUFFERED: f32 = 0.05;
 const SUFFERED_SECONDS: f64 = 10.0;
 /// Seconds over which the accepted rate is a mean.
 const OK_SECONDS: f64 = 2.0;
-
-/// The use of a lease, as a factor, that a full bucket allows in a window, and the requests beside.
-const MOST_USE: f64 = 2.0;
-const MOST_REQUESTS: f64 = 20.0;
 
 /// Evidence of one holder, for one [`FeedbackControl`](super::control::FeedbackControl).
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,26 +53,28 @@ pub(super) struct WindowCounts {
     pub(super) leased: f64,
 }
 
+/// Recent outcomes, which fade.
 #[derive(Debug, Clone, Copy, Default)]
-struct Recent {
+pub(super) struct Recent {
     outcomes: f32,
     overloaded: f32,
 }
 
 impl HolderEvidence {
     /// Takes the outcomes of a report. A new `era` makes all holders forget that they suffered.
+    /// `share` is that of the recent overloads of all, if it is known.
     pub(super) fn count(
         &mut self,
         report: &OutcomeReport,
         terms: &ControlTerms,
-        era: u32,
+        (era, share): (u32, Option<f32>),
         now: Moment,
     ) {
         if self.era != era {
             (self.era, self.recent, self.suffers) = (era, Recent::default(), false);
         }
         self.count_ok(report, terms);
-        self.recent.add(report);
+        self.recent.count(report);
         if report.overloaded > 0 {
             self.last_overload = now;
         }
@@ -86,7 +88,8 @@ impl HolderEvidence {
             overloaded > SUFFERED * outcomes
                 && now.seconds_since(self.last_overload) < SUFFERED_SECONDS
         } else {
-            overloaded >= SUFFERS_FROM && overloaded > SUFFERS * outcomes
+            let beside = |share: f32| (SUFFERS_TIMES * share).clamp(SUFFERS_BESIDE, SUFFERS);
+            overloaded >= SUFFERS_FROM && overloaded > share.map_or(SUFFERS, beside) * outcomes
         };
     }
 
@@ -136,9 +139,25 @@ impl HolderEvidence {
         }
     }
 
+    /// The same of a holder that is silent: nobody knows whether it suffers.
+    pub(in crate::ledger) fn calm(self) -> Self {
+        Self {
+            suffers: false,
+            ..self
+        }
+    }
+
     /// Whether the target refuses much more of it than of most holders.
     pub(super) fn suffers(&self, era: u32) -> bool {
         self.suffers && self.era == era
+    }
+
+    pub(super) fn recent(&self, era: u32) -> Recent {
+        if self.era == era {
+            self.recent
+        } else {
+            Recent::default()
+        }
     }
 
     pub(super) fn ok_rate(&self) -> f64 {
@@ -154,17 +173,19 @@ impl WindowCounts {
         self.used += report.amount(terms.unit);
         self.leased += report.leased(terms.unit);
     }
-
-    /// The part of the counts that is evidence: a lease allows no more requests, whatever its holder
-    /// states.
-    pub(super) fn weight(&self, cost: f64) -> f64 {
-        let most = MOST_USE * self.leased / cost + MOST_REQUESTS;
-        (most / f64::from(self.outcomes.max(1))).min(1.0)
-    }
 }
 
 impl Recent {
-    fn add(&mut self, report: &OutcomeReport) {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.outcomes += other.outcomes;
+        self.overloaded += other.overloaded;
+    }
+
+    pub(super) fn share(&self) -> f32 {
+        self.overloaded / self.outcomes.max(1.0)
+    }
+
+    fn count(&mut self, report: &OutcomeReport) {
         self.outcomes += report.outcomes() as f32;
         self.overloaded += report.overloaded as f32;
         while self.outcomes > RECENT {

@@ -91,6 +91,8 @@ impl FeedbackControl {
         let ended = (record.pause_ended_ago).and_then(|ago| stopped.as_nanos().checked_sub(ago));
         control.pauses.ended = ended.map(Moment::from_nanos);
         control.pauses.accepted = bounded(record.accepted);
+        // Its holders may not have followed a cut yet.
+        control.tell_level(stopped);
         control.note_state(stopped);
         control
     }

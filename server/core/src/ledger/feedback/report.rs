@@ -36,9 +36,44 @@ pub(in crate::ledger) struct Bookings {
     pub(in crate::ledger) wants: f64,
 }
 
+/// The use of a lease, as a factor, that counts: what was leased may have shrunk meanwhile.
+pub(super) const MOST_USE: f64 = 2.0;
+/// Seconds of a lease that a full bucket allows at once.
+const BURST_SECONDS: f64 = 1.0;
+/// The requests beside.
+const MOST_REQUESTS: f64 = 20.0;
+
+/// The requests that a lease of a rate allows in so many seconds, whatever its holder states.
+pub(super) fn most_requests(lease: f64, seconds: f64, cost: f64, unit: ControlUnit) -> f64 {
+    most_cost(lease, seconds, cost, unit) / cost
+}
+
+fn most_cost(lease: f64, seconds: f64, cost: f64, unit: ControlUnit) -> f64 {
+    let seconds = MOST_USE * seconds + BURST_SECONDS;
+    lease * seconds / unit.period() + MOST_REQUESTS * cost
+}
+
 impl OutcomeReport {
-    /// The same with numbers that the law can calculate with.
-    pub(super) fn bounded(&self) -> Self {
+    /// The same with numbers that the law can calculate with, and of a rate no more than its lease
+    /// allows. `cost` is that of a request.
+    pub(super) fn bounded(&self, cost: f64, unit: ControlUnit) -> Self {
+        let report = self.finite();
+        if unit.is_gauge() {
+            return report;
+        }
+        let most = most_cost(report.has, report.elapsed, cost, unit);
+        let part = (most / cost / report.outcomes().max(1) as f64).min(1.0);
+        let of = |count: u64| (count as f64 * part).round() as u64;
+        Self {
+            used: report.used.min(most),
+            ok: of(report.ok),
+            overloaded: of(report.overloaded),
+            failed: of(report.failed),
+            ..report
+        }
+    }
+
+    fn finite(&self) -> Self {
         Self {
             elapsed: bounded(self.elapsed),
             used: bounded(self.used),

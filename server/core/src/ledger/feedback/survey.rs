@@ -1,7 +1,8 @@
 //! The counts of a window by class of holders, and what they say.
 
 use crate::ledger::feedback::{
-    holder::HolderEvidence,
+    holder::{HolderEvidence, Recent},
+    report::MOST_USE,
     terms::{ControlTerms, bounded},
     traffic::Load,
     window::Window,
@@ -26,6 +27,7 @@ pub(super) const COMMON: f64 = 0.5;
 pub(super) struct Survey {
     suffering: ClassCounts,
     others: ClassCounts,
+    recent: Recent,
 }
 
 /// Counts of some holders.
@@ -52,12 +54,12 @@ pub(super) struct Evidence {
 }
 
 impl Survey {
-    /// `cost` is that of a request to a rate; `None` for a gauge.
-    pub(super) fn take<'a>(
+    /// `most` tells how many requests a lease allows in the window.
+    pub(super) fn take(
         window: &Window,
-        holders: impl Iterator<Item = (&'a HolderEvidence, f64)>,
+        holders: impl Iterator<Item = (HolderEvidence, f64)>,
         era: u32,
-        cost: Option<f64>,
+        most: impl Fn(f64) -> f64,
     ) -> Self {
         let mut survey = Self::default();
         for (evidence, booked) in holders {
@@ -66,9 +68,16 @@ impl Survey {
             } else {
                 &mut survey.others
             };
-            class.add(evidence, bounded(booked), window, cost);
+            let booked = bounded(booked);
+            survey.recent.add(&evidence.recent(era));
+            class.add(&evidence, booked, window, most(booked));
         }
         survey
+    }
+
+    /// The share of overloads of all, lately.
+    pub(super) fn recent_share(&self) -> f32 {
+        self.recent.share()
     }
 
     /// The part of all bookings of holders that suffer.
@@ -87,16 +96,18 @@ impl Survey {
 }
 
 impl ClassCounts {
-    /// `cost` is that of a request to a rate.
-    fn add(&mut self, evidence: &HolderEvidence, booked: f64, window: &Window, cost: Option<f64>) {
+    /// `most`: the requests that its lease allows in the window, whatever it states.
+    fn add(&mut self, evidence: &HolderEvidence, booked: f64, window: &Window, most: f64) {
         let counts = evidence.counts_in(window);
-        let weight = cost.map_or(1.0, |cost| counts.weight(cost));
+        let weight = (most / f64::from(counts.outcomes.max(1))).min(1.0);
         let weighted = |count: u32| (f64::from(count) * weight).round() as u64;
         self.outcomes += weighted(counts.outcomes);
         self.ok += weighted(counts.ok);
         self.overloaded += weighted(counts.overloaded);
-        self.all_overloaded += weighted(counts.all_overloaded);
-        self.used += counts.used;
+        // An interval that began before the window may have more.
+        self.all_overloaded += u64::from(counts.all_overloaded).min(most as u64);
+        // One holder must not seem to burst for all.
+        self.used += counts.used.min(MOST_USE * counts.leased);
         self.leased += counts.leased;
         self.booked += booked;
     }

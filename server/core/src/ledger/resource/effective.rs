@@ -41,6 +41,8 @@ pub(in crate::ledger) struct EffectiveCapacity {
     next_tick: Moment,
     /// Holders that suffered alone at their last report.
     suffering_alone: usize,
+    /// The sum of the demands that do not count.
+    withheld: f64,
     /// When the last report came that counts.
     reported: Moment,
     /// While this master learns: what claims echo.
@@ -56,6 +58,8 @@ struct HolderState {
     /// When its last report came; [`Moment::ORIGIN`] if there was none in this reign.
     reported: Moment,
     suffered_alone: bool,
+    /// The part of its demand that does not count since it suffers alone.
+    withheld: f32,
 }
 
 const _: () = assert!(size_of::<HolderState>() <= 80);
@@ -97,6 +101,7 @@ impl EffectiveCapacity {
             is_gauge,
             holders: Vec::new(),
             suffering_alone: 0,
+            withheld: 0.0,
             reported: now,
             echoes: Echoes::default(),
             changes: Vec::new(),
@@ -113,8 +118,13 @@ impl EffectiveCapacity {
             self.is_gauge = terms.unit.is_gauge();
             self.holders.clear();
             self.suffering_alone = 0;
+            self.withheld = 0.0;
         }
         self.law.set_terms(terms, now);
+        if role == Role::Act && self.role == Role::Observe {
+            // Holders have not followed the level so far.
+            self.law.tell_level(now);
+        }
         self.role = role;
         self.next_tick = self.law.next_tick(now);
     }
@@ -154,17 +164,21 @@ impl EffectiveCapacity {
             seen: told.seen,
         };
         self.law.report(index, &mut holder.evidence, &report, now);
-        let suffers = self.law.demand_cap(&holder.evidence).is_some();
-        let before = std::mem::replace(&mut holder.suffered_alone, suffers);
-        self.suffering_alone += usize::from(suffers);
+        let cap = self.law.demand_cap(&holder.evidence);
+        let before = std::mem::replace(&mut holder.suffered_alone, cap.is_some());
+        self.suffering_alone += usize::from(cap.is_some());
         self.suffering_alone -= usize::from(before);
+        let withheld = cap.filter(|_| self.role != Role::Observe);
+        let withheld = withheld.map_or(0.0, |cap| (told.wants - cap).max(0.0)) as f32;
+        let before = std::mem::replace(&mut holder.withheld, withheld);
+        self.withheld += f64::from(withheld) - f64::from(before);
         self.next_tick = self.law.next_tick(now);
     }
 
     pub(in crate::ledger) fn end(&mut self, slot: EntrySlot) {
-        self.echoes.heard.remove(&slot);
         if let Some(holder) = self.holders.get_mut(slot.index()) {
             self.suffering_alone -= usize::from(holder.suffered_alone);
+            self.withheld -= f64::from(holder.withheld);
             *holder = HolderState::default();
         }
     }
@@ -187,15 +201,17 @@ impl EffectiveCapacity {
         }
         let bookings = Bookings {
             booked: booked.total(),
-            wants,
+            wants: wants + self.withheld.max(0.0),
         };
-        // Of a holder that reports no longer nobody knows whether it suffers.
-        let silent = HolderEvidence::default();
         let holders = entries.iter().filter_map(|entry| {
             let holder = self.holders.get(entry.slot.index())?;
             let has_reported = holder.reported > Moment::ORIGIN;
             let is_silent = now.seconds_since(holder.reported) >= SUFFERS_FOR;
-            let evidence = if is_silent { &silent } else { &holder.evidence };
+            let evidence = if is_silent {
+                holder.evidence.calm()
+            } else {
+                holder.evidence
+            };
             has_reported.then(|| (evidence, booked.get(entry.slot.index())))
         });
         // After a cut the hold is a new one.
@@ -273,20 +289,28 @@ impl EffectiveCapacity {
     }
 
     /// The claim of a holder is confirmed. Once claims for half of the level are, which is the
-    /// lower median of what they echo, that is the level until the first own cut: the target would
-    /// be flooded again by a fleet that was held back.
-    pub(in crate::ledger) fn count_echo(&mut self, slot: EntrySlot, has: f64, now: Moment) {
+    /// lower median of what they echo, and for half of all that is `booked`, that is the level until
+    /// the first own cut: the target would be flooded again by a fleet that was held back.
+    pub(in crate::ledger) fn count_echo(
+        &mut self,
+        slot: EntrySlot,
+        has: f64,
+        booked: f64,
+        now: Moment,
+    ) {
         let heard = self.echoes.heard.entry(slot).or_insert(None);
         let Some(effective) = heard.take() else {
             return;
         };
-        let claims = &mut self.echoes.claims;
-        if claims.len() < MAX_LEVELS || claims.contains_key(&effective.to_bits()) {
-            *claims.entry(effective.to_bits()).or_insert(0.0) += has;
+        self.echoes.add(effective, has);
+        if let Some(level) = self.echoes.level(booked) {
+            self.follow_claims(level, now);
         }
-        if let Some(level) = self.echoes.level() {
-            self.echoes.is_known = true;
-            self.law.follow_claims(level, now);
+    }
+
+    fn follow_claims(&mut self, level: f64, now: Moment) {
+        self.echoes.is_known = true;
+        if self.law.follow_claims(level, now) {
             // It is leased from the next tick on.
             self.next_tick = now;
         }
@@ -295,8 +319,7 @@ impl EffectiveCapacity {
     /// Of a fleet with little demand the claims are few.
     pub(in crate::ledger) fn end_learning(&mut self, now: Moment) {
         if let (false, Some(level)) = (self.echoes.is_known, self.echoes.median()) {
-            self.law.follow_claims(level, now);
-            self.next_tick = now;
+            self.follow_claims(level, now);
         }
         self.echoes = Echoes {
             is_known: true,
@@ -323,10 +346,21 @@ struct Echoes {
 }
 
 impl Echoes {
-    /// The median of the levels, if the claims are half of it.
-    fn level(&self) -> Option<f64> {
+    /// In a pause holders have nothing, and their levels count all the same.
+    fn add(&mut self, effective: f64, has: f64) {
+        let has = has.max(f64::MIN_POSITIVE);
+        *self.claims.entry(effective.to_bits()).or_insert(0.0) += has;
+        if self.claims.len() > MAX_LEVELS {
+            let least = self.claims.iter().min_by(|a, b| a.1.total_cmp(b.1));
+            let least = least.map(|(level, _)| *level);
+            least.map(|level| self.claims.remove(&level));
+        }
+    }
+
+    /// The median of the levels, if the claims are half of it and of all that is `booked`.
+    fn level(&self, booked: f64) -> Option<f64> {
         let all: f64 = self.claims.values().sum();
-        self.median().filter(|level| all >= level / 2.0)
+        self.median().filter(|level| all >= level.max(booked) / 2.0)
     }
 
     /// The lower median of the levels, by the claims.

@@ -256,7 +256,8 @@ impl Resource {
         let acting = (self.effective.as_ref()).filter(|it| it.role() == Role::Act);
         // A master that learns knows no better than the holder.
         let known = acting.filter(|it| !self.is_learning(now) || it.is_level_known());
-        let effective = known.map(|it| Capacity::saturating(it.effective(now)));
+        // Not what a pause or headers leave of it: a successor must not take that for the level.
+        let effective = known.map(|it| Capacity::saturating(it.level()));
         Reporting {
             is_early: self.terms.control().is_some(),
             is_ignored: false,

@@ -123,6 +123,22 @@ impl Fleet {
         self.world.view().unwrap().sum_has
     }
 
+    /// The same clients at a successor that knows nothing.
+    fn after_a_crash(self) -> Self {
+        let now = self.world.now;
+        let settings = Settings {
+            predecessor: Predecessor::Until(now.after_seconds(60.0 * CLOCK_DRIFT)),
+            epoch: Epoch::new(1).unwrap(),
+            ..SETTINGS
+        };
+        let ledger = Ledger::new(partner("{}"), settings, now);
+        let fleet = self.at(ledger);
+        Self {
+            epoch: settings.epoch,
+            ..fleet
+        }
+    }
+
     /// The same clients at a successor.
     fn at(self, ledger: Ledger) -> Self {
         Self {
@@ -228,14 +244,7 @@ fn master_after_a_crash_continues_at_the_level_that_claims_echo() {
     let mut fleet = Fleet::new(partner("{}"));
     fleet.run(4.0, 300.0);
     let level = fleet.effective();
-    let now = fleet.world.now;
-    let settings = Settings {
-        predecessor: Predecessor::Until(now.after_seconds(60.0 * CLOCK_DRIFT)),
-        epoch: Epoch::new(1).unwrap(),
-        ..SETTINGS
-    };
-    let mut fleet = fleet.at(Ledger::new(partner("{}"), settings, now));
-    fleet.epoch = settings.epoch;
+    let mut fleet = fleet.after_a_crash();
     // Nothing is refused, so that the level is not measured again.
     fleet.run(2.0, f64::INFINITY);
     assert!(level < 500.0);
@@ -249,6 +258,47 @@ fn master_after_a_crash_continues_at_the_level_that_claims_echo() {
         }
     }
     assert_eq!(fleet.effective(), CAPACITY);
+}
+
+#[test]
+fn claims_of_one_client_do_not_set_the_level() {
+    let mut fleet = Fleet::new(partner("{}"));
+    fleet.run(4.0, 300.0);
+    let level = fleet.effective();
+    fleet.clients[0].effective = Some(Capacity::saturating(1.0));
+    let mut fleet = fleet.after_a_crash();
+    // All have asked, and only one has confirmed its claim.
+    fleet.run(CADENCE, f64::INFINITY);
+    fleet.report(0);
+    assert!(fleet.effective() >= level, "{}", fleet.effective());
+}
+
+#[test]
+fn level_outlasts_a_crash_in_a_pause() {
+    let mut fleet = Fleet::new(partner("{}"));
+    fleet.run(4.0, 300.0);
+    let level = fleet.clients[0].effective;
+    fleet.pause = Some(20.0);
+    fleet.run(3.0, 0.0);
+    assert_eq!(fleet.effective(), 0.0);
+    assert_eq!(fleet.booked(), 0.0);
+    fleet.pause = None;
+    let mut fleet = fleet.after_a_crash();
+    fleet.run(65.0, f64::INFINITY);
+    assert!(
+        fleet.effective() <= level.unwrap().get() * 1.5,
+        "{}",
+        fleet.effective()
+    );
+}
+
+#[test]
+fn demand_that_does_not_count_is_demand_for_the_law() {
+    let fleet = Fleet::new(partner("{}"));
+    let mut fleet = fleet.after_a_crash();
+    // Each client suffers, until it is known that all do.
+    fleet.run(6.0, 200.0);
+    assert_between(fleet.effective(), 170.0, 230.0);
 }
 
 #[test]

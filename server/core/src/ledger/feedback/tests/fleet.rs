@@ -229,7 +229,7 @@ impl Fleet {
             booked: self.holders.iter().map(|it| it.booked).sum(),
             wants: self.wants,
         };
-        let holders = self.holders.iter().map(|it| (&it.evidence, it.booked));
+        let holders = self.holders.iter().map(|it| (it.evidence, it.booked));
         let change = self.control.tick(bookings, holders, at(self.now));
         self.changes.extend(change.map(|it| (self.now, it)));
         change

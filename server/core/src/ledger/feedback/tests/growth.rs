@@ -172,3 +172,15 @@ fn probe_earns_back_what_it_cost() {
     assert!(hold > 5.5 && hold <= 15.0, "{hold}");
     assert_eq!(hold_after_a_probe(Some(FeedbackRule::EarnBack)), 5.0);
 }
+
+#[test]
+fn moments_of_demand_are_no_load() {
+    let mut fleet = held(None);
+    for _ in 0..60 {
+        fleet.wants = 1300.0;
+        fleet.run(3.0 * STEP, 2000.0);
+        fleet.wants = 200.0;
+        fleet.run(STEP, 2000.0);
+    }
+    assert_eq!(fleet.raises(), 0);
+}

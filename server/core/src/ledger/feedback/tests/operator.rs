@@ -90,8 +90,8 @@ fn change_of_the_kind_of_unit_begins_anew() {
     fleet.report_of(0, &half_second(5, 1));
     let survey = |fleet: &Fleet| {
         let window = fleet.control.window.expect("a window");
-        let holders = fleet.holders.iter().map(|it| (&it.evidence, it.booked));
-        Survey::take(&window, holders, 0, None)
+        let holders = fleet.holders.iter().map(|it| (it.evidence, it.booked));
+        Survey::take(&window, holders, 0, |_| f64::INFINITY)
             .counted(true)
             .outcomes
     };
@@ -253,4 +253,15 @@ fn state_is_shown_since_it_began() {
 #[test]
 fn evidence_of_a_holder_is_small() {
     assert!(size_of::<HolderEvidence>() <= 64);
+}
+
+#[test]
+fn level_that_is_told_anew_must_arrive_first() {
+    let mut fleet = held();
+    for holder in &mut fleet.holders {
+        holder.booked *= 3.0;
+    }
+    fleet.control.tell_level(at(fleet.now));
+    fleet.repeat(10, &half_second(10, 20));
+    assert_eq!(fleet.cuts(), 1);
 }

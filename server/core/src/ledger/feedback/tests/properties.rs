@@ -141,11 +141,11 @@ proptest! {
                     control.report(index, &mut holders[index], &report, now);
                 }
                 Step::Tick(bookings, each) => {
-                    let holders = holders.iter().map(|it| (it, each));
+                    let holders = holders.iter().map(|it| (*it, each));
                     control.tick(bookings, holders, now);
                 }
                 Step::SetTerms(terms) => control.set_terms(terms, now),
-                Step::FollowClaims(effective) => control.follow_claims(effective, now),
+                Step::FollowClaims(effective) => { control.follow_claims(effective, now); }
                 Step::HandOver => if let Some(record) = control.record(now) {
                     control = FeedbackControl::restore(&record, control.terms, now);
                     holders = [HolderEvidence::default(); HOLDERS];

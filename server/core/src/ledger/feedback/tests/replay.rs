@@ -60,7 +60,7 @@ impl Replay {
             wants: number(fields[3]),
         };
         let booked = fields[6..].iter().map(|it| number(it));
-        let holders = self.holders.iter().zip(booked);
+        let holders = self.holders.iter().copied().zip(booked);
         self.control.tick(bookings, holders, now);
         let level = number(fields[4]);
         let effective = match fields[5] {

@@ -359,3 +359,74 @@ fn refusals_of_everything_halve_the_level() {
     assert_eq!(fleet.cuts(), 1);
     assert_eq!(fleet.effective(), 500.0);
 }
+
+/// 20 holders with 50 each, one of which a network refuses a part of what it sends.
+fn refuse_one_of_twenty(part: f64) -> Fleet {
+    let mut fleet = Fleet::new(20, terms(None));
+    fleet.run_with(20.0, |index, _| if index == 3 { part } else { 0.0 });
+    fleet
+}
+
+#[test]
+fn holder_that_is_refused_much_more_than_all_suffers() {
+    let fleet = refuse_one_of_twenty(0.24);
+    assert_eq!(fleet.changes, []);
+    assert_near(fleet.demand_cap(3).expect("a cap"), 0.76 * 50.0 * 1.1);
+    // A small share is seldom enough for a cut.
+    assert_eq!(refuse_one_of_twenty(0.08).demand_cap(3), None);
+    // The same share of all is a common overload.
+    let mut fleet = Fleet::new(20, terms(None));
+    fleet.run_with(1.5, |_, _| 0.15);
+    assert!(fleet.last_cut().1.share > 0.14);
+}
+
+#[test]
+fn holder_states_no_more_than_its_lease_allows() {
+    let stating = |report: &OutcomeReport| {
+        let mut fleet = Fleet::new(20, terms(None));
+        for _ in 0..40 {
+            fleet.run(STEP, 300.0);
+            fleet.report_of(3, report);
+        }
+        fleet.effective()
+    };
+    let honest = stating(&OutcomeReport::default());
+    assert!((280.0..300.0).contains(&honest), "{honest}");
+    let lease = OutcomeReport {
+        has: 50.0,
+        wants: 50.0,
+        ..half_second(0, 0)
+    };
+    let much = OutcomeReport {
+        ok: 1 << 50,
+        used: 1e15,
+        ..lease
+    };
+    let dear = OutcomeReport {
+        used: 1e15,
+        ..lease
+    };
+    for report in [much, dear] {
+        let level = stating(&report);
+        assert!((250.0..400.0).contains(&level), "{level}");
+    }
+}
+
+#[test]
+fn overloads_of_one_holder_say_little_of_all() {
+    let mut fleet = Fleet::new(20, terms(None));
+    let overloaded = 1 << 40;
+    // A window opens, and an interval that began before it has many.
+    fleet.report_of(7, &half_second(24, 1));
+    fleet.report_of(
+        3,
+        &OutcomeReport {
+            ok: 4 * overloaded,
+            overloaded,
+            pause: Some(60.0),
+            ..half_second(0, 0)
+        },
+    );
+    fleet.run(3.0, 2000.0);
+    assert!(fleet.effective() > 850.0, "{}", fleet.effective());
+}
