@@ -6,6 +6,7 @@ use std::{
 
 use axum::Router;
 use doorman_core::{
+    ledger::Tuning,
     master::{Master, MasterSettings},
     upstream::ParentLink,
 };
@@ -442,7 +443,7 @@ fn parts(
         unmatched: settings.unmatched,
         logs_usage: settings.logs_usage,
         longest: settings.longest_lease.unwrap_or(Seconds::ZERO),
-        tuning: &doorman_core::ledger::Tuning::DEFAULT,
+        tuning: &Tuning::DEFAULT,
     };
     let master = Master::new(master, Arc::clone(&opened.document));
     let ledger = Arc::new(SharedLedger::new(master, max_polls));

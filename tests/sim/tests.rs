@@ -74,6 +74,7 @@ fn capacity_holds_under_further_kinds_of_faults() {
         total.overlong_operations > 10 * SEEDS_WITH_EXTRAS,
         "{total}"
     );
+    assert!(total.effective_cuts > 2 * SEEDS_WITH_EXTRAS, "{total}");
 }
 
 #[test]
@@ -84,6 +85,22 @@ fn capacity_holds_for_clones() {
     };
     let total = run_seeds(&plan, SEEDS_WITH_EXTRAS);
     assert!(total.clones > 5 * SEEDS_WITH_EXTRAS, "{total}");
+}
+
+#[test]
+fn capacity_holds_while_it_follows_targets() {
+    let plan = Plan {
+        extras: Extra::Feedback.into(),
+        ..PLAN
+    };
+    let total = run_seeds(&plan, SEEDS_WITH_EXTRAS);
+    assert!(
+        total.effective_cuts > 10 * SEEDS_WITH_EXTRAS
+            && total.effective_raises > 5 * SEEDS_WITH_EXTRAS,
+        "{total}"
+    );
+    assert!(total.feedback_pauses > SEEDS_WITH_EXTRAS, "{total}");
+    assert!(total.faults_at_cuts > SEEDS_WITH_EXTRAS, "{total}");
 }
 
 #[test]
@@ -151,6 +168,12 @@ fn assert_seed_breaks_without(rule: Rule, extras: Extras, seed: u64, invariant: 
     simulate(seed, &plan).expect("it holds with the rule");
 }
 
+/// The kinds with which these seeds were found.
+fn all_but_targets() -> Extras {
+    let kinds = Extra::ALL.iter().copied();
+    kinds.filter(|it| *it != Extra::Feedback).collect()
+}
+
 macro_rules! rarely_necessary_rules {
     ($($name:ident: $rule:ident with $extras:expr, seed $seed:literal => $invariant:ident,)*) => {
         $(
@@ -169,9 +192,9 @@ rarely_necessary_rules! {
     bookings_of_nodes_need_statements_within_the_bound:
         StatedWithinBound with Extras::NONE, seed 207 => NodeCapacity,
     capacity_needs_bounds_answered_in_time:
-        BoundAnswerInTime with Extras::all(), seed 843 => NodeCapacity,
+        BoundAnswerInTime with all_but_targets(), seed 843 => NodeCapacity,
     capacity_needs_writes_guarded_by_the_key:
-        GuardedWrites with Extras::all(), seed 3530 => Capacity,
+        GuardedWrites with all_but_targets(), seed 3530 => Capacity,
 }
 
 // `schedules` has the rules that no random seed breaks within CI, except `StatedDuration` and
@@ -210,4 +233,7 @@ necessary_rules! {
     bookings_of_nodes_need_combined_bookings: CombinedBooking => NodeCapacity,
     bookings_of_nodes_need_deadlines_counted_from_sending: DeadlineFromSend => NodeCapacity,
     partial_grants_after_cut_need_gradual_cut: GradualCut => PartialGrant,
+    effective_capacities_need_their_ceiling: EffectiveCeiling with Feedback => EffectiveCapacity,
+    effective_capacities_need_their_floor: EffectiveFloor with Feedback => EffectiveFloor,
+    removed_feedback_needs_to_end_what_it_held_back: FeedbackEnd with Feedback => NothingHeldBack,
 }

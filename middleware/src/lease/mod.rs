@@ -26,8 +26,8 @@ pub use self::{
     worker::Worker,
 };
 pub use doorman_holder::{
-    ActiveLease, Demand, DemandBands, Effect, Event, Failure, FirstAnswer, GRACE, Holder,
-    HolderSettings, LeaseStatus, ResourceTerms, SharedBalance, Sharing, WAIT, Warning,
+    ActiveLease, Demand, DemandBands, Effect, Event, Failure, Feedback, FirstAnswer, GRACE, Holder,
+    HolderSettings, LeaseStatus, ResourceTerms, SeenLimit, SharedBalance, Sharing, WAIT, Warning,
 };
 
 pub(crate) use self::{

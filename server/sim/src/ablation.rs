@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use doorman_core::{
     election::CallId, election::Event, etcd::EtcdAnswer, etcd::EtcdCall, etcd::EtcdReply,
-    etcd::LeaseId, etcd::Op, etcd::Txn,
+    etcd::LeaseId, etcd::Op, etcd::Txn, ledger::FeedbackRule, ledger::Tuning,
 };
 use doorman_openapi::{CLOCK_DRIFT, Moment};
 
@@ -138,6 +138,34 @@ rules! {
     /// After a capacity cut every holder keeps a part. Without: a holder gets what the others
     /// leave.
     GradualCut = "gradual-cut",
+    /// The effective capacity is at most that of the document. Without: what was effective before,
+    /// and any step above it.
+    EffectiveCeiling = "effective-ceiling",
+    /// Overloads leave the floor of the capacity. Without: almost nothing.
+    EffectiveFloor = "effective-floor",
+    /// A document without `feedback` ends what was held back. Without: it stays.
+    FeedbackEnd = "feedback-end",
+}
+
+impl Rule {
+    /// The constants of a ledger without the rule.
+    pub(super) fn tuning(self) -> &'static Tuning {
+        const fn without(rule: FeedbackRule) -> Tuning {
+            Tuning {
+                feedback_without: Some(rule),
+                ..Tuning::DEFAULT
+            }
+        }
+        static CEILING: Tuning = without(FeedbackRule::Ceiling);
+        static FLOOR: Tuning = without(FeedbackRule::Floor);
+        static END: Tuning = without(FeedbackRule::EndsWithTemplate);
+        match self {
+            Self::EffectiveCeiling => &CEILING,
+            Self::EffectiveFloor => &FLOOR,
+            Self::FeedbackEnd => &END,
+            _ => &Tuning::DEFAULT,
+        }
+    }
 }
 
 /// The part of an election lease that a master counts on.

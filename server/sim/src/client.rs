@@ -8,23 +8,25 @@ use doorman_openapi::{
     Moment, Reason, ResourceId, Run, Seconds, Seq, Unit,
 };
 use tower_doorman::{
-    Cost, OutcomeReport,
+    Cost, Outcome, OutcomeReport,
     lease::{Demand, DemandBands, Effect, Event, Holder, HolderSettings, SimulatedLayer},
 };
 
 use super::{
     ablation::{Rule, change_client_response},
+    aimd::AimdLimit,
     clock::{Clock, ExpiringCapacity},
     limits::LimitUnit,
-    network::{ClientCall, Message, Outcome, PollCall, Polling, Process},
+    network::{self, ClientCall, Message, PollCall, Polling, Process},
     operations::Operations,
+    totals::RequestTotals,
 };
 
 /// A response that arrived.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) call: ClientCall,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: network::Outcome,
 }
 
 /// When which master hinted a client.
@@ -48,6 +50,8 @@ enum Leasing {
     Stated(Box<Holder>),
     /// Its layer measures the demand by requests.
     Measured(Box<SimulatedLayer>),
+    /// It leases nothing, and keeps its limits alone.
+    Alone(Vec<AimdLimit>),
 }
 
 /// A limit of a client that sends requests.
@@ -103,8 +107,12 @@ pub(super) struct Client {
     /// The demands of each resource by priority, where these are stated.
     pub(super) bands: Vec<Vec<(i32, f64)>>,
     pub(super) counts: Vec<RequestCounts>,
+    /// Of each resource, if it states its demand and reports outcomes.
+    pub(super) totals: Option<Vec<RequestTotals>>,
     /// Of a client that sends requests.
     limits: Vec<ClientLimit>,
+    /// The first rates of its limits, if it keeps them alone.
+    alone: Vec<f64>,
     leasing: Leasing,
     resources: Arc<[ResourceId]>,
     seed: u64,
@@ -150,7 +158,9 @@ impl Client {
             has_left: false,
             bands: vec![Vec::new(); count],
             counts: vec![RequestCounts::default(); count],
+            totals: None,
             limits: Vec::new(),
+            alone: Vec::new(),
             leasing: Leasing::Stated(Box::new(Holder::new(HolderSettings {
                 client_id: own_id(index, 0),
                 run: Some(run(index, 0)),
@@ -203,6 +213,13 @@ impl Client {
         self
     }
 
+    /// Lets a client that has not started yet keep its limits alone, with these rates at first.
+    pub(super) fn limited_alone(mut self, rates: Vec<f64>) -> Self {
+        self.alone = rates;
+        self.leasing = self.new_leasing();
+        self
+    }
+
     /// Lets a client that has not started yet poll for hints.
     pub(super) fn enable_polls(&mut self) {
         self.polls = true;
@@ -218,7 +235,10 @@ impl Client {
             endpoints: self.servers.len(),
             seed: (self.seed).wrapping_add(u64::from(incarnation) * 100 + index as u64),
         };
-        if self.limits.is_empty() {
+        if !self.alone.is_empty() {
+            let limits = self.alone.iter().copied().map(AimdLimit::new);
+            Leasing::Alone(limits.collect())
+        } else if self.limits.is_empty() {
             Leasing::Stated(Box::new(Holder::new(settings).polling(self.polls)))
         } else {
             Leasing::Measured(Box::new(SimulatedLayer::new(settings, self.polls)))
@@ -281,12 +301,14 @@ impl Client {
     /// Decides a request at one of its limits. Returns the index of the resource if it is admitted.
     pub(super) fn request(&mut self, limit: usize, time: Moment) -> Option<usize> {
         let now = self.clock.local(time);
-        let Leasing::Measured(layer) = &mut self.leasing else {
-            return None;
+        let is_admitted = match &mut self.leasing {
+            Leasing::Measured(layer) => layer.admit(limit, Cost::ONE, now),
+            Leasing::Alone(limits) => limits[limit].admit(now),
+            Leasing::Stated(_) => return None,
         };
         let resource = self.limits[limit].resource;
         let counts = &mut self.counts[resource];
-        if layer.admit(limit, Cost::ONE, now) {
+        if is_admitted {
             counts.admitted += 1.0;
             Some(resource)
         } else {
@@ -296,10 +318,20 @@ impl Client {
     }
 
     /// Counts the outcome of a request that one of its limits admitted.
-    pub(super) fn record_outcome(&mut self, limit: usize, report: &OutcomeReport, time: Moment) {
+    pub(super) fn record_outcome(
+        &mut self,
+        limit: usize,
+        outcome: Outcome,
+        report: &OutcomeReport,
+        time: Moment,
+    ) {
         let now = self.clock.local(time);
-        if let Leasing::Measured(layer) = &mut self.leasing {
-            layer.record_outcome(limit, report, now);
+        match &mut self.leasing {
+            Leasing::Measured(layer) => layer.record_outcome(limit, report, now),
+            Leasing::Alone(limits) if outcome == Outcome::Overloaded => {
+                limits[limit].on_overload(now);
+            }
+            Leasing::Alone(_) | Leasing::Stated(_) => {}
         }
     }
 
@@ -322,6 +354,9 @@ impl Client {
         self.usable.fill(ExpiringCapacity::default());
         self.units.fill(LimitUnit::Rate { per: 1.0 });
         self.operations.iter_mut().for_each(Operations::clear);
+        if let Some(totals) = &mut self.totals {
+            totals.fill(RequestTotals::default());
+        }
         self.wake = Moment::NEVER;
         self.newest = Seq::ZERO;
         self.released = Seq::ZERO;
@@ -334,6 +369,7 @@ impl Client {
         self.clock.time(match &self.leasing {
             Leasing::Stated(holder) => holder.wake_at(),
             Leasing::Measured(layer) => layer.wake_at(),
+            Leasing::Alone(_) => Moment::NEVER,
         })
     }
 
@@ -353,7 +389,10 @@ impl Client {
         bands.sort_unstable_by_key(|it| Reverse(it.priority));
         let unit = self.units[resource];
         let in_use = self.operations[resource].in_use;
+        let totals = self.totals.as_ref().map(|it| it[resource]);
         let demand = Demand {
+            used: Capacity::saturating(totals.map_or(0.0, |it| it.used)),
+            feedback: totals.map(|it| it.feedback(unit.is_gauge())),
             wants: Capacity::saturating(wants / unit.scale()),
             outstanding: Capacity::saturating(in_use),
             priority: self.priorities[resource],
@@ -390,6 +429,9 @@ impl Client {
             let Some(index) = self.resource_index(&asked.resource_id) else {
                 continue;
             };
+            if let Some(totals) = &mut self.totals {
+                totals[index].seen = None;
+            }
             let usable = self.usable[index];
             // At a node the lease that covers them may end before the newest one.
             if self.units[index].is_gauge() && self.is_of_root() && usable.at(time) > 0.0 {
@@ -402,6 +444,9 @@ impl Client {
     pub(super) fn forget(&mut self, resource: usize, time: Moment) -> Vec<Effect> {
         self.wants[resource] = None;
         self.usable[resource] = ExpiringCapacity::default();
+        if let Some(totals) = &mut self.totals {
+            totals[resource] = RequestTotals::default();
+        }
         let resource = self.resources[resource].clone();
         self.handle(Event::Forget { resource }, time)
     }
@@ -412,7 +457,23 @@ impl Client {
     }
 
     pub(super) fn tick(&mut self, time: Moment) -> Vec<Effect> {
-        self.handle(Event::Tick, time)
+        let mut effects = Vec::new();
+        if self.totals.is_some() {
+            // For the requests that are due.
+            for resource in 0..self.wants.len() {
+                let wants = self.wants[resource];
+                effects
+                    .extend(wants.map_or_else(Vec::new, |it| self.set_demand(resource, it, time)));
+            }
+        }
+        effects.extend(self.handle(Event::Tick, time));
+        effects
+    }
+
+    /// A request to the target of a resource was overloaded.
+    pub(super) fn on_overload(&mut self, resource: usize, time: Moment) -> Vec<Effect> {
+        let resource = self.resources[resource].clone();
+        self.handle(Event::Overloaded { resource }, time)
     }
 
     /// Handles a reply. Also returns the resources for which it took all capacity although the
@@ -522,6 +583,7 @@ impl Client {
             Leasing::Stated(holder) => holder.handle(event, now),
             Leasing::Measured(layer) if event == Event::Tick => layer.tick(now),
             Leasing::Measured(layer) => layer.handle(event, now),
+            Leasing::Alone(_) => Vec::new(),
         };
         for effect in &effects {
             if let Effect::Changed { resource, status } = effect

@@ -4,6 +4,7 @@ mod demands;
 mod ends;
 mod extras;
 mod faults;
+mod feedback;
 mod invariants;
 mod lies;
 mod messages;
@@ -37,8 +38,8 @@ use super::{
     network::{Network, Process},
     random::Generator,
     report::{Plan, Stats, Violation},
-    scenario::Scenario,
     scenario::steps::Script,
+    scenario::{OwnLimits, Scenario},
     server::Server,
     tree::{self, ELECTION_LEASE, Node, Participation},
 };
@@ -161,8 +162,12 @@ impl Simulation {
             });
             // Clients are spread evenly over the nodes of their group.
             let servers = scenario.servers_of(group.nodes[index % group.nodes.len()]);
-            Client::new(index, clock, servers, resources.collect(), without)
-                .with_seed(rng.u64(..), limits.collect())
+            let client = Client::new(index, clock, servers, resources.collect(), without)
+                .with_seed(rng.u64(..), limits.collect());
+            match group.limits {
+                Some(OwnLimits::Aimd) => client.limited_alone(scenario.even_rates(group)),
+                None => client,
+            }
         });
         let clients: Vec<_> = clients.collect();
         let nodes = tree::scenario_nodes(scenario, &mut rng);
@@ -239,7 +244,12 @@ impl Simulation {
         self.time = at;
         let is_last = matches!(event, Event::CheckShares);
         let moves_leases = invariants::moves_leases(&event);
+        let is_of_servers = invariants::is_of_servers(&event);
         let checked = self.handle(event).and_then(|()| self.check_capacity());
+        let checked = match checked {
+            Ok(()) if is_of_servers => self.check_feedback(),
+            checked => checked,
+        };
         if let Err(broken) = checked {
             return Err(Box::new(self.violation(broken)));
         }
@@ -373,6 +383,7 @@ impl Simulation {
                 resource,
                 units,
             } => self.end_operations(client, incarnation, resource, units),
+            Event::Traffic => self.send_traffic(),
             Event::StopFaults => self.stop_faults(),
             Event::FinalDemand => self.set_final_demand(),
             Event::CheckShares => return self.check_shares(),

@@ -71,6 +71,8 @@ pub(super) enum Event {
         resource: usize,
         units: f64,
     },
+    /// Clients send the requests of half a second to the targets of their resources.
+    Traffic,
     /// Faults end.
     StopFaults,
     /// All leases from the time of faults have expired: every demand changes once more.

@@ -44,6 +44,9 @@ extras! {
     DeposedLeader = "deposed-leader",
     /// Pairs of clients of a node use one client id, which they keep over restarts.
     Clones = "clones",
+    /// Capacities follow targets, whose limits change. Some clients say other things of their
+    /// requests than the truth. Templates lose `feedback`, and have it again.
+    Feedback = "feedback",
 }
 
 impl Extra {

@@ -31,6 +31,7 @@
 )]
 
 pub mod ablation;
+mod aimd;
 mod chart;
 mod client;
 mod clock;
@@ -51,6 +52,7 @@ mod run;
 mod scenario;
 mod server;
 mod target;
+mod totals;
 mod tree;
 
 pub use self::{

@@ -152,6 +152,48 @@ pub(super) enum Glob {
     Prefix,
 }
 
+/// How a capacity follows the target. Parts are in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LimitFeedback {
+    /// Whether the effective capacity is leased, if the algorithm divides it. Otherwise it is shown.
+    pub(super) acts: bool,
+    pub(super) floor: u8,
+    pub(super) tolerate: u8,
+    /// Whether it follows what the target says of its own limit.
+    pub(super) headers: bool,
+    /// Of a gauge: the seconds from which on a request takes too long.
+    pub(super) latency: Option<u8>,
+}
+
+impl LimitFeedback {
+    /// Most act.
+    pub(super) fn random(rng: &mut Rng) -> Self {
+        Self {
+            acts: rng.u8(..5) > 0,
+            floor: [0, 10, 30, 50, 100][rng.usize(..5)],
+            tolerate: [1, 1, 0, 10, 50][rng.usize(..5)],
+            headers: rng.bool(),
+            latency: rng.bool().then_some(1),
+        }
+    }
+
+    fn section(self, limit: &Limit) -> String {
+        let acts = self.acts && limit.algorithm.divides();
+        let mode = if acts { "act" } else { "observe" };
+        let latency = self.latency.filter(|_| limit.unit.is_gauge());
+        let latency = latency.map_or_else(String::new, |it| format!(", latency: {it}"));
+        let (floor, tolerate) = (
+            f64::from(self.floor) / 100.0,
+            f64::from(self.tolerate) / 100.0,
+        );
+        let headers = self.headers;
+        format!(
+            "feedback: {{mode: {mode}, floor: {floor}, tolerate: {tolerate}, \
+             headers: {headers}{latency}}}, "
+        )
+    }
+}
+
 /// The template of one resource. Durations are in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
@@ -163,6 +205,7 @@ pub struct Limit {
     pub(super) lease_length: f64,
     pub(super) refresh_interval: f64,
     pub(super) minimum_refresh_interval: f64,
+    pub(super) feedback: Option<LimitFeedback>,
 }
 
 /// The demand of one holder.
@@ -186,6 +229,7 @@ impl Limit {
             lease_length,
             refresh_interval,
             minimum_refresh_interval: 0.0,
+            feedback: None,
         }
     }
 
@@ -204,6 +248,7 @@ impl Limit {
             } else {
                 0.0
             },
+            feedback: None,
         }
     }
 
@@ -335,6 +380,7 @@ fn template(limit: &Limit, name: &str) -> String {
         lease_length,
         refresh_interval,
         minimum_refresh_interval,
+        feedback,
     } = limit;
     let glob = match glob {
         Glob::Exact => name.to_owned(),
@@ -357,8 +403,9 @@ fn template(limit: &Limit, name: &str) -> String {
     } else {
         format!(", parameters: [{}]", parameters.join(", "))
     };
+    let feedback = feedback.map_or_else(String::new, |it| it.section(limit));
     format!(
-        "  - {{identifier_glob: \"{glob}\", capacity: {capacity}, {unit}, \
+        "  - {{identifier_glob: \"{glob}\", capacity: {capacity}, {unit}, {feedback}\
          minimum_refresh_interval: {minimum_refresh_interval}, \
          algorithm: {{kind: {}, lease_length: {lease_length}, \
          refresh_interval: {refresh_interval}{parameters}}}}}\n",

@@ -8,9 +8,10 @@ use fastrand::Rng;
 
 use super::{
     ablation::Rule, client::Client, extras::Extra, extras::Extras, limits, limits::Algorithm,
-    limits::Glob, limits::Limit, limits::LimitUnit, limits::Priorities, scenario::FaultKind,
-    scenario::steps::End, scenario::steps::Fault, scenario::steps::Length, scenario::steps::Script,
-    scenario::steps::ServerChoice, scenario::steps::ServerCount, scenario::steps::Step, tree::Node,
+    limits::Glob, limits::Limit, limits::LimitFeedback, limits::LimitUnit, limits::Priorities,
+    scenario::FaultKind, scenario::steps::End, scenario::steps::Fault, scenario::steps::Length,
+    scenario::steps::Script, scenario::steps::ServerChoice, scenario::steps::ServerCount,
+    scenario::steps::Step, tree::Node,
 };
 
 /// The most faults of a chain after the first one.
@@ -325,6 +326,7 @@ impl Generator<'_> {
             Extra::ServerCount,
             Extra::Algorithms,
             Extra::DeposedLeader,
+            Extra::Feedback,
         ];
         let kinds = kinds.into_iter().filter(|it| self.extras.contains(*it));
         let kind = self.rng.choice(kinds.collect::<Vec<_>>());
@@ -334,6 +336,7 @@ impl Generator<'_> {
             (Some(Extra::Documents), _) => self.change_documents(),
             (Some(Extra::ServerCount), Some(node)) => self.change_server_count(node),
             (Some(Extra::Algorithms), _) => self.change_algorithm(),
+            (Some(Extra::Feedback), _) => self.change_feedback(),
             (Some(Extra::DeposedLeader), Some(node)) => self.depose_etcd_leader(node),
             _ => {}
         }
@@ -402,6 +405,42 @@ impl Generator<'_> {
         if let Some(resource) = self.beside {
             self.limits[resource].algorithm = Algorithm::random_of_all(&mut self.rng);
             self.change_limits(true);
+        }
+    }
+
+    /// Changes a target, often when the master of the root fails or something else ends, or the
+    /// `feedback` of a template, or what a client says of its requests.
+    fn change_feedback(&mut self) {
+        let resource = self.rng.usize(..self.limits.len());
+        let target = Step::ChangeTarget { resource };
+        let until = Length::Until(End::random(&mut self.rng));
+        match self.rng.u8(..8) {
+            0..3 => self.push(target),
+            3 | 4 => {
+                let end = End::random(&mut self.rng);
+                self.push(Step::AtEnd(end, Box::new(target)));
+            }
+            5 => {
+                self.push(target);
+                let otherwise = self.nodes[0].servers.start;
+                let root = Target {
+                    node: 0,
+                    server: ServerChoice::NewestMaster { otherwise },
+                    client: 0,
+                };
+                let kind = self.pick(&CRASHES);
+                self.add(kind, until, root);
+            }
+            6 => {
+                let is_removed = self.rng.u8(..3) == 0;
+                let feedback = (!is_removed).then(|| LimitFeedback::random(&mut self.rng));
+                self.limits[resource].feedback = feedback;
+                self.change_limits(true);
+            }
+            _ => {
+                let client = self.rng.usize(..self.clients.len());
+                self.push(Step::ChangeClaims { client });
+            }
         }
     }
 

@@ -62,6 +62,14 @@ pub struct Stats {
     pub overlong_operations: u64,
     /// Starts of clients whose client id another client uses.
     pub clones: u64,
+    /// Effective capacities that masters of the root lowered, and raised.
+    pub effective_cuts: u64,
+    /// Those that they raised.
+    pub effective_raises: u64,
+    /// Those that were 0 for a while.
+    pub feedback_pauses: u64,
+    /// Faults and changes of targets at the moment of a cut.
+    pub faults_at_cuts: u64,
 }
 
 impl AddAssign for Stats {
@@ -88,6 +96,10 @@ impl AddAssign for Stats {
             lies,
             overlong_operations,
             clones,
+            effective_cuts,
+            effective_raises,
+            feedback_pauses,
+            faults_at_cuts,
         } = other;
         self.requests += requests;
         self.responses += responses;
@@ -110,6 +122,10 @@ impl AddAssign for Stats {
         self.lies += lies;
         self.overlong_operations += overlong_operations;
         self.clones += clones;
+        self.effective_cuts += effective_cuts;
+        self.effective_raises += effective_raises;
+        self.feedback_pauses += feedback_pauses;
+        self.faults_at_cuts += faults_at_cuts;
     }
 }
 
@@ -122,7 +138,8 @@ impl fmt::Display for Stats {
              {} cut-offs, {} checks of their clients, {} capacity cuts, {} checks above a capacity \
              that was cut, {} deposed leaders of etcd, {} changes of the document while servers \
              were down, {} of the number of servers, {} lies, {} reports of operations beyond the \
-             lease, {} starts of clones",
+             lease, {} starts of clones, {} cuts of effective capacities ({} with a fault), \
+             {} raises, {} pauses",
             self.requests,
             self.responses,
             self.hints,
@@ -144,6 +161,10 @@ impl fmt::Display for Stats {
             self.lies,
             self.overlong_operations,
             self.clones,
+            self.effective_cuts,
+            self.faults_at_cuts,
+            self.effective_raises,
+            self.feedback_pauses,
         )
     }
 }
@@ -167,6 +188,13 @@ pub enum Invariant {
     Shares,
     /// A server spaces the hints of a client, and states no later transmission than the newest.
     Hints,
+    /// The effective capacity is at most that of the document.
+    EffectiveCapacity,
+    /// The effective capacity is at least the floor, unless the target asks for a pause or states
+    /// its own limit.
+    EffectiveFloor,
+    /// Without `feedback` in the document the whole capacity can be leased.
+    NothingHeldBack,
 }
 
 /// A broken invariant, and how to reproduce it.

@@ -27,7 +27,7 @@ use serde::Deserialize;
 pub use self::clients::Resource;
 pub(super) use self::{
     changes::Change,
-    clients::{Claims, ClientGroup, DemandSource, Load, Requests, Use, Window},
+    clients::{Claims, ClientGroup, DemandSource, Load, OwnLimits, Requests, Use, Window},
     demand::{DemandPattern, MAX_WANTS},
     faults::{DemandChange, FaultKind, RandomFaults, ScenarioFault},
     nodes::ScenarioNode,
@@ -235,8 +235,24 @@ impl Scenario {
             lease_length: algorithm.lease_length.get(),
             refresh_interval: algorithm.refresh_interval.get(),
             minimum_refresh_interval: 0.0,
+            feedback: None,
         })
         .filter(|_| resource.id == resource_id(0))
+    }
+
+    /// For each use of a client of this group an even part of the capacity, in requests a second.
+    pub(crate) fn even_rates(&self, group: &ClientGroup) -> Vec<f64> {
+        let rate = |resource: usize| {
+            let users = self.groups.iter().map(|other| {
+                let same = other.uses.iter();
+                let same = same.filter(|it| other.resources[it.slot] == resource);
+                other.count * same.count()
+            });
+            let users: usize = users.sum();
+            self.capacities[resource] / self.resources[resource].per / users as f64
+        };
+        let uses = group.uses.iter().map(|it| group.resources[it.slot]);
+        uses.map(rate).collect()
     }
 
     /// Parses and checks a scenario. A given document replaces that of the scenario.

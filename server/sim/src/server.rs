@@ -19,9 +19,9 @@ use doorman_core::{
     reign::Reign,
 };
 use doorman_openapi::{
-    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, HintsResponse, Moment, NodeId,
-    ReleaseRequest, ResourceId, Seconds, ServerCapacityRequest, ServerCapacityResponse,
-    ServerReleaseRequest,
+    Capacity, CapacityRequest, CapacityResponse, ClientId, Epoch, FeedbackMode, FeedbackState,
+    FeedbackView, HintsResponse, Moment, NodeId, ReleaseRequest, ResourceId, Seconds,
+    ServerCapacityRequest, ServerCapacityResponse, ServerReleaseRequest,
 };
 use fastrand::Rng;
 use tower_doorman::lease::Failure;
@@ -40,6 +40,8 @@ use super::{
     tree::Membership,
 };
 
+/// Relative tolerance of amounts.
+const TOLERANCE: f64 = 1e-6;
 /// The number of steps of one sweep.
 const SWEEP: usize = 64;
 
@@ -50,6 +52,21 @@ const SETTINGS: MasterSettings = MasterSettings {
     longest: Seconds::ZERO,
     tuning: &Tuning::DEFAULT,
 };
+
+/// The effective capacity of a resource, and the terms of its server's document. Amounts are in the
+/// unit of the document.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct EffectiveState {
+    /// `None` if no holder has reported outcomes, or the document has no `feedback`.
+    pub(super) effective: Option<f64>,
+    pub(super) capacity: f64,
+    /// The least that overloads leave; `None` if something else may hold it back.
+    pub(super) floor: Option<f64>,
+    pub(super) has_feedback: bool,
+    /// Of what can be leased, the part that is not; `None` if not all leases are known.
+    pub(super) free: Option<f64>,
+    pub(super) booked: f64,
+}
 
 /// The sender of each open poll, and its `after`.
 type Polls = HashMap<PollTicket, (Process, PollCall, u64)>;
@@ -68,6 +85,16 @@ pub(super) struct Granted {
     epoch: Epoch,
     level: u32,
     pub(super) grants: Vec<Grant>,
+}
+
+impl EffectiveState {
+    /// Whether some of the capacity can be neither leased nor is booked, although the document has
+    /// no `feedback`.
+    pub(super) fn holds_back_without_feedback(&self) -> bool {
+        let leasable = self.free.map(|it| it + self.booked);
+        let is_missing = |leasable: f64| leasable < self.capacity * (1.0 - TOLERANCE);
+        !self.has_feedback && (self.effective.is_some() || leasable.is_some_and(is_missing))
+    }
 }
 
 /// The result of a lease request.
@@ -221,8 +248,8 @@ impl Server {
             polls_parent: false,
             membership,
             index,
-            master: Master::new(SETTINGS, Arc::clone(&document)),
-            settings: SETTINGS,
+            master: Master::new(settings(without), Arc::clone(&document)),
+            settings: settings(without),
             document,
             candidacy: None,
             epoch: None,
@@ -353,6 +380,39 @@ impl Server {
         let all = ledger.holders(resource, &PageQuery::unfiltered(100), None, now);
         let listed = all.map_or(0.0, |it| it.holders.iter().map(|it| it.view.booked).sum());
         Some(view.map_or(0.0, |it| it.sum_has) - listed)
+    }
+
+    /// Applies what is due in its ledger, as between requests.
+    pub(super) fn sweep(&mut self, time: Moment) {
+        let now = self.clock.local(time);
+        if let Some(ledger) = self.serving(now) {
+            ledger.sweep(now, SWEEP);
+        }
+    }
+
+    /// The effective capacity of a resource; `None` if this server is not master, or does not know
+    /// the resource.
+    pub(super) fn effective_state(
+        &mut self,
+        resource: &ResourceId,
+        time: Moment,
+    ) -> Option<EffectiveState> {
+        let now = self.clock.local(time);
+        let view = self.serving(now)?.resource(resource, now)?;
+        let template = self.document.lookup(resource)?;
+        let capacity = template.capacity().get();
+        let feedback = template.feedback();
+        let is_paused = |it: &FeedbackView| it.state == Some(FeedbackState::Paused);
+        let acts = feedback.filter(|it| it.mode == FeedbackMode::Act && !it.headers);
+        let floor = acts.filter(|_| !view.feedback.as_ref().is_some_and(is_paused));
+        Some(EffectiveState {
+            effective: view.effective.map(Capacity::get),
+            capacity,
+            floor: floor.map(|it| it.floor.get() * capacity),
+            has_feedback: feedback.is_some(),
+            free: view.free,
+            booked: view.sum_has,
+        })
     }
 
     /// The only secret of this incarnation.
@@ -712,6 +772,13 @@ impl Server {
             level: self.membership.level,
             grants,
         })
+    }
+}
+
+fn settings(without: Option<Rule>) -> MasterSettings {
+    MasterSettings {
+        tuning: without.map_or(&Tuning::DEFAULT, Rule::tuning),
+        ..SETTINGS
     }
 }
 

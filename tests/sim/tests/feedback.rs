@@ -127,6 +127,17 @@ targets: [{{resource: api, {}}}]
         Scenario::parse(&text, None).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
+    /// The same with clients that limit themselves alone.
+    fn alone(&self) -> Self {
+        let clients = self.clients.iter();
+        let clients = clients.map(|it| it.replacen("requests: ", "limits: aimd, requests: ", 1));
+        Self {
+            clients: clients.collect(),
+            target: self.target.clone(),
+            ..*self
+        }
+    }
+
     fn run(&self, feedback: &str, seeds: u64) -> Vec<Run> {
         self.run_without(None, feedback, seeds)
     }
@@ -243,7 +254,29 @@ fn check_case(case: &Case, rule: Option<FeedbackRule>, seeds: u64) -> Vec<String
         }
     }
     println!("{line}");
+    println!("{:>32}{}", "AIMD alone", figures_alone(case, seeds));
     missed
+}
+
+/// The figures of clients that limit themselves alone: the mean, and the worst in parentheses.
+fn figures_alone(case: &Case, seeds: u64) -> String {
+    let runs = case.alone().run("", seeds);
+    let figure = |name: &str, factor: f64, of: &dyn Fn(TargetFigures) -> f64| {
+        let values: Vec<_> = runs.iter().map(|it| of(figures(it))).collect();
+        let worst = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        format!(
+            " | {name} {:.2} ({:.2})",
+            factor * mean(&values),
+            factor * worst
+        )
+    };
+    [
+        figure("drop", 1.0, &|it| it.drop_seconds.unwrap_or(0.0)),
+        figure("rise", 1.0, &|it| it.rise_seconds.unwrap_or(0.0)),
+        figure("unused", 100.0, &|it| 1.0 - it.target_use()),
+        figure("over", 100.0, &|it| it.overloaded_share()),
+    ]
+    .concat()
 }
 
 #[test]
@@ -374,6 +407,27 @@ fn network_that_passes_little_is_seen_as_overload() {
     // A quarter sends 250 a second, of which 50 pass.
     let share = overloaded(", passes: 50");
     assert!((0.18..0.22).contains(&share), "{share}");
+}
+
+#[test]
+fn refusals_at_any_load_stop_only_clients_that_limit_themselves() {
+    let case = Case::new("always", NO_BARS)
+        .target("rate: [{at: 0, value: 1100}], always: 0.1")
+        .for_seconds(90, [60, 90]);
+    let used = |case: &Case, feedback: &str| figures(&case.run(feedback, 1)[0]).target_use();
+    let (alone, together) = (used(&case.alone(), ""), used(&case, ", feedback: {}"));
+    assert!(alone < 0.5 && together > 0.9, "{alone} {together}");
+}
+
+#[test]
+fn clients_that_limit_themselves_follow_a_target_with_refusals() {
+    let figures = figures(&Case::new("alone", NO_BARS).alone().run("", 1)[0]);
+    assert!(figures.target_use() > 0.9, "{figures:?}");
+    assert!(
+        (0.01..0.2).contains(&figures.overloaded_share()),
+        "{figures:?}"
+    );
+    assert!(figures.drop_seconds.unwrap() < 20.0, "{figures:?}");
 }
 
 /// Bars that most targets with a rate have.

@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use doorman_openapi::{CapacityRequest, Moment};
 
-use super::{ELECTION_LEASE, Simulation, lies::FirstClaims};
+use super::{ELECTION_LEASE, Simulation, feedback::FeedbackFaults, lies::FirstClaims};
 use crate::{
     event_queue::Event,
     extras::{Extra, Extras},
@@ -33,6 +33,7 @@ pub(super) struct ExtraFaults {
     pub(super) beside: Option<usize>,
     /// When each resource became a gauge or a rate last.
     pub(super) kind_changed: [Option<Moment>; RESOURCES],
+    pub(super) feedback: FeedbackFaults,
 }
 
 impl ExtraFaults {
@@ -43,6 +44,7 @@ impl ExtraFaults {
             most_capacity: [0.0; RESOURCES],
             beside: None,
             kind_changed: [None; RESOURCES],
+            feedback: FeedbackFaults::new(seed),
         }
     }
 
@@ -93,6 +95,9 @@ impl Simulation {
                 unit: LimitUnit::Rate { per: 1.0 },
                 ..self.limits[0]
             });
+        }
+        if self.extras.include(Extra::Feedback) {
+            self.add_feedback();
         }
         self.document = limits::document(&self.limits);
         for server in &mut self.servers {
@@ -281,6 +286,9 @@ impl Simulation {
                     self.apply(index, effects);
                 }
             }
+        }
+        if self.extras.include(Extra::Feedback) {
+            self.stop_feedback();
         }
         self.activate_document();
     }

@@ -51,6 +51,8 @@ impl Simulation {
             }
             Step::ChangeServerCount(change) => self.change_server_count(change),
             Step::Deploy(server) => self.deploy(server),
+            Step::ChangeTarget { resource } => self.change_target(resource),
+            Step::ChangeClaims { client } => self.change_claims(client),
         }
     }
 

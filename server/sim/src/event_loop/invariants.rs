@@ -100,6 +100,19 @@ pub(super) fn moves_leases(event: &Event) -> bool {
     )
 }
 
+/// Whether an event may change the ledger of a server.
+pub(super) fn is_of_servers(event: &Event) -> bool {
+    !matches!(
+        event,
+        Event::Deliver {
+            to: Process::Client(_) | Process::Etcd(_),
+            ..
+        } | Event::Wake(Process::Client(_) | Process::Etcd(_))
+            | Event::Resume(Process::Client(_) | Process::Etcd(_))
+            | Event::InventHints { .. }
+    )
+}
+
 impl Simulation {
     /// Checks that the clients may together use no more than the capacity, and each client by
     /// itself where it is not divided.
@@ -248,7 +261,8 @@ impl Simulation {
             // Others may have it by an earlier algorithm, or by a lie.
             let is_excused = self.extras.beside == Some(*resource)
                 || self.capacity_check.is_unlimited(*resource, self.time)
-                || self.may_be_of_another_kind(*resource);
+                || self.may_be_of_another_kind(*resource)
+                || self.was_paused(*resource);
             let limit = limit.filter(|_| !is_excused);
             if limit.is_some_and(|it| it.capacity > 0.0) && !self.priorities.allow_nothing() {
                 let resource = resource_id(*resource);

@@ -439,6 +439,7 @@ impl Simulation {
                         Self::omit_units(&mut request);
                     }
                     let lies = client.is_liar && self.lie(index, &mut request);
+                    self.invent_effective(index, &mut request);
                     let call = ClientCall {
                         incarnation,
                         seq,

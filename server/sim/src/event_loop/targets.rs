@@ -73,19 +73,10 @@ impl Targets {
         Some(target.request(now))
     }
 
-    /// The outcome as the client tells it.
-    fn report(&mut self, client: usize, response: &TargetResponse) -> OutcomeReport {
+    /// The outcome as the client tells it, and its report.
+    fn report(&mut self, client: usize, response: &TargetResponse) -> (Outcome, OutcomeReport) {
         let group = &mut self.groups[self.group_of[client]];
-        let outcome = match (response.result, group.claims) {
-            (TargetResult::Served, Some(Claims::Refused(part))) if group.rng.f64() < part => {
-                Outcome::Overloaded
-            }
-            (TargetResult::Served, _) | (TargetResult::Refused, Some(Claims::Served)) => {
-                Outcome::Ok
-            }
-            (TargetResult::Refused, _) => Outcome::Overloaded,
-            (TargetResult::TimedOut, _) => Outcome::Failed,
-        };
+        let outcome = claimed_outcome(response.result, group.claims, &mut group.rng);
         let mut report = OutcomeReport::new(outcome);
         if let Some(seconds) = response
             .retry_after
@@ -97,10 +88,27 @@ impl Targets {
             let remaining = Capacity::saturating(it.remaining);
             Seen::new(remaining, Seconds::saturating(it.reset))
         });
-        match seen {
+        let report = match seen {
             Some(seen) => report.seen(seen),
             None => report,
+        };
+        (outcome, report)
+    }
+}
+
+/// The outcome of a request as a client with these claims tells it.
+pub(super) fn claimed_outcome(
+    result: TargetResult,
+    claims: Option<Claims>,
+    rng: &mut Rng,
+) -> Outcome {
+    match (result, claims) {
+        (TargetResult::Served, Some(Claims::Refused(part))) if rng.f64() < part => {
+            Outcome::Overloaded
         }
+        (TargetResult::Served, _) | (TargetResult::Refused, Some(Claims::Served)) => Outcome::Ok,
+        (TargetResult::Refused, _) => Outcome::Overloaded,
+        (TargetResult::TimedOut, _) => Outcome::Failed,
     }
 }
 
@@ -132,8 +140,8 @@ impl Simulation {
         let index = arrived.client as usize;
         let client = &mut self.clients[index];
         if client.is_up && client.incarnation == arrived.incarnation {
-            let report = self.targets.report(index, &arrived.response);
-            client.record_outcome(arrived.limit as usize, &report, self.time);
+            let (outcome, report) = self.targets.report(index, &arrived.response);
+            client.record_outcome(arrived.limit as usize, outcome, &report, self.time);
             self.schedule_wake(Process::Client(index));
         }
     }

@@ -89,6 +89,8 @@ pub(crate) struct ClientGroup {
     pub(crate) claims: Option<Claims>,
     /// The requests a second that their network passes, of all of them together.
     pub(crate) passes: Option<f64>,
+    /// How they limit themselves; `None`: by leases.
+    pub(crate) limits: Option<OwnLimits>,
     pub(crate) start: Window,
     pub(crate) stop: Option<Window>,
 }
@@ -149,6 +151,14 @@ impl From<FileClaims> for Claims {
     }
 }
 
+/// How a client limits itself without leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OwnLimits {
+    /// Additive increase, multiplicative decrease after an overload.
+    Aimd,
+}
+
 /// How requests follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -182,6 +192,7 @@ pub(super) struct FileClients {
     requests: Option<Requests>,
     claims: Option<Claims>,
     passes: Option<f64>,
+    limits: Option<OwnLimits>,
     start: Option<Window>,
     stop: Option<Window>,
 }
@@ -308,6 +319,7 @@ impl FileClients {
             requests: self.requests,
             claims: self.claims,
             passes: self.passes,
+            limits: self.limits,
             start: self.start.unwrap_or(Window {
                 at: 0.0,
                 within: JOINING,

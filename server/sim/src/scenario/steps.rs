@@ -43,6 +43,14 @@ pub(crate) enum Step {
     ChangeServerCount(ServerCount),
     /// A server takes over the newest document.
     Deploy(usize),
+    /// Another target takes the requests for a resource.
+    ChangeTarget {
+        resource: usize,
+    },
+    /// A client says other things of its requests.
+    ChangeClaims {
+        client: usize,
+    },
 }
 
 /// A change between one server of a node and several.

@@ -148,11 +148,12 @@ pub(super) fn check_targets(
     }
     for (index, group) in groups.iter().enumerate() {
         let sends = |it: &ScenarioTarget| group.sends_requests_for(it.resource);
-        let field = match (group.claims, group.passes) {
+        let field = match (group.claims, group.passes, group.limits) {
             _ if checked.iter().any(sends) => continue,
-            (Some(_), _) => "claims",
-            (None, Some(_)) => "passes",
-            (None, None) => continue,
+            (Some(_), ..) => "claims",
+            (None, Some(_), _) => "passes",
+            (None, None, Some(_)) => "limits",
+            (None, None, None) => continue,
         };
         let message = "does not apply: the clients send no requests to a target";
         return Err(invalid(&format!("clients[{index}].{field}"), message));

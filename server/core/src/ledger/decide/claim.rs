@@ -4,11 +4,11 @@ use doorman_openapi::{Band, Capacity, Moment, RequestCount, Seconds};
 
 use super::{decider::Decider, decider::exceeds};
 use crate::ledger::{
-    feedback::terms::ControlTerms, resource::Ask, resource::Has, resource::Report,
-    resource::booking::Hold, resource::decision::Anomalies, resource::effective::EffectiveCapacity,
-    resource::effective::RequestFacts, resource::entry::Entry, resource::entry::UsageBaseline,
-    resource::learning::Learning, resource::outcomes::Ignored, resource::outcomes::Tally,
-    terms::Role,
+    feedback::rules::FeedbackRule, feedback::terms::ControlTerms, resource::Ask, resource::Has,
+    resource::Report, resource::booking::Hold, resource::decision::Anomalies,
+    resource::effective::EffectiveCapacity, resource::effective::RequestFacts,
+    resource::entry::Entry, resource::entry::UsageBaseline, resource::learning::Learning,
+    resource::outcomes::Ignored, resource::outcomes::Tally, terms::Role,
 };
 
 /// A holder whose wants grow by this factor gets hints for the smallest part that it lacks.
@@ -145,7 +145,13 @@ impl Decider<'_> {
             parent.record_target(slot, facts.pause, facts.seen, now);
         }
         let Some((terms, role)) = self.control() else {
-            *self.effective = None;
+            if !self
+                .terms
+                .tuning()
+                .is_without(FeedbackRule::EndsWithTemplate)
+            {
+                *self.effective = None;
+            }
             return;
         };
         let is_confirmed = self.is_confirmed();

@@ -27,4 +27,10 @@ pub enum FeedbackRule {
     Seen,
     /// A verdict takes enough requests. Without: one.
     EnoughRequests,
+    /// The level is at most the configured capacity. Without: nothing limits it.
+    Ceiling,
+    /// The level is at least the floor. Without: about 0.
+    Floor,
+    /// A template without `feedback` ends what the law held back. Without: it stays.
+    EndsWithTemplate,
 }

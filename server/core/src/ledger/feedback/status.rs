@@ -1,8 +1,13 @@
 //! The state of the law, for views.
 
+use std::borrow::Cow;
+
 use doorman_openapi::Moment;
 
-use crate::ledger::feedback::control::{ControlState, FeedbackControl};
+use crate::ledger::feedback::{
+    control::{ControlState, FeedbackControl},
+    terms::ControlTerms,
+};
 
 /// The state of the law of one resource, for views. Amounts are in its unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,6 +25,16 @@ pub(in crate::ledger) struct ControlStatus {
 }
 
 impl FeedbackControl {
+    /// The same under terms that may be newer.
+    pub(in crate::ledger) fn under(&self, terms: ControlTerms, now: Moment) -> Cow<'_, Self> {
+        if terms.bounded() == self.terms {
+            return Cow::Borrowed(self);
+        }
+        let mut law = self.clone();
+        law.set_terms(terms, now);
+        Cow::Owned(law)
+    }
+
     pub(in crate::ledger) fn status(&self, now: Moment) -> ControlStatus {
         let (noted, since) = self.state;
         // A pause ends by itself.

@@ -94,8 +94,18 @@ impl ControlTerms {
     /// The nearest level that is allowed.
     pub(super) fn allowed(&self, level: f64) -> f64 {
         let units = if self.unit.is_gauge() { ONE_UNIT } else { 0.0 };
-        let least = (self.floor.max(LEAST_PART) * self.configured).max(units);
-        level.max(least).min(self.configured)
+        let floor = if self.has(FeedbackRule::Floor) {
+            self.floor
+        } else {
+            0.0
+        };
+        let least = (floor.max(LEAST_PART) * self.configured).max(units);
+        let most = if self.has(FeedbackRule::Ceiling) {
+            self.configured
+        } else {
+            f64::INFINITY
+        };
+        level.max(least).min(most)
     }
 
     /// The least that a holder which suffers alone may want: the least level, and a rate of at

@@ -3,7 +3,7 @@
 //! A change of it is a cut or a raise as by an operator, so no rule of booking, granting or order
 //! knows of the law. The promise is that of the configured capacity.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use doorman_openapi::Moment;
 
@@ -246,10 +246,13 @@ impl EffectiveCapacity {
         self.law.effective(now)
     }
 
-    /// Whether the target's own limit holds the resource back, and nothing else does.
-    pub(in crate::ledger) fn is_by_headers(&self, now: Moment) -> bool {
-        let effective = self.law.effective(now);
-        effective > 0.0 && effective < self.law.level()
+    /// The law under terms that the resource adopts with its next request.
+    pub(in crate::ledger) fn law_under(
+        &self,
+        terms: ControlTerms,
+        now: Moment,
+    ) -> Cow<'_, FeedbackControl> {
+        self.law.under(terms, now)
     }
 
     pub(in crate::ledger) fn is_at_floor(&self) -> bool {

@@ -27,6 +27,7 @@ use doorman_openapi::{
 use crate::ledger::{
     demands::DemandTree,
     feedback::record::ControlRecord,
+    feedback::rules::FeedbackRule,
     feedback::terms::ControlTerms,
     keys::{EntrySlot, HolderKey},
     resource::booking::Hold,
@@ -190,6 +191,11 @@ impl Resource {
         let control = self.control();
         match (&mut self.effective, control) {
             (Some(effective), Some((terms, role))) => effective.set_terms(terms, role, now),
+            (_, None)
+                if self
+                    .terms
+                    .tuning()
+                    .is_without(FeedbackRule::EndsWithTemplate) => {}
             (effective, _) => *effective = None,
         }
         self.adopt_effective(now);

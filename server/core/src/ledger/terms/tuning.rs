@@ -27,4 +27,9 @@ impl Tuning {
         awaited_interval: 1.0,
         feedback_without: None,
     };
+
+    /// Whether a rule of feedback is left out.
+    pub(in crate::ledger) fn is_without(&self, rule: FeedbackRule) -> bool {
+        self.feedback_without == Some(rule)
+    }
 }

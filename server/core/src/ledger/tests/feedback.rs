@@ -223,6 +223,29 @@ fn operators_change_bounds_the_level_and_removal_ends_it() {
 }
 
 #[test]
+fn view_shows_an_operators_change_before_the_next_request() {
+    let mut fleet = Fleet::new(partner("{}"));
+    fleet.run(4.0, 300.0);
+    let lowered = |capacity: f64, feedback: &str| {
+        parse(&format!(
+            "resources: [{{identifier_glob: db, capacity: {capacity}{feedback}, \
+             algorithm: {{kind: FAIR_SHARE, lease_length: 60, refresh_interval: 5}}}}]"
+        ))
+    };
+    fleet
+        .world
+        .ledger
+        .reconfigure(lowered(200.0, ", feedback: {}"));
+    assert_eq!(fleet.effective(), 200.0);
+    let floor = lowered(CAPACITY, ", feedback: {floor: 0.5}");
+    fleet.world.ledger.reconfigure(floor);
+    assert_eq!(fleet.effective(), 0.5 * CAPACITY);
+    fleet.world.ledger.reconfigure(lowered(CAPACITY, ""));
+    let view = fleet.world.view().unwrap();
+    assert_eq!((view.effective, view.feedback), (None, None));
+}
+
+#[test]
 fn clean_successor_continues_at_the_level() {
     let mut fleet = Fleet::new(partner("{}"));
     fleet.run(4.0, 300.0);

@@ -3,15 +3,18 @@
 use doorman_openapi::{Capacity, FeedbackState, FeedbackView, Moment, Probability, Seconds};
 
 use crate::ledger::{
-    feedback::{control::ControlState, status::ControlStatus},
-    resource::effective::EffectiveCapacity,
+    feedback::{control::ControlState, control::FeedbackControl, status::ControlStatus},
     terms::Role,
 };
 
-pub(in crate::ledger) fn feedback_view(effective: &EffectiveCapacity, now: Moment) -> FeedbackView {
-    let status = effective.status(now);
+pub(in crate::ledger) fn feedback_view(
+    law: &FeedbackControl,
+    role: Role,
+    now: Moment,
+) -> FeedbackView {
+    let status = law.status(now);
     let state = match status.state {
-        _ if effective.role() != Role::Act => FeedbackState::Observing,
+        _ if role != Role::Act => FeedbackState::Observing,
         ControlState::Open => FeedbackState::Open,
         ControlState::Held => FeedbackState::Held,
         ControlState::Probing => FeedbackState::Probing,
@@ -27,12 +30,18 @@ pub(in crate::ledger) fn feedback_view(effective: &EffectiveCapacity, now: Momen
         ends_in: status.until.map(left),
         until: None,
         base: status.base.map(Probability::saturating),
-        reason: if effective.is_by_headers(now) {
+        reason: if is_by_headers(law, now) {
             "the target's own limit lasts at this rate until it resets".to_owned()
         } else {
             reason(&status, now)
         },
     }
+}
+
+/// Whether the target's own limit holds the resource back, and nothing else does.
+fn is_by_headers(law: &FeedbackControl, now: Moment) -> bool {
+    let effective = law.effective(now);
+    effective > 0.0 && effective < law.level()
 }
 
 fn reason(status: &ControlStatus, now: Moment) -> String {

@@ -333,6 +333,8 @@ impl LiveResource {
         let parent = parent.map(|it| it.view(template.map(|it| it.capacity()), current.now));
         let effective = resource.effective.as_deref();
         let effective = effective.filter(|it| it.role() != Role::Node);
+        let law = effective.zip(terms.control());
+        let law = law.map(|(it, (control, role))| (it.law_under(control, current.now), role));
         ResourceView {
             resource_id: self.id.clone(),
             capacity: match &parent {
@@ -362,8 +364,8 @@ impl LiveResource {
             balance: current.signal.balance(),
             admission_probability: current.signal.admission_probability(),
             outcomes: resource.outcomes.as_ref().map(|it| it.view(current.now)),
-            effective: effective.map(|it| Capacity::saturating(it.effective(current.now))),
-            feedback: effective.map(|it| feedback_view(it, current.now)),
+            effective: (law.as_ref()).map(|it| Capacity::saturating(it.0.effective(current.now))),
+            feedback: law.map(|(law, role)| feedback_view(&law, role, current.now)),
             warning: warns.then(|| SHARES_BELOW_ONE.to_owned()),
         }
     }

@@ -164,14 +164,22 @@ fn errors_name_the_field_and_what_is_right() {
             ", passes: -1",
             "clients[0].passes: must be a number from 0 to 1000000, not -1",
         ),
+        (
+            ", limits: cubic",
+            "clients[0].limits: unknown variant `cubic`, expected `aimd`",
+        ),
     ] {
         check_error(rate, clients, message);
     }
 }
 
 #[test]
-fn claims_and_networks_need_a_target() {
-    for (field, name) in [("claims: never", "claims"), ("passes: 5", "passes")] {
+fn claims_networks_and_own_limits_need_a_target() {
+    for (field, name) in [
+        ("claims: never", "claims"),
+        ("passes: 5", "passes"),
+        ("limits: aimd", "limits"),
+    ] {
         let rate = "resource: db, rate: [{at: 0, value: 50}]";
         let text = text(rate, "").replace("resource: api", &format!("resource: api, {field}"));
         let error = Scenario::parse(&text, None).unwrap_err().to_string();
