@@ -30,6 +30,9 @@ struct Arguments {
     /// Address of the partner
     #[arg(long, value_name = "URL")]
     url: String,
+    /// The target is a database: at most so many requests at once, by the gauge `db`
+    #[arg(long)]
+    gauge: bool,
     /// Requests per second that it would like to send
     #[arg(long, value_name = "N", default_value_t = 20.0)]
     rate: f64,
@@ -68,7 +71,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let doorman = Doorman::builder(arguments.server)
         .service("worker")
         .spawn()?;
-    let limit = Limit::rate("partner").fallback(Fallback::Pessimistic);
+    let limit = if arguments.gauge {
+        Limit::gauge("db")
+    } else {
+        Limit::rate("partner").fallback(Fallback::Pessimistic)
+    };
     let http = Client::new();
     let partner = LimitedClient::new(http.clone(), doorman.layer(limit)?);
 

@@ -39,6 +39,7 @@ impl Outcome {
     /// - [`Failed`](Self::Failed): other 5xx, gRPC status 2, 4, 13, 14 and 15 in the head, and
     ///   errors of the service, such as timeouts.
     /// - [`None`](Self::None): the refusal of a layer of this process.
+    /// - The outcome that is in the extensions of the response.
     /// - [`Ok`](Self::Ok): all others.
     #[must_use]
     pub fn of(response: Option<&Parts>) -> Self {
@@ -49,8 +50,9 @@ impl Outcome {
     pub(crate) fn of_head(response: Option<ResponseHead<'_>>) -> Self {
         match response {
             None => Self::Failed,
-            Some(response) if response.is_refusal() => Self::None,
-            Some(response) => Self::of_target(response),
+            Some(response) => response
+                .stated()
+                .unwrap_or_else(|| Self::of_target(response)),
         }
     }
 
@@ -92,10 +94,17 @@ pub(crate) struct ResponseHead<'r> {
 }
 
 impl ResponseHead<'_> {
-    /// Whether a layer of this process refused the request, so that no target got it.
+    /// The outcome that this process states: none if one of its layers refused the request, so that
+    /// no target got it.
     #[inline]
-    fn is_refusal(self) -> bool {
-        !self.extensions.is_empty() && self.extensions.get::<Refusal>().is_some()
+    fn stated(self) -> Option<Outcome> {
+        if self.extensions.is_empty() {
+            None
+        } else if self.extensions.get::<Refusal>().is_some() {
+            Some(Outcome::None)
+        } else {
+            self.extensions.get().copied()
+        }
     }
 }
 

@@ -443,11 +443,8 @@ impl File {
         let last_sample = self.seconds.floor();
         check("measure_from", self.measure_from, 0.0..=last_sample)?;
         let measure_until = self.measure_until.unwrap_or(self.seconds);
-        check(
-            "measure_until",
-            measure_until,
-            self.measure_from..=self.seconds,
-        )?;
+        let measurable = self.measure_from..=self.seconds;
+        check("measure_until", measure_until, measurable)?;
         check("clock_drift", self.clock_drift, 0.0..=0.05)?;
         self.network.check()?;
         let nodes = self.check_nodes()?;

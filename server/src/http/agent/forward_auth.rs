@@ -16,7 +16,7 @@ use axum::{
 use doorman_openapi::{ResourceCheck, paths};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_doorman::{LimitLayer, Permit, Refusal, RequestHead};
+use tower_doorman::{LimitLayer, Outcome, Permit, Refusal, RequestHead};
 
 use super::{
     AgentParts, AgentState,
@@ -137,6 +137,8 @@ impl ForwardRules {
 async fn decide(agent: &AgentParts, request: Request<()>) -> Response<Body> {
     let admit = service_fn(async |request: Request<()>| {
         let mut response = Response::new(Body::empty());
+        // The response of the target is not seen.
+        response.extensions_mut().insert(Outcome::None);
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(permit) = request.extensions().get::<Permit>() {

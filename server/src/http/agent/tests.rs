@@ -545,6 +545,24 @@ fn rules() -> Value {
     ])
 }
 
+#[tokio::test]
+async fn forwarded_request_has_only_a_stated_outcome() {
+    let agent = Agent::new(&rules(), 10);
+    let post = [
+        ("x-forwarded-method", "POST"),
+        ("x-forwarded-uri", "/orders/7"),
+    ];
+    for status in [200, 200, 429] {
+        let reply = agent.forward(paths::FORWARD_AUTH, &post).await;
+        assert_eq!(reply.status, status);
+    }
+    assert_eq!(outcomes(&agent, "api"), [0; 3]);
+    let stated = json!({"resources": [{"resource_id": "api", "outcome": "overloaded"}]});
+    let reply = agent.post(paths::CHECK_OUTCOME, stated).await;
+    assert_eq!(reply.status, 204, "{reply:?}");
+    assert_eq!(outcomes(&agent, "api"), [0, 1, 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn forwarded_request_is_decided_by_the_rules() {
     let agent = Agent::new(&rules(), 10);

@@ -49,7 +49,9 @@ pub(in crate::ledger) struct FeedbackControl {
     pub(super) unloaded: Moment,
     ticked: Moment,
     /// Whether this server has lowered the level by itself.
-    has_cut: bool,
+    pub(super) has_cut: bool,
+    /// Whether the last cut of a gauge was because requests took too long.
+    pub(super) is_slow: bool,
     /// The state that views show, and since when.
     pub(super) state: (ControlState, Moment),
 }
@@ -123,6 +125,7 @@ impl FeedbackControl {
             unloaded: Moment::ORIGIN,
             ticked: now,
             has_cut: false,
+            is_slow: false,
             state: (ControlState::Open, now),
         };
         control.note_state(now);

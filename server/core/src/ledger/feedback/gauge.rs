@@ -58,6 +58,7 @@ impl FeedbackControl {
         let share = counts.overloaded as f64 / requests;
         let leased = load.bookings.booked;
         self.overloaded_share = share;
+        self.is_slow = !refuses(counts, &self.terms);
         if counts.ok == 0 {
             return self.stop(leased, share, requests, now);
         }
@@ -74,10 +75,14 @@ impl FeedbackControl {
     }
 }
 
+/// Whether the target refuses more than is tolerated.
+fn refuses(counts: &ClassCounts, terms: &ControlTerms) -> bool {
+    let limit = terms.tolerate * counts.outcomes as f64;
+    survey::exceeds(counts.overloaded as f64, limit)
+}
+
 /// The units that the target bears, if it is overloaded.
 fn accepted_units(counts: &ClassCounts, load: &Load, terms: &ControlTerms) -> Option<f64> {
-    let limit = terms.tolerate * counts.outcomes as f64;
-    let refuses = survey::exceeds(counts.overloaded as f64, limit);
     // What one unit of the leases did, times all of them.
     let of_all = |amount: f64| {
         if counts.leased > 0.0 {
@@ -86,7 +91,7 @@ fn accepted_units(counts: &ClassCounts, load: &Load, terms: &ControlTerms) -> Op
             0.0
         }
     };
-    if refuses {
+    if refuses(counts, terms) {
         return Some(of_all(counts.used));
     }
     let ok = counts.ok as f64;

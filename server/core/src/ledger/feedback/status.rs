@@ -18,6 +18,10 @@ pub(in crate::ledger) struct ControlStatus {
     pub(in crate::ledger) plateau: Option<f64>,
     /// The share of overloads by the last verdict.
     pub(in crate::ledger) overloaded_share: f64,
+    /// Whether a predecessor has set the level.
+    pub(in crate::ledger) is_inherited: bool,
+    /// Whether the level was lowered because requests took too long.
+    pub(in crate::ledger) is_slow: bool,
     /// Until when it pauses, or holds the level.
     pub(in crate::ledger) until: Option<Moment>,
     /// The share of requests that the target refuses at any load.
@@ -48,6 +52,8 @@ impl FeedbackControl {
             since: if state == noted { since } else { now },
             plateau: (is_held_back && accepted > 0.0).then_some(accepted),
             overloaded_share: self.overloaded_share,
+            is_inherited: !self.has_cut,
+            is_slow: self.is_slow,
             until: pause.or(hold),
             base: (self.baseline.share > 0.0).then_some(self.baseline.share),
         }

@@ -503,3 +503,37 @@ fn pause_does_not_refill_a_long_bucket() {
     // Those that the free capacity got meanwhile.
     assert!(tokens <= 30.0 * CAPACITY, "{tokens}");
 }
+
+#[test]
+fn slow_gauge_has_the_latency_as_reason() {
+    let mut world = World::new(parse(
+        "resources: [{identifier_glob: db, unit: gauge, capacity: 100, \
+         feedback: {latency: 0.1}, \
+         algorithm: {kind: FAIR_SHARE, lease_length: 60, refresh_interval: 1}}]",
+    ));
+    let mut has = 0.0;
+    for seq in 1..=20 {
+        let mut request = request("c", Some(seq), 200.0, Some(has));
+        request.heard_epoch = Some(Epoch::ZERO);
+        let asked = &mut request.resources[0];
+        asked.used = Some(Capacity::saturating(100.0 * seq as f64));
+        // 100 requests in a report, of 0.5 s each.
+        asked.outcomes = Some(Box::new(Outcomes {
+            ok: RequestCount::saturating(100 * seq),
+            ok_seconds: Some(Capacity::saturating(50.0 * seq as f64)),
+            ..Outcomes::default()
+        }));
+        let call = LeaseCall::from(request);
+        has = world
+            .ledger
+            .refresh(&call, world.now)
+            .remove(0)
+            .capacity
+            .get();
+        world.wait(0.5);
+    }
+    let feedback = world.view().unwrap().feedback.unwrap();
+    assert_eq!(feedback.state, Some(FeedbackState::Held));
+    let reason = &feedback.reason;
+    assert!(reason.contains("longer than `latency`"), "{reason}");
+}

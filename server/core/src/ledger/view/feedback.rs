@@ -61,8 +61,11 @@ fn reason(status: &ControlStatus, now: Moment) -> String {
             format!("less load did not help{base}")
         }
         ControlState::Open => "the target accepts the capacity, or the demand is lower".to_owned(),
-        ControlState::Held if status.overloaded_share == 0.0 => {
+        ControlState::Held if status.is_inherited => {
             format!("the previous master held this level{for_now}")
+        }
+        ControlState::Held if status.is_slow => {
+            format!("the target took longer than `latency`{accepts}{for_now}")
         }
         ControlState::Held => {
             format!(
