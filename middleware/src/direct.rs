@@ -319,7 +319,8 @@ impl Direct {
         match acquisition.commit() {
             Some(Committed::Rate(tokens)) => spent = Some(tokens),
             Some(Committed::Gauge(units)) => {
-                permit.add(&self.registry, limiter.clone(), units, &self.meter);
+                let since = self.registry.now();
+                permit.add(&self.registry, limiter.clone(), units, &self.meter, since);
             }
             None => {}
         }

@@ -37,6 +37,8 @@ struct HeldUnits {
     limiter: LimiterHandle,
     units: TakenUnits,
     since: Moment,
+    /// When they are given back in simulated time; `None`: when this is dropped.
+    until: Option<Moment>,
     meter: LimitMeter,
     /// The first one that was stated.
     outcome: OnceLock<Outcome>,
@@ -96,6 +98,15 @@ impl Permit {
             .collect()
     }
 
+    /// Ends the use at a simulated time.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn end(self, outcome: Outcome, now: Moment) {
+        self.outcome(outcome);
+        if let Some(mut held) = self.0.and_then(Arc::into_inner) {
+            held.units.iter_mut().for_each(|it| it.until = Some(now));
+        }
+    }
+
     /// One permit for each gauge. A permit with clones stays as it is, without the name of a gauge.
     pub(crate) fn split(self) -> Vec<(ResourceId, Self)> {
         let held = self.0.and_then(Arc::into_inner);
@@ -122,12 +133,14 @@ impl PermitBuilder {
         limiter: LimiterHandle,
         units: TakenUnits,
         meter: &LimitMeter,
+        since: Moment,
     ) {
         self.0.units.push(HeldUnits {
             registry: Arc::clone(registry),
             limiter,
             units,
-            since: registry.now(),
+            since,
+            until: None,
             meter: meter.clone(),
             outcome: OnceLock::new(),
         });
@@ -157,9 +170,11 @@ impl Drop for HeldUnits {
                 return;
             }
             Some(Outcome::Ok) => {
-                let (limiter, units) = (self.limiter.get(), self.units.units);
+                let until = self.until.unwrap_or_else(|| self.registry.now());
+                let unit_seconds = self.units.units * until.seconds_since(self.since);
                 self.meter.ended(Outcome::Ok, 1);
-                self.registry.count_ok_units(limiter, units, self.since);
+                let limiter = self.limiter.get();
+                self.registry.count_ok_units(limiter, unit_seconds);
             }
             Some(Outcome::Failed | Outcome::None) | None => {}
         }

@@ -199,7 +199,7 @@ impl PendingChecks {
                 Some(Committed::Gauge(units)) => {
                     let registry = check.limit.registry(registry);
                     let limiter = check.limiter().handle();
-                    permit.add(registry, limiter, units, &check.limit.meter);
+                    permit.add(registry, limiter, units, &check.limit.meter, registry.now());
                 }
                 None => {}
             }

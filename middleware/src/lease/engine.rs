@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The time after which the units of an overloaded request return.
-const COOL_DOWN: Duration = Duration::from_millis(100);
+pub(super) const COOL_DOWN: Duration = Duration::from_millis(100);
 
 /// The actions that the worker executes, in order.
 #[derive(Debug)]
@@ -77,6 +77,8 @@ pub(crate) struct Engine {
     measured_hints: Vec<(Moment, Event)>,
     /// Units that return, and when.
     cooling: VecDeque<(Moment, CoolingUnits)>,
+    /// The time after which they do.
+    cool_down: Duration,
     actions: Vec<Action>,
 }
 
@@ -99,6 +101,7 @@ impl Engine {
             tokens: BTreeMap::new(),
             measured_hints: Vec::new(),
             cooling: VecDeque::new(),
+            cool_down: COOL_DOWN,
             actions: Vec::new(),
         }
     }
@@ -107,6 +110,12 @@ impl Engine {
     #[cfg(test)]
     pub(super) fn begin_at(&mut self, endpoint: usize) {
         self.holder.begin_at(endpoint);
+    }
+
+    /// Lets units return so much later when a request was overloaded.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(super) fn set_cool_down(&mut self, cool_down: Duration) {
+        self.cool_down = cool_down;
     }
 
     pub(super) fn holder(&self) -> &Holder<LimiterTable> {
@@ -238,7 +247,7 @@ impl Engine {
                 self.holder.on_overload(index, now);
             }
             Nudge::Overloaded(_) => {}
-            Nudge::Cooling(units) => self.cooling.push_back((now.after(COOL_DOWN), units)),
+            Nudge::Cooling(units) => self.cooling.push_back((now.after(self.cool_down), units)),
             Nudge::OtherUnit(limiter, done) => {
                 let limiter = limiter.get();
                 let is_forgotten = !limiter.is_current()

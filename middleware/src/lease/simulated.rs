@@ -1,30 +1,32 @@
 //! The engine of the layer and its limiters, for simulators.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use doorman_holder::{Effect, Event, HolderSettings};
-use doorman_openapi::{Moment, ResourceId};
+use doorman_openapi::{Fallback, Moment, ResourceId, Unit};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{
-    engine::{Action, Engine},
+    engine::{Action, COOL_DOWN, Engine},
     worker::IDLE_AFTER,
 };
 use crate::{
     cost::Cost,
     limiter::{
-        Acquisition, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings, Registry, Source,
-        WaitLimit, WorkerWatchdog,
+        Acquisition, Committed, LimiterSettings, Nudge, PinnedLimiter, RegisteredSettings,
+        Registry, Source, WaitLimit, WorkerWatchdog,
     },
+    meter::LimitMeter,
     outcome::OutcomeReport,
+    permit::{Permit, PermitBuilder},
     status::{Status, WorkerState},
 };
 
 /// The limits of one process without a task: its limiters and the engine that leases for them, with
 /// time as an argument.
 ///
-/// Its limits are of rates and have the default settings. Requests do not wait.
+/// Its limits have the default settings. Requests do not wait.
 #[expect(missing_debug_implementations, reason = "nobody prints it")]
 pub struct SimulatedLayer {
     registry: Arc<Registry>,
@@ -38,9 +40,13 @@ pub struct SimulatedLayer {
 struct SimulatedLimit {
     settings: RegisteredSettings,
     limiter: PinnedLimiter,
+    meter: LimitMeter,
 }
 
 impl SimulatedLayer {
+    /// The time after which the units of an overloaded request to a gauge return.
+    pub const COOL_DOWN: Duration = COOL_DOWN;
+
     /// Creates a process without limits, which polls for hints if `polls`.
     #[must_use]
     pub fn new(settings: HolderSettings, polls: bool) -> Self {
@@ -62,26 +68,53 @@ impl SimulatedLayer {
         }
     }
 
-    /// Adds a limit on a resource, whose demand has this priority. Returns its number.
-    pub fn add_limit(&mut self, resource: &ResourceId, priority: i32, now: Moment) -> usize {
+    /// Lets the units of a gauge return so much later when a request was overloaded, instead of
+    /// after [`COOL_DOWN`](Self::COOL_DOWN).
+    #[must_use]
+    pub fn with_cool_down(mut self, cool_down: Duration) -> Self {
+        self.engine.set_cool_down(cool_down);
+        self
+    }
+
+    /// Adds a limit on a resource of this unit, whose demand has this priority. Returns its number.
+    pub fn add_limit(
+        &mut self,
+        resource: &ResourceId,
+        unit: Unit,
+        priority: i32,
+        now: Moment,
+    ) -> usize {
+        let fallback = match unit {
+            Unit::Rate => Fallback::default(),
+            Unit::Gauge => Fallback::Pessimistic,
+        };
         let settings = self.registry.register(&Arc::new(LimiterSettings {
+            unit,
+            fallback: fallback.into(),
             priority: priority.into(),
             ..LimiterSettings::default()
         }));
         let limiter = self.registry.pin_for_code(resource, &settings, now);
         // The limits differ in their priorities only, which is no conflict.
         limiter.limiter().get().attach(&settings, resource.as_str());
-        self.limits.push(SimulatedLimit { settings, limiter });
+        self.limits.push(SimulatedLimit {
+            settings,
+            limiter,
+            meter: self.registry.meter(&resource.as_str().into()),
+        });
         self.take_nudges(now);
         self.limits.len() - 1
     }
 
-    /// Decides a request at a limit, and returns whether it is admitted. Look at
-    /// [`wake_at`](Self::wake_at) afterwards.
-    pub fn admit(&mut self, limit: usize, cost: Cost, now: Moment) -> bool {
-        let Some(SimulatedLimit { settings, limiter }) = self.limits.get(limit) else {
-            return false;
-        };
+    /// Decides a request at a limit. If it is admitted, returns the units that it uses: none of a
+    /// rate. Look at [`wake_at`](Self::wake_at) afterwards.
+    pub fn admit(&mut self, limit: usize, cost: Cost, now: Moment) -> Option<Permit> {
+        let SimulatedLimit {
+            settings,
+            limiter,
+            meter,
+        } = self.limits.get(limit)?;
+        let mut permit = PermitBuilder::default();
         let (limiter, priority) = (limiter.limiter().get(), settings.priority());
         let fast = limiter.try_acquire(settings, priority, cost, false, now);
         let (shortage, is_admitted) = match fast {
@@ -95,25 +128,31 @@ impl SimulatedLayer {
                     acquisition.reserve(WaitLimit::NoWait, now)
                 });
                 let shortage = acquisition.shortage();
-                if reserved.is_ok() {
-                    acquisition.commit();
+                if let Some(Committed::Gauge(units)) = acquisition.commit() {
+                    permit.add(&self.registry, limiter.handle(), units, meter, now);
                 }
                 (shortage, reserved.is_ok())
             }
         };
         self.registry.record_attempt(limiter, shortage, now);
         self.take_nudges(now);
-        is_admitted
+        is_admitted.then(|| permit.build())
     }
 
-    /// Counts the outcome of a request that a limit admitted, and takes what the target told with
-    /// it. Look at [`wake_at`](Self::wake_at) afterwards.
-    pub fn record_outcome(&mut self, limit: usize, report: &OutcomeReport, now: Moment) {
-        if let Some(SimulatedLimit { limiter, .. }) = self.limits.get(limit) {
-            self.registry
-                .record_outcomes(limiter.limiter().get(), report, now);
-            self.take_nudges(now);
+    /// Ends a request that a limit admitted: counts its outcome, takes what the target told with
+    /// it, and gives its units back. Look at [`wake_at`](Self::wake_at) afterwards.
+    pub fn end(&mut self, limit: usize, permit: Permit, report: &OutcomeReport, now: Moment) {
+        let Some(SimulatedLimit { limiter, .. }) = self.limits.get(limit) else {
+            return;
+        };
+        let limiter = limiter.limiter().get();
+        if permit.is_empty() {
+            self.registry.record_outcomes(limiter, report, now);
+        } else {
+            Registry::note_target(limiter, report, now);
+            permit.end(report.outcome, now);
         }
+        self.take_nudges(now);
     }
 
     /// When to [tick](Self::tick) next.
@@ -164,7 +203,7 @@ fn with_thread_rng<T>(rng: &mut fastrand::Rng, decide: impl FnOnce() -> T) -> T 
 
 #[cfg(test)]
 mod tests {
-    use doorman_openapi::{ClientId, Probability};
+    use doorman_openapi::{ClientId, Outcomes, Probability, Seconds};
 
     use super::*;
     use crate::lease::testing::{grant, response};
@@ -176,6 +215,11 @@ mod tests {
 
     /// A process with one limit, whose first request is answered with a lease of 100 a second.
     fn leased(probability: Option<f64>) -> SimulatedLayer {
+        granted(Unit::Rate, probability)
+    }
+
+    /// The same with a lease of 100 in the unit of the limit.
+    fn granted(unit: Unit, probability: Option<f64>) -> SimulatedLayer {
         let settings = HolderSettings {
             client_id: ClientId::new("a").unwrap(),
             run: None,
@@ -184,7 +228,7 @@ mod tests {
             seed: 7,
         };
         let mut layer = SimulatedLayer::new(settings, false);
-        layer.add_limit(&ResourceId::new("db").unwrap(), 0, at(0.0));
+        layer.add_limit(&ResourceId::new("db").unwrap(), unit, 0, at(0.0));
         let (now, seq) = loop {
             let now = layer.wake_at().max(at(0.0));
             let effects = layer.tick(now);
@@ -193,6 +237,8 @@ mod tests {
             }
         };
         let mut granted = grant("db", 100.0);
+        granted.unit = Some(unit);
+        granted.per = (unit == Unit::Rate).then_some(Seconds::saturating(1.0));
         granted.admission_probability = probability.map(Probability::saturating);
         let response = response(vec![granted]);
         let answered = Event::Answered { seq, response };
@@ -205,7 +251,7 @@ mod tests {
         let mut requests = (1..=400).map(|number| at(f64::from(number) / 200.0));
         requests
             .by_ref()
-            .filter(|now| layer.admit(0, Cost::ONE, *now))
+            .filter(|now| layer.admit(0, Cost::ONE, *now).is_some())
             .count()
     }
 
@@ -235,10 +281,10 @@ mod tests {
     #[test]
     fn outcomes_of_requests_are_reported() {
         let mut layer = leased(None);
-        let pause = std::time::Duration::from_secs(60);
+        let pause = Duration::from_secs(60);
         for outcome in [Outcome::Ok, Outcome::Overloaded] {
             let report = OutcomeReport::new(outcome).pause(pause);
-            layer.record_outcome(0, &report, at(0.5));
+            layer.end(0, Permit::default(), &report, at(0.5));
         }
         let mut requests = Vec::new();
         while layer.wake_at() <= at(2.0) {
@@ -253,6 +299,57 @@ mod tests {
         let outcomes = asked.outcomes.as_ref().unwrap();
         assert_eq!((outcomes.ok.get(), outcomes.overloaded.get()), (1, 1));
         assert!(asked.pause.is_some_and(|pause| pause.get() > 55.0));
+    }
+
+    /// The outcomes in the last request up to a time.
+    fn reported(layer: &mut SimulatedLayer, until: Moment) -> Option<Box<Outcomes>> {
+        let mut requests = Vec::new();
+        while layer.wake_at() <= until {
+            let now = layer.wake_at();
+            requests.extend(layer.tick(now));
+        }
+        requests.into_iter().rev().find_map(|effect| match effect {
+            Effect::Send { request, .. } => request.resources[0].outcomes.clone(),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn units_are_used_in_simulated_time() {
+        let mut layer = granted(Unit::Gauge, None);
+        let mut permits: Vec<_> = (0..100)
+            .filter_map(|_| layer.admit(0, Cost::ONE, at(0.1)))
+            .collect();
+        assert_eq!(permits.len(), 100);
+        assert!(layer.admit(0, Cost::ONE, at(0.1)).is_none());
+        let ok = OutcomeReport::new(Outcome::Ok);
+        layer.end(0, permits.pop().unwrap(), &ok, at(0.4));
+        assert!(layer.admit(0, Cost::ONE, at(0.4)).is_some());
+        let outcomes = reported(&mut layer, at(2.0)).unwrap();
+        let ok_seconds = outcomes.ok_seconds.unwrap().get();
+        assert!((ok_seconds - 0.3).abs() < 1e-6, "{ok_seconds}");
+    }
+
+    /// How many units of 100 refused requests have returned after so many seconds.
+    fn returned(mut layer: SimulatedLayer, seconds: f64) -> usize {
+        let permits: Vec<_> = (0..100)
+            .filter_map(|_| layer.admit(0, Cost::ONE, at(0.1)))
+            .collect();
+        let refused = OutcomeReport::new(Outcome::Overloaded);
+        for permit in permits {
+            layer.end(0, permit, &refused, at(0.1));
+        }
+        reported(&mut layer, at(0.1 + seconds));
+        let again = (0..100).filter_map(|_| layer.admit(0, Cost::ONE, at(0.1 + seconds)));
+        again.collect::<Vec<_>>().len()
+    }
+
+    #[test]
+    fn units_of_refused_requests_return_later() {
+        let layer = || granted(Unit::Gauge, None);
+        assert_eq!(returned(layer(), 0.09), 0);
+        assert_eq!(returned(layer(), 0.11), 100);
+        assert_eq!(returned(layer().with_cool_down(Duration::ZERO), 0.01), 100);
     }
 
     #[test]

@@ -215,6 +215,7 @@ fn targets_json(targets: &TargetSummary) -> serde_json::Value {
         "overloaded_share": figure(&targets.overloaded_share),
         "drop_seconds": targets.drop_seconds.as_ref().map(figure),
         "rise_seconds": targets.rise_seconds.as_ref().map(figure),
+        "mean_seconds": figure(&targets.mean_seconds),
     })
 }
 
@@ -225,6 +226,10 @@ fn target_rows(targets: &TargetSummary) -> Vec<[String; 2]> {
         format!("{mean:.2} % {of} (worst seed {worst:.2} %)")
     };
     let seconds = |it: &MeanAndWorst| format!("{:.1} s (worst seed {:.1} s)", it.mean, it.worst);
+    let milliseconds = |it: &MeanAndWorst| {
+        let (mean, worst) = (1e3 * it.mean, 1e3 * it.worst);
+        format!("{mean:.0} ms (worst seed {worst:.0} ms)")
+    };
     let row = |measure: &str, value| [measure.to_owned(), value];
     vec![
         row(
@@ -243,6 +248,7 @@ fn target_rows(targets: &TargetSummary) -> Vec<[String; 2]> {
             "rise",
             output::cell(targets.rise_seconds.as_ref().map(seconds)),
         ),
+        row("mean time", milliseconds(&targets.mean_seconds)),
     ]
 }
 

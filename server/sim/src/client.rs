@@ -1,6 +1,6 @@
 //! A client process: the real client state machine, with crashes, pauses and restarts.
 
-use std::{cmp::Reverse, collections::VecDeque, ops::Range, sync::Arc};
+use std::{cmp::Reverse, collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
 use doorman_core::ledger::HolderId;
 use doorman_openapi::{
@@ -8,7 +8,7 @@ use doorman_openapi::{
     Moment, Reason, ResourceId, Run, Seconds, Seq, Unit,
 };
 use tower_doorman::{
-    Cost, Outcome, OutcomeReport,
+    Cost, Outcome, OutcomeReport, Permit,
     lease::{Demand, DemandBands, Effect, Event, Holder, HolderSettings, SimulatedLayer},
 };
 
@@ -59,6 +59,7 @@ enum Leasing {
 pub(super) struct ClientLimit {
     /// The index of the resource.
     pub(super) resource: usize,
+    pub(super) unit: Unit,
     pub(super) priority: i32,
 }
 
@@ -116,6 +117,8 @@ pub(super) struct Client {
     leasing: Leasing,
     resources: Arc<[ResourceId]>,
     seed: u64,
+    /// The time after which units of overloaded requests return.
+    cool_down: Duration,
     index: usize,
     /// The number of the client id that it shares with another client, over restarts.
     shared_id: Option<usize>,
@@ -170,6 +173,7 @@ impl Client {
             }))),
             resources,
             seed: 0,
+            cool_down: SimulatedLayer::COOL_DOWN,
             index,
             shared_id: None,
             servers,
@@ -220,6 +224,13 @@ impl Client {
         self
     }
 
+    /// Lets units of overloaded requests return so much later in a client that has not started yet.
+    pub(super) fn with_cool_down(mut self, cool_down: Duration) -> Self {
+        self.cool_down = cool_down;
+        self.leasing = self.new_leasing();
+        self
+    }
+
     /// Lets a client that has not started yet poll for hints.
     pub(super) fn enable_polls(&mut self) {
         self.polls = true;
@@ -241,7 +252,8 @@ impl Client {
         } else if self.limits.is_empty() {
             Leasing::Stated(Box::new(Holder::new(settings).polling(self.polls)))
         } else {
-            Leasing::Measured(Box::new(SimulatedLayer::new(settings, self.polls)))
+            let layer = SimulatedLayer::new(settings, self.polls);
+            Leasing::Measured(Box::new(layer.with_cool_down(self.cool_down)))
         }
     }
 
@@ -255,7 +267,8 @@ impl Client {
         let now = self.clock.local(time);
         if let Leasing::Measured(layer) = &mut self.leasing {
             for limit in &self.limits {
-                layer.add_limit(&self.resources[limit.resource], limit.priority, now);
+                let resource = &self.resources[limit.resource];
+                layer.add_limit(resource, limit.unit, limit.priority, now);
             }
         }
     }
@@ -298,36 +311,45 @@ impl Client {
         }
     }
 
-    /// Decides a request at one of its limits. Returns the index of the resource if it is admitted.
-    pub(super) fn request(&mut self, limit: usize, time: Moment) -> Option<usize> {
+    /// Decides a request at one of its limits. If it is admitted, returns the index of the resource
+    /// and the units that it uses.
+    pub(super) fn request(
+        &mut self,
+        limit: usize,
+        time: Moment,
+    ) -> Option<(usize, Option<Permit>)> {
         let now = self.clock.local(time);
-        let is_admitted = match &mut self.leasing {
-            Leasing::Measured(layer) => layer.admit(limit, Cost::ONE, now),
-            Leasing::Alone(limits) => limits[limit].admit(now),
+        let admitted = match &mut self.leasing {
+            Leasing::Measured(layer) => layer.admit(limit, Cost::ONE, now).map(Some),
+            Leasing::Alone(limits) => limits[limit].admit(now).then_some(None),
             Leasing::Stated(_) => return None,
         };
         let resource = self.limits[limit].resource;
         let counts = &mut self.counts[resource];
-        if is_admitted {
+        if admitted.is_some() {
             counts.admitted += 1.0;
-            Some(resource)
         } else {
             counts.rejected += 1.0;
-            None
         }
+        admitted.map(|permit| (resource, permit))
     }
 
-    /// Counts the outcome of a request that one of its limits admitted.
-    pub(super) fn record_outcome(
+    /// Ends a request that one of its limits admitted.
+    pub(super) fn end_request(
         &mut self,
         limit: usize,
+        permit: Option<Permit>,
         outcome: Outcome,
         report: &OutcomeReport,
         time: Moment,
     ) {
         let now = self.clock.local(time);
         match &mut self.leasing {
-            Leasing::Measured(layer) => layer.record_outcome(limit, report, now),
+            Leasing::Measured(layer) => {
+                if let Some(permit) = permit {
+                    layer.end(limit, permit, report, now);
+                }
+            }
             Leasing::Alone(limits) if outcome == Outcome::Overloaded => {
                 limits[limit].on_overload(now);
             }

@@ -158,12 +158,14 @@ impl Simulation {
             let uses = group.uses.iter().filter(|_| group.requests.is_some());
             let limits = uses.map(|it| ClientLimit {
                 resource: it.slot,
+                unit: scenario.resources()[group.resources[it.slot]].unit,
                 priority: it.priority,
             });
             // Clients are spread evenly over the nodes of their group.
             let servers = scenario.servers_of(group.nodes[index % group.nodes.len()]);
             let client = Client::new(index, clock, servers, resources.collect(), without)
-                .with_seed(rng.u64(..), limits.collect());
+                .with_seed(rng.u64(..), limits.collect())
+                .with_cool_down(scenario.cool_down);
             match group.limits {
                 Some(OwnLimits::Aimd) => client.limited_alone(scenario.even_rates(group)),
                 None => client,
@@ -372,7 +374,7 @@ impl Simulation {
             Event::InventHints { client, left } => self.invent_hints(client, left),
             Event::ScriptedDemand(demand) => self.change_scripted_demand(demand, false),
             Event::Request { user, plan } => self.send_request(user as usize, plan),
-            Event::TargetResponse(response) => self.on_target_response(&response),
+            Event::TargetResponse(response) => self.on_target_response(response),
             Event::Leave(client) => self.leave(client),
             Event::Replace(client) => self.replace(client),
             Event::Step(step) => self.execute(step),

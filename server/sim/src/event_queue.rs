@@ -7,6 +7,7 @@ use std::{
 
 use doorman_core::ledger::PollTicket;
 use doorman_openapi::Moment;
+use tower_doorman::Permit;
 
 use super::{
     network::{Message, PollCall, Process},
@@ -82,12 +83,14 @@ pub(super) enum Event {
 }
 
 /// The response of a target to a request of a client.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct ResponseToClient {
     pub(super) client: u32,
     /// Counts the restarts of the client.
     pub(super) incarnation: u32,
     pub(super) limit: u32,
+    /// The units that it uses until then.
+    pub(super) permit: Option<Permit>,
     pub(super) response: TargetResponse,
 }
 

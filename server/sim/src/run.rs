@@ -143,6 +143,8 @@ pub struct TargetSummary {
     pub drop_seconds: Option<MeanAndWorst>,
     /// [`TargetFigures::rise_seconds`]; `None` if no level rises.
     pub rise_seconds: Option<MeanAndWorst>,
+    /// [`TargetFigures::mean_seconds`].
+    pub mean_seconds: MeanAndWorst,
 }
 
 /// A figure of several runs.
@@ -175,6 +177,7 @@ impl TargetSummary {
             overloaded_share: all(|it| Some(it.overloaded_share()), f64::max)?,
             drop_seconds: all(|it| it.drop_seconds, f64::max),
             rise_seconds: all(|it| it.rise_seconds, f64::max),
+            mean_seconds: all(|it| Some(it.mean_seconds()), f64::max)?,
         })
     }
 }
@@ -487,6 +490,7 @@ impl<'a> Runner<'a> {
             until: self.scenario.measure_until,
             seconds: self.scenario.seconds,
             level: &level,
+            in_use: target.seconds_in_use(resource),
             changes: &self.scenario.level_changes(target),
         }))
     }

@@ -17,12 +17,14 @@ use std::{
     fmt, iter,
     ops::{Range, RangeInclusive},
     sync::Arc,
+    time::Duration,
 };
 
 use doorman_config::Document;
 use doorman_core::ledger::Tuning;
 use doorman_openapi::AlgorithmKind;
 use serde::Deserialize;
+use tower_doorman::lease::SimulatedLayer;
 
 pub use self::clients::Resource;
 pub(super) use self::{
@@ -77,6 +79,8 @@ pub struct Scenario {
     pub(super) groups: Vec<ClientGroup>,
     pub(super) loads: Vec<Load>,
     pub(super) targets: Vec<ScenarioTarget>,
+    /// The time after which the units of an overloaded request to a gauge return.
+    pub(super) cool_down: Duration,
     pub(super) changes: Vec<Change>,
     pub(super) faults: Vec<ScenarioFault>,
     pub(super) random_faults: Option<RandomFaults>,
@@ -272,6 +276,13 @@ impl Scenario {
         file.check(document)
     }
 
+    /// Lets the units of an overloaded request to a gauge return at once, as no layer does.
+    #[must_use]
+    pub fn without_cool_down(mut self) -> Self {
+        self.cool_down = Duration::ZERO;
+        self
+    }
+
     /// For charts.
     #[must_use]
     pub fn title(&self) -> Option<&str> {
@@ -459,11 +470,11 @@ impl File {
             nodes: &nodes,
             seconds: self.seconds,
         };
-        let (groups, resources) = check_clients(&self.clients, &context)?;
+        let (groups, mut resources) = check_clients(&self.clients, &context)?;
         let holders = groups.iter().map(|it| it.count * it.resources.len());
         let most = (MAX_SAMPLES / holders.sum::<usize>() as f64).floor();
         check("seconds", self.seconds, 1.0..=most)?;
-        let targets = check_targets(&self.targets, &resources, &groups, self.seconds)?;
+        let targets = check_targets(&self.targets, &mut resources, &groups, self.seconds)?;
         let changes = check_changes(&self.changes, &document, &resources, self.seconds)?;
         let fault_context = FaultContext {
             nodes: &nodes,
@@ -489,6 +500,7 @@ impl File {
             groups,
             loads: self.loads,
             targets,
+            cool_down: SimulatedLayer::COOL_DOWN,
             changes,
             tuning: &Tuning::DEFAULT,
             faults,

@@ -118,7 +118,7 @@ impl Target {
                 Model::Workers(workers) => workers.request(now, &mut self.rng),
             }
         };
-        self.history.record(now, response.result);
+        self.history.record(now, &response);
         response
     }
 }

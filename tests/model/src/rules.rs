@@ -87,6 +87,9 @@ pub const fn finding(rule: Rule) -> Finding {
         Rule::ClientRun => Test(SIM, "capacity_needs_runs_of_clients_told_apart"),
         Rule::DeadPredecessor => Test(SIM, "capacity_needs_dead_predecessors"),
         Rule::StaticLimit => Test(SIM, "holders_of_static_leases_need_their_limit"),
+        Rule::EffectiveCeiling => Test(SIM, "effective_capacities_need_their_ceiling"),
+        Rule::EffectiveFloor => Test(SIM, "effective_capacities_need_their_floor"),
+        Rule::FeedbackEnd => Test(SIM, "removed_feedback_needs_to_end_what_it_held_back"),
         Rule::GradualCut => Test(SIM, "partial_grants_after_cut_need_gradual_cut"),
     }
 }

@@ -399,11 +399,17 @@ impl Registry {
         report: &OutcomeReport,
         now: Moment,
     ) {
+        Self::note_target(limiter, report, now);
+        self.count_outcome(limiter, report.outcome, report.count);
+    }
+
+    /// Takes what the target told.
+    pub(crate) fn note_target(limiter: Limiter<'_>, report: &OutcomeReport, now: Moment) {
         let OutcomeReport {
             outcome,
-            count,
             pause,
             seen,
+            ..
         } = *report;
         if outcome == Outcome::Overloaded
             && let Some(pause) = pause
@@ -416,12 +422,11 @@ impl Registry {
                 whole_at: now.after(reset.duration()),
             });
         }
-        self.count_outcome(limiter, outcome, count);
     }
 
-    /// Counts a request to a gauge that ended `ok`, and the time for which it used its units.
-    pub(crate) fn count_ok_units(&self, limiter: Limiter<'_>, units: f64, since: Moment) {
-        limiter.add_ok_seconds(units * self.now().seconds_since(since));
+    /// Counts a request to a gauge that ended `ok`, and its units times the seconds of its use.
+    pub(crate) fn count_ok_units(&self, limiter: Limiter<'_>, unit_seconds: f64) {
+        limiter.add_ok_seconds(unit_seconds);
         self.count_outcome(limiter, Outcome::Ok, 1);
     }
 

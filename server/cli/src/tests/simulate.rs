@@ -157,6 +157,19 @@ async fn targets_of_a_scenario_are_measured_and_drawn() {
     }
 }
 
+#[tokio::test]
+async fn gauge_of_a_database_that_slows_down_is_measured() {
+    let line = format!("doorman simulate {EXAMPLES}/database-slows-down.yaml --seed 1");
+    let text = run(&line).await.unwrap();
+    for row in [
+        "\noverloaded\t0.00 % of the requests sent",
+        "\nmean time\t1",
+        "target of db accepts 300 a second",
+    ] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+}
+
 /// The charts of the guides, which `DOORMAN_UPDATE=1` writes anew.
 #[tokio::test]
 async fn charts_of_the_docs_are_current() {

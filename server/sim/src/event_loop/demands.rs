@@ -256,8 +256,8 @@ impl Simulation {
         };
         traffic.next = self.time.after_seconds(traffic.gap(&mut demands.rng));
         self.events.push_request(traffic.next, user as u32, plan);
-        if let Some(slot) = self.clients[client].request(limit, self.time) {
-            self.send_to_target(client, limit, slot);
+        if let Some((slot, permit)) = self.clients[client].request(limit, self.time) {
+            self.send_to_target(client, limit, slot, permit);
         }
         self.schedule_wake(Process::Client(client));
     }

@@ -2,7 +2,7 @@
 
 use doorman_openapi::{Capacity, Moment, Seconds, Seen};
 use fastrand::Rng;
-use tower_doorman::{Outcome, OutcomeReport};
+use tower_doorman::{Outcome, OutcomeReport, Permit};
 
 use super::Simulation;
 use crate::{
@@ -67,7 +67,7 @@ impl Targets {
         if let Some(network) = &mut group.network
             && let Some(refusal) = network.refusal(now)
         {
-            target.history.record(now, refusal.result);
+            target.history.record(now, &refusal);
             return Some(refusal);
         }
         Some(target.request(now))
@@ -121,7 +121,13 @@ impl Simulation {
     }
 
     /// Sends an admitted request to the target of its resource.
-    pub(super) fn send_to_target(&mut self, client: usize, limit: usize, slot: usize) {
+    pub(super) fn send_to_target(
+        &mut self,
+        client: usize,
+        limit: usize,
+        slot: usize,
+        permit: Option<Permit>,
+    ) {
         let now = self.time.seconds_since(Moment::ORIGIN);
         if let Some(response) = self.targets.request(client, slot, now) {
             let at = self.time.after_seconds(response.after);
@@ -129,6 +135,7 @@ impl Simulation {
                 client: client as u32,
                 incarnation: self.clients[client].incarnation,
                 limit: limit as u32,
+                permit,
                 response,
             };
             self.events.push_response(at, event);
@@ -136,12 +143,13 @@ impl Simulation {
     }
 
     /// Tells a client the response of a target, unless it has crashed since.
-    pub(super) fn on_target_response(&mut self, arrived: &ResponseToClient) {
+    pub(super) fn on_target_response(&mut self, arrived: ResponseToClient) {
         let index = arrived.client as usize;
         let client = &mut self.clients[index];
         if client.is_up && client.incarnation == arrived.incarnation {
             let (outcome, report) = self.targets.report(index, &arrived.response);
-            client.record_outcome(arrived.limit as usize, outcome, &report, self.time);
+            let limit = arrived.limit as usize;
+            client.end_request(limit, arrived.permit, outcome, &report, self.time);
             self.schedule_wake(Process::Client(index));
         }
     }

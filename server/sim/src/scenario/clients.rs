@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use doorman_config::Document;
-use doorman_openapi::{AlgorithmKind, ResourceId, Unit};
+use doorman_openapi::{AlgorithmKind, ResourceId, Seconds, Unit};
 use serde::Deserialize;
 
 use super::{
@@ -35,8 +35,11 @@ pub struct Resource {
     pub algorithm: AlgorithmKind,
     /// Its unit.
     pub unit: Unit,
-    /// The period of a rate, in seconds; 1 for a gauge.
+    /// The seconds that amounts are per: the period of a rate; of a gauge with requests the mean
+    /// time of one at its target, else 1.
     pub per: f64,
+    /// The mean time of a request above which a gauge is overloaded, in seconds.
+    pub(crate) slow_from: Option<f64>,
     /// The template of the document.
     pub(crate) template: String,
 }
@@ -329,7 +332,7 @@ impl FileClients {
         for (field, it) in &uses {
             it.check(field, context, resources, &mut group)?;
         }
-        group.check_requests(field, resources)?;
+        group.choose_requests(resources);
         group.check_way_to_targets(field)?;
         group.check_times(field, context)?;
         Ok(group)
@@ -417,22 +420,12 @@ impl FileUse {
 }
 
 impl ClientGroup {
-    /// Checks that requests are possible, and sends some where only they show anything.
-    fn check_requests(
-        &mut self,
-        field: &str,
-        resources: &[Resource],
-    ) -> Result<(), InvalidScenario> {
-        let used = || self.resources.iter().map(|it| &resources[*it]);
-        let gauge = used().find(|it| it.unit == Unit::Gauge);
-        if used().any(Resource::is_leased_whole) && self.requests.is_none() {
+    /// Sends requests where only they show anything.
+    fn choose_requests(&mut self, resources: &[Resource]) {
+        let mut used = self.resources.iter().map(|it| &resources[*it]);
+        if used.any(Resource::is_leased_whole) && self.requests.is_none() {
             self.requests = Some(Requests::Random);
         }
-        if let Some(Resource { id, .. }) = gauge.filter(|_| self.requests.is_some()) {
-            let message = format!("does not apply: {id:?} is a gauge; must be a rate");
-            return Err(invalid(&format!("{field}.requests"), message));
-        }
-        Ok(())
     }
 
     fn check_times(&self, field: &str, context: &Context<'_>) -> Result<(), InvalidScenario> {
@@ -507,6 +500,10 @@ fn find_resource(document: &Document, id: ResourceId) -> Result<Resource, String
             Unit::Rate => template.per().get(),
             Unit::Gauge => 1.0,
         },
+        slow_from: template
+            .feedback()
+            .and_then(|it| it.latency)
+            .map(Seconds::get),
         template: template.identifier_glob().to_owned(),
     })
 }

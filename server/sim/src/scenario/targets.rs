@@ -1,5 +1,6 @@
 //! Targets: what the requests that clients admit are sent to.
 
+use doorman_openapi::Unit;
 use serde::Deserialize;
 
 use super::{InvalidScenario, Resource, check, clients::ClientGroup, invalid};
@@ -113,6 +114,16 @@ impl ScenarioTarget {
         rate.max(0.0)
     }
 
+    /// Of a gauge: the seconds for which a request uses its units while the right number is in use.
+    pub(crate) fn seconds_in_use(&self, resource: &Resource) -> Option<f64> {
+        let longest_wait = match self.kind {
+            TargetKind::Workers { queue, .. } => queue.unwrap_or(0.0),
+            TargetKind::Bucket { .. } | TargetKind::Window { .. } => 0.0,
+        };
+        let seconds = resource.slow_from.unwrap_or(self.latency + longest_wait);
+        (resource.unit == Unit::Gauge).then_some(seconds)
+    }
+
     /// The seconds at which that changes, in order.
     pub(crate) fn changes(&self) -> Vec<f64> {
         let mut changes: Vec<_> = match &self.kind {
@@ -132,7 +143,7 @@ impl ScenarioTarget {
 /// Checks the targets. The resources are those that clients use.
 pub(super) fn check_targets(
     targets: &[FileTarget],
-    resources: &[Resource],
+    resources: &mut [Resource],
     groups: &[ClientGroup],
     seconds: f64,
 ) -> Result<Vec<ScenarioTarget>, InvalidScenario> {
@@ -144,8 +155,13 @@ pub(super) fn check_targets(
             let message = "has a target before; a resource has one target";
             return Err(invalid(&format!("{field}.resource"), message));
         }
+        let resource = &mut resources[target.resource];
+        if resource.unit == Unit::Gauge {
+            resource.per = target.latency;
+        }
         checked.push(target);
     }
+    check_gauges(&checked, resources, groups)?;
     for (index, group) in groups.iter().enumerate() {
         let sends = |it: &ScenarioTarget| group.sends_requests_for(it.resource);
         let field = match (group.claims, group.passes, group.limits) {
@@ -159,6 +175,27 @@ pub(super) fn check_targets(
         return Err(invalid(&format!("clients[{index}].{field}"), message));
     }
     Ok(checked)
+}
+
+/// Requests to a gauge use units until their target has answered.
+fn check_gauges(
+    targets: &[ScenarioTarget],
+    resources: &[Resource],
+    groups: &[ClientGroup],
+) -> Result<(), InvalidScenario> {
+    for (index, resource) in resources.iter().enumerate() {
+        let has_target = targets.iter().any(|it| it.resource == index);
+        let sends = |it: &ClientGroup| it.sends_requests_for(index);
+        if let Some(group) = groups.iter().position(sends)
+            && resource.unit == Unit::Gauge
+            && !has_target
+        {
+            let id = &resource.id;
+            let message = format!("does not apply: {id:?} is a gauge, and must have a target");
+            return Err(invalid(&format!("clients[{group}].requests"), message));
+        }
+    }
+    Ok(())
 }
 
 impl FileTarget {

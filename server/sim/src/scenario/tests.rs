@@ -132,7 +132,7 @@ fn errors_name_the_field_and_what_is_right() {
         (
             "resource: db,",
             "resource: gauge, requests: even,",
-            "clients[0].requests: does not apply: \"gauge\" is a gauge; must be a rate",
+            "clients[0].requests: does not apply: \"gauge\" is a gauge, and must have a target",
         ),
         (
             "resource: db,",

@@ -1,6 +1,8 @@
 //! The history of a target, and how fast the fleet followed it.
 
-use super::TargetResult;
+use tower_doorman::lease::SimulatedLayer;
+
+use super::{TargetResponse, TargetResult};
 
 /// Slots in a second.
 const SLOTS: f64 = 10.0;
@@ -30,6 +32,10 @@ struct Slot {
     sent: u32,
     served: u32,
     refused: u32,
+    /// Seconds that the served requests took.
+    served_seconds: f64,
+    /// Seconds in this slot for which requests used the units of a gauge.
+    in_use: f64,
 }
 
 /// The right level at each second, and the seconds that are measured.
@@ -41,6 +47,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) seconds: f64,
     /// The requests a second that the target accepts of those that there are.
     pub(crate) level: &'a dyn Fn(f64) -> f64,
+    /// Of a gauge: the seconds for which one of them uses its units, if these are the right number.
+    pub(crate) in_use: Option<f64>,
     /// The seconds at which it may change, in order.
     pub(crate) changes: &'a [f64],
 }
@@ -56,8 +64,11 @@ pub struct TargetFigures {
     pub refused: f64,
     /// Those that could have been served.
     pub possible: f64,
-    /// The longest time from a fall of a level until no more than that was sent; `None` without a
-    /// fall. A level that is not reached counts as reached at the next step or the end.
+    /// Seconds that those took that were served.
+    pub served_seconds: f64,
+    /// The longest time from a fall of a level until no more than that was sent, or in use of a
+    /// gauge; `None` without a fall. A level that is not reached counts as reached at the next step
+    /// or the end.
     pub drop_seconds: Option<f64>,
     /// The longest time from a rise of a level until as much was served.
     pub rise_seconds: Option<f64>,
@@ -80,6 +91,12 @@ impl TargetFigures {
         self.refused / self.sent.max(1.0)
     }
 
+    /// The mean seconds of the requests that were served.
+    #[must_use]
+    pub fn mean_seconds(&self) -> f64 {
+        self.served_seconds / self.served.max(1.0)
+    }
+
     /// The figures of two targets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -92,6 +109,7 @@ impl TargetFigures {
             served: self.served + other.served,
             refused: self.refused + other.refused,
             possible: self.possible + other.possible,
+            served_seconds: self.served_seconds + other.served_seconds,
             drop_seconds: longest(self.drop_seconds, other.drop_seconds),
             rise_seconds: longest(self.rise_seconds, other.rise_seconds),
         }
@@ -99,18 +117,33 @@ impl TargetFigures {
 }
 
 impl History {
-    pub(crate) fn record(&mut self, now: f64, result: TargetResult) {
-        let slot = (now * SLOTS) as usize;
-        if slot >= self.slots.len() {
-            self.slots.resize(slot + 1, Slot::default());
-        }
-        let slot = &mut self.slots[slot];
+    pub(crate) fn record(&mut self, now: f64, response: &TargetResponse) {
+        let mut until = now + response.after;
+        let first = (now * SLOTS) as usize;
+        let slot = self.slot(first);
         slot.sent += 1;
-        match result {
-            TargetResult::Served => slot.served += 1,
-            TargetResult::Refused => slot.refused += 1,
+        match response.result {
+            TargetResult::Served => {
+                slot.served += 1;
+                slot.served_seconds += response.after;
+            }
+            TargetResult::Refused => {
+                slot.refused += 1;
+                until += SimulatedLayer::COOL_DOWN.as_secs_f64();
+            }
             TargetResult::TimedOut => {}
         }
+        for index in first..=(until * SLOTS) as usize {
+            let (from, to) = (second_of(index).max(now), second_of(index + 1).min(until));
+            self.slot(index).in_use += (to - from).max(0.0);
+        }
+    }
+
+    fn slot(&mut self, index: usize) -> &mut Slot {
+        if index >= self.slots.len() {
+            self.slots.resize(index + 1, Slot::default());
+        }
+        &mut self.slots[index]
     }
 
     pub(crate) fn figures(&self, expected: &Expected<'_>) -> TargetFigures {
@@ -121,6 +154,7 @@ impl History {
             figures.sent += f64::from(slot.sent);
             figures.served += f64::from(slot.served);
             figures.refused += f64::from(slot.refused);
+            figures.served_seconds += slot.served_seconds;
             figures.possible += (expected.level)(second_of(index)) / SLOTS;
         }
         let steps = expected.steps();
@@ -137,22 +171,31 @@ impl History {
         figures
     }
 
+    /// The units in use, in the mean of a slot.
+    fn in_use(&self, index: usize) -> f64 {
+        self.slots.get(index).map_or(0.0, |it| it.in_use * SLOTS)
+    }
+
     fn seconds_to_follow(&self, step: &Step, next: f64, expected: &Expected<'_>) -> f64 {
         let [least, most] = MEAN_SECONDS;
         let window = (MEAN_REQUESTS / step.level).clamp(least, most) * SLOTS;
         let window = window as usize;
         let end = slot_at(next);
-        let mean = |index: usize, of: fn(&Slot) -> u32| {
+        let mean = |index: usize, of: fn(&Slot) -> f64| {
             let slots = (index + 1).saturating_sub(window)..=index;
-            let sum: u32 = slots.filter_map(|it| self.slots.get(it)).map(of).sum();
-            f64::from(sum) * SLOTS / window as f64
+            let sum: f64 = slots.filter_map(|it| self.slots.get(it)).map(of).sum();
+            sum * SLOTS / window as f64
+        };
+        let load = |index: usize| match expected.in_use {
+            Some(seconds) => self.in_use(index) / seconds,
+            None => mean(index, |it| it.sent.into()),
         };
         let is_reached = |index: usize| {
             let level = (expected.level)(second_of(index));
             if step.is_rise {
-                mean(index, |it| it.served) >= (1.0 - NEAR) * level
+                mean(index, |it| it.served.into()) >= (1.0 - NEAR) * level
             } else {
-                mean(index, |it| it.sent) <= (1.0 + NEAR) * level
+                load(index) <= (1.0 + NEAR) * level
             }
         };
         let reached: Vec<_> = (slot_at(step.at)..end).map(is_reached).collect();
@@ -227,7 +270,11 @@ mod tests {
                 } else {
                     TargetResult::Refused
                 };
-                history.record(now, result);
+                let response = TargetResponse {
+                    result,
+                    ..TargetResponse::served(0.02)
+                };
+                history.record(now, &response);
             }
         }
         history.figures(&Expected {
@@ -235,6 +282,7 @@ mod tests {
             until: 40.0,
             seconds: 60.0,
             level: &level,
+            in_use: None,
             changes: &[20.0, 40.0],
         })
     }
@@ -273,6 +321,42 @@ mod tests {
         );
     }
 
+    /// Whether the target of a gauge that served 100 requests a second, and 40 from 20 on, is
+    /// followed at once by requests that take 0.1 seconds, and `after` from then on.
+    fn follows(result: TargetResult, after: f64) -> bool {
+        let mut history = History::default();
+        for number in 0..4_000 {
+            let now = f64::from(number) / 100.0;
+            let (result, after) = match now {
+                ..20.0 => (TargetResult::Served, 0.1),
+                _ => (result, after),
+            };
+            let response = TargetResponse {
+                result,
+                ..TargetResponse::served(after)
+            };
+            history.record(now, &response);
+        }
+        let figures = history.figures(&Expected {
+            from: 0.0,
+            until: 20.0,
+            seconds: 40.0,
+            level: &level,
+            in_use: Some(0.1),
+            changes: &[20.0],
+        });
+        assert!((figures.mean_seconds() - 0.1).abs() < 1e-9, "{figures:?}");
+        figures.drop_seconds == Some(0.4)
+    }
+
+    #[test]
+    fn units_in_use_tell_whether_a_gauge_is_followed() {
+        assert!(follows(TargetResult::Served, 0.04));
+        assert!(!follows(TargetResult::Served, 0.045));
+        // The units of a refused request are kept for a tenth of a second.
+        assert!(!follows(TargetResult::Refused, 0.0));
+    }
+
     #[test]
     fn ramps_are_not_timed() {
         let figures = History::default().figures(&Expected {
@@ -280,6 +364,7 @@ mod tests {
             until: 60.0,
             seconds: 60.0,
             level: &|second| 100.0 - second.floor(),
+            in_use: None,
             changes: &[1.0, 2.0, 3.0],
         });
         assert_eq!((figures.drop_seconds, figures.rise_seconds), (None, None));
