@@ -184,6 +184,9 @@ async fn charts_of_the_docs_are_current() {
         "static",
         "no-algorithm",
         "scale-up",
+        "partner-shrinks",
+        "database-slows-down",
+        "shared-quota",
     ] {
         let drawn = home.path().join("chart.svg");
         let line = format!("doorman simulate {EXAMPLES}/{name}.yaml --seed 1 --svg");
