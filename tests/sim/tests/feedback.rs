@@ -17,6 +17,8 @@ use doorman_sim::{Run, Scenario, TargetFigures, on_all_cores, run_scenario};
 
 /// 20 clients that want 1300 a second of 1000.
 const FLEET: &str = "{count: 20, resource: api, requests: random, demand: {constant: {wants: 65}}}";
+const GAUGE: &str = ", unit: gauge, feedback: {}";
+const SLOW_FROM_150_MS: &str = ", unit: gauge, feedback: {latency: 0.15}";
 const DROP: &str = "rate: [{at: 0, value: 1000}, {at: 40, value: 300}, {at: 110, value: 1000}]";
 
 /// A run with a target, and the figures that it must have in the mean. No seed misses one by more
@@ -24,6 +26,8 @@ const DROP: &str = "rate: [{at: 0, value: 1000}, {at: 40, value: 300}, {at: 110,
 struct Case {
     name: &'static str,
     capacity: f64,
+    /// More of the template.
+    feedback: &'static str,
     clients: Vec<String>,
     target: String,
     /// More lines of the scenario.
@@ -42,6 +46,8 @@ struct Bars {
     overloaded: f64,
     /// Of the effective capacity in the measured time, as a part of its mean.
     amplitude: f64,
+    /// The mean seconds of a request.
+    seconds: f64,
 }
 
 const NO_BARS: Bars = Bars {
@@ -50,6 +56,7 @@ const NO_BARS: Bars = Bars {
     used: 0.0,
     overloaded: 1.0,
     amplitude: f64::INFINITY,
+    seconds: f64::INFINITY,
 };
 
 impl Case {
@@ -59,6 +66,7 @@ impl Case {
         Self {
             name,
             capacity: 1_000.0,
+            feedback: ", feedback: {}",
             clients: vec![FLEET.to_owned()],
             target: DROP.to_owned(),
             more: "",
@@ -86,6 +94,13 @@ impl Case {
     fn also(mut self, count: usize, wants: f64, more: &str) -> Self {
         self.clients.push(client(count, wants, more));
         self
+    }
+
+    /// A gauge, and clients that would use so many units in all.
+    fn gauge(self, capacity: f64, feedback: &'static str, count: usize, wants: f64) -> Self {
+        let case = Self { feedback, ..self };
+        case.of_capacity(capacity)
+            .clients(count, wants / count as f64)
     }
 
     fn of_capacity(self, capacity: f64) -> Self {
@@ -204,7 +219,7 @@ fn mean(values: &[f64]) -> f64 {
 /// Prints the figures of a case: the mean, and the worst in parentheses. Returns the bars that it
 /// misses.
 fn check_case(case: &Case, rule: Option<FeedbackRule>, seeds: u64) -> Vec<String> {
-    let runs = case.run_without(rule, ", feedback: {}", seeds);
+    let runs = case.run_without(rule, case.feedback, seeds);
     let all = |of: &dyn Fn(&Run) -> f64| -> Vec<f64> { runs.iter().map(of).collect() };
     let bars = case.bars;
     let longest = |seconds: Option<f64>| seconds.unwrap_or(0.0);
@@ -238,6 +253,12 @@ fn check_case(case: &Case, rule: Option<FeedbackRule>, seeds: u64) -> Vec<String
             100.0,
             bars.amplitude,
             all(&|it| amplitude(it, case.measured)),
+        ),
+        (
+            "ms",
+            1e3,
+            bars.seconds,
+            all(&|it| figures(it).mean_seconds()),
         ),
     ];
     let mut line = format!("{:32}", case.name);
@@ -430,6 +451,69 @@ fn clients_that_limit_themselves_follow_a_target_with_refusals() {
     assert!(figures.drop_seconds.unwrap() < 20.0, "{figures:?}");
 }
 
+/// A database of 100 workers, and of 30 from 20 on. The clients would use 130 of them.
+fn database(capacity: f64, more: &str) -> Case {
+    Case::new("database", NO_BARS)
+        .of_capacity(capacity)
+        .clients(5, 26.0)
+        .target(&format!(
+            "workers: [{{at: 0, value: 100}}, {{at: 20, value: 30}}], latency: 0.1{more}"
+        ))
+        .for_seconds(50, [30, 50])
+}
+
+#[test]
+fn gauge_without_feedback_lets_requests_wait_for_a_slow_database() {
+    let run = &database(400.0, "").run(", unit: gauge", 1)[0];
+    let figures = figures(run);
+    assert!(figures.mean_seconds() > 0.4, "{figures:?}");
+    assert_eq!(figures.drop_seconds, Some(30.0));
+}
+
+#[test]
+fn gauge_follows_a_database_that_slows_down() {
+    let case = database(400.0, "");
+    let run = &case.run(SLOW_FROM_150_MS, 1)[0];
+    let figures = figures(run);
+    assert!(figures.mean_seconds() < 0.18, "{figures:?}");
+    assert!(figures.target_use() > 0.93, "{figures:?}");
+    assert!(figures.drop_seconds.unwrap() < 6.0, "{figures:?}");
+    // 300 requests a second that take 0.15 seconds are 45 at a time.
+    let levels = levels(run, case.measured);
+    assert!(
+        levels[0] > 30.0 && *levels.last().unwrap() < 65.0,
+        "{levels:?}"
+    );
+}
+
+#[test]
+fn gauge_follows_a_pool_that_shrinks() {
+    let case = database(200.0, ", queue: 0");
+    let run = &case.run(GAUGE, 1)[0];
+    let figures = figures(run);
+    assert!(figures.overloaded_share() < 0.02, "{figures:?}");
+    assert!(figures.target_use() > 0.85, "{figures:?}");
+    assert!(figures.drop_seconds.unwrap() < 6.0, "{figures:?}");
+    let levels = levels(run, case.measured);
+    assert!(
+        levels[0] > 22.0 && *levels.last().unwrap() < 38.0,
+        "{levels:?}"
+    );
+}
+
+#[test]
+fn units_of_refused_requests_cool_down() {
+    let case = database(200.0, ", queue: 0");
+    let overloaded = |scenario: &Scenario| {
+        let run = run_scenario(scenario, 0).unwrap();
+        figures(&run).overloaded_share()
+    };
+    let scenario = case.scenario(GAUGE);
+    let with = overloaded(&scenario);
+    let without = overloaded(&scenario.without_cool_down());
+    assert!(without > 4.0 * with, "{without} {with}");
+}
+
 /// Bars that most targets with a rate have.
 const STANDARD: Bars = Bars {
     drop: 2.5,
@@ -437,6 +521,7 @@ const STANDARD: Bars = Bars {
     used: 0.98,
     overloaded: 0.005,
     amplitude: 0.12,
+    seconds: f64::INFINITY,
 };
 
 fn cases() -> Vec<Case> {
@@ -451,6 +536,7 @@ fn cases() -> Vec<Case> {
     cases.extend(of_limits_and_demands(bars));
     cases.extend(of_liars(bars));
     cases.extend(of_sizes(bars));
+    cases.extend(of_gauges(bars));
     cases
 }
 
@@ -601,6 +687,34 @@ fn of_sizes(bars: impl Fn(f64, f64, f64) -> Bars) -> Vec<Case> {
             .clients(10, 0.26)
             .target("rate: [{at: 0, value: 2}, {at: 100, value: 1}], burst: 10")
             .for_seconds(900, [300, 900]),
+    ]
+}
+
+/// Clients that would use more than twice the units, so that those that they lease are in use.
+fn of_gauges(bars: impl Fn(f64, f64, f64) -> Bars) -> Vec<Case> {
+    let shrinks = "workers: [{at: 0, value: 100}, {at: 40, value: 30}, {at: 120, value: 100}], \
+                 latency: 0.1";
+    let small = "workers: [{at: 0, value: 10}, {at: 100, value: 3}, {at: 400, value: 10}], \
+                 latency: 0.1";
+    vec![
+        Case::new("gauge, pool 100-30-100", bars(2.0, 0.95, 0.005))
+            .gauge(200.0, GAUGE, 5, 325.0)
+            .target(&format!("{shrinks}, queue: 0"))
+            .for_seconds(200, [60, 120]),
+        Case::new(
+            "gauge, 100-30-100 workers",
+            Bars {
+                seconds: 1.1 * 0.15,
+                ..bars(3.0, 0.98, 1.0)
+            },
+        )
+        .gauge(400.0, SLOW_FROM_150_MS, 5, 325.0)
+        .target(shrinks)
+        .for_seconds(200, [60, 120]),
+        Case::new("gauge, 10-3-10 workers", bars(5.0, 0.97, 1.0))
+            .gauge(40.0, SLOW_FROM_150_MS, 2, 13.0)
+            .target(small)
+            .for_seconds(600, [150, 400]),
     ]
 }
 

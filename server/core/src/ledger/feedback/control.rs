@@ -35,7 +35,7 @@ pub(in crate::ledger) struct FeedbackControl {
     pub(super) traffic: Traffic,
     pub(super) window: Option<Window>,
     /// The number of the last window.
-    windows: u32,
+    pub(super) windows: u32,
     /// The era in which holders suffer: a new one begins when all of them did.
     pub(super) era: u32,
     /// The part of the bookings of holders that suffer, as of the last window.
@@ -160,6 +160,7 @@ impl FeedbackControl {
         evidence.count(report, &self.terms, (self.era, share), now);
         self.traffic.add(report, &self.terms, now);
         self.probe.lost += report.overloaded as f64;
+        self.level.count(report.outcomes());
         self.pauses.accepted += if self.terms.unit.is_gauge() {
             report.ok_seconds
         } else {
@@ -185,12 +186,10 @@ impl FeedbackControl {
         }
     }
 
-    /// The level of a gauge rises only by a verdict, and falls if requests take too long: so its
-    /// windows need no overload.
+    /// Requests that take too long are no overloads: where their time counts, windows need none.
     fn opens_window(&self, report: &OutcomeReport, now: Moment) -> bool {
-        let needs_verdict = self.terms.unit.is_gauge()
-            && (self.terms.latency.is_some() || self.level.is_held_back(&self.terms));
-        let has_evidence = report.overloaded > 0 || needs_verdict && report.outcomes() > 0;
+        let has_evidence =
+            report.overloaded > 0 || self.terms.latency.is_some() && report.outcomes() > 0;
         has_evidence && self.window.is_none() && self.level.is_settled_for(0.0, now)
     }
 
@@ -212,7 +211,7 @@ impl FeedbackControl {
         let resumed = self.resume(now);
         let judged = self.judge(&load, holders, now);
         self.end_baseline(&load, now);
-        let raised = self.grow_rate(&load, now);
+        let raised = self.grow_quietly(&load, now);
         let paced = self.follow_pace(&load, now);
         self.has_cut |= matches!(judged, Some(Change::Cut(_) | Change::Pause { .. }));
         self.note_state(now);

@@ -1,4 +1,4 @@
-//! Growth of the level of a rate, and a change of any level.
+//! Growth of a level whose overloads are reported at once, and a change of any level.
 
 use doorman_openapi::Moment;
 
@@ -6,6 +6,7 @@ use crate::ledger::feedback::{
     control::{Change, FeedbackControl},
     level::Level,
     rules::FeedbackRule,
+    terms::{ControlUnit, ONE_UNIT},
     traffic::Load,
     window::TICK,
 };
@@ -18,16 +19,21 @@ const LOADED_SECONDS: f64 = 2.0;
 const QUIET: f64 = 1.0;
 
 impl FeedbackControl {
-    /// Takes one step up with a rate, if it may rise.
-    pub(super) fn grow_rate(&mut self, load: &Load, now: Moment) -> Option<Change> {
-        let may_grow = !self.terms.unit.is_gauge() && self.may_grow(load, now);
-        may_grow.then(|| self.grow(0.0, now))
+    /// Takes one step up, if the level may rise. No silence tells that requests are fast enough.
+    pub(super) fn grow_quietly(&mut self, load: &Load, now: Moment) -> Option<Change> {
+        let may_grow = self.terms.latency.is_none() && self.may_grow(load, now);
+        may_grow.then(|| self.grow(now))
     }
 
-    /// Whether the level of a rate may rise: never without a verdict, without load, or into a
-    /// target that is dead.
+    /// Whether the level may rise: never without a verdict, without load, or into a target that is
+    /// dead.
     fn may_grow(&mut self, load: &Load, now: Moment) -> bool {
         let age = self.level.age(now);
+        // Requests to a gauge may take long: only those that have ended say anything.
+        let requests = match self.terms.unit {
+            ControlUnit::Rate { .. } => load.requests * age,
+            ControlUnit::Gauge => self.level.outcomes as f64,
+        };
         let was_quiet = self.level.has_passed
             || !self.was_overloaded_within(QUIET, now)
             || !self.terms.has(FeedbackRule::GrowthAfterVerdict);
@@ -36,7 +42,7 @@ impl FeedbackControl {
             && is_loaded
             && self.level.is_settled_for(TICK, now)
             && age >= QUIET
-            && load.requests * age >= self.terms.enough()
+            && requests >= self.terms.enough()
             && was_quiet
     }
 
@@ -53,11 +59,15 @@ impl FeedbackControl {
             && !self.traffic.is_target_dead()
     }
 
-    /// Takes one step up, of at least `least`.
-    pub(super) fn grow(&mut self, least: f64, now: Moment) -> Change {
+    /// Takes one step up, of at least one unit of a gauge.
+    pub(super) fn grow(&mut self, now: Moment) -> Change {
         let level = self.level.capacity();
         let step = self.probe.step(level, &self.plateau, &self.terms);
-        self.set_level((level * (1.0 + step)).max(level + least), now);
+        let least = match self.terms.unit {
+            ControlUnit::Rate { .. } => level,
+            ControlUnit::Gauge => level + ONE_UNIT,
+        };
+        self.set_level((level * (1.0 + step)).max(least), now);
         Change::Raise
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Level {
     settled: Option<Moment>,
     /// Whether a window has ended without a cut.
     pub(super) has_passed: bool,
+    /// Outcomes that were reported since holders follow it.
+    pub(super) outcomes: u64,
 }
 
 impl Level {
@@ -29,6 +31,7 @@ impl Level {
             set: now,
             settled: Some(now),
             has_passed: false,
+            outcomes: 0,
         }
     }
 
@@ -54,6 +57,13 @@ impl Level {
         let follow = booked <= FOLLOWS * self.capacity;
         if self.settled.is_none() && (follow || self.age(now) > LATEST) {
             self.settled = Some(now.after_seconds(CADENCE));
+        }
+    }
+
+    /// Counts outcomes that are reported at it.
+    pub(super) fn count(&mut self, outcomes: u64) {
+        if self.settled.is_some() {
+            self.outcomes = self.outcomes.saturating_add(outcomes);
         }
     }
 

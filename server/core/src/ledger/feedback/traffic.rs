@@ -4,7 +4,7 @@ use doorman_openapi::Moment;
 
 use crate::ledger::feedback::{
     report::{Bookings, OutcomeReport},
-    terms::{ControlTerms, bounded},
+    terms::{ControlTerms, ControlUnit, bounded},
 };
 
 /// Seconds after which a part of 1/e is left of a sum.
@@ -86,11 +86,16 @@ impl Traffic {
     pub(super) fn load(&self, level: f64, bookings: Bookings, terms: &ControlTerms) -> Load {
         let leased = level.max(bookings.booked).min(bookings.wants);
         let used = leased * self.use_ratio() / terms.unit.period();
+        let requests = match terms.unit {
+            ControlUnit::Rate { .. } => used / self.cost(),
+            // Of each unit that is leased, per second.
+            ControlUnit::Gauge => leased * bounded(self.outcomes / self.leased),
+        };
         Load {
             leased,
             bookings,
             used,
-            requests: used / self.cost(),
+            requests,
         }
     }
 }

@@ -18,6 +18,8 @@ pub(super) const LATEST: f64 = 60.0;
 pub(super) struct Window {
     number: u32,
     opened: Moment,
+    /// Whether it follows a window in which the target fell: all its outcomes are from after that.
+    pub(super) is_second: bool,
 }
 
 impl Window {
@@ -25,6 +27,14 @@ impl Window {
         Self {
             number,
             opened: now,
+            is_second: false,
+        }
+    }
+
+    pub(super) fn second(number: u32, now: Moment) -> Self {
+        Self {
+            is_second: true,
+            ..Self::open(number, now)
         }
     }
 

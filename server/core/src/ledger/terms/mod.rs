@@ -188,6 +188,12 @@ impl ResourceTerms {
         }
     }
 
+    /// Whether the time of requests moves the capacity.
+    fn follows_latency(&self) -> bool {
+        let control = self.control();
+        control.is_some_and(|(terms, _)| terms.latency.is_some())
+    }
+
     pub(in crate::ledger) fn with_tuning(self, tuning: &'static Tuning) -> Self {
         Self { tuning, ..self }
     }
@@ -287,11 +293,14 @@ impl ResourceTerms {
 
     pub(in crate::ledger) fn refresh_interval(&self, awaited: bool) -> Seconds {
         let interval = self.algorithm.refresh_interval.get();
-        Seconds::saturating(if awaited {
-            interval.min(self.tuning.awaited_interval)
+        let longest = if self.follows_latency() {
+            self.tuning.followed_interval
+        } else if awaited {
+            self.tuning.awaited_interval
         } else {
             interval
-        })
+        };
+        Seconds::saturating(interval.min(longest))
     }
 
     /// The refresh interval of a lease that may be shorter than usual; not for one that ends now.

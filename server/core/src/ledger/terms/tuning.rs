@@ -14,6 +14,9 @@ pub struct Tuning {
     pub probe_gap: f64,
     /// The longest refresh interval in seconds while others wait for a holder, or it for others.
     pub awaited_interval: f64,
+    /// The longest refresh interval in seconds while capacity follows the time of requests: only
+    /// reports tell it.
+    pub followed_interval: f64,
     /// A rule of feedback to leave out.
     pub feedback_without: Option<FeedbackRule>,
 }
@@ -25,6 +28,7 @@ impl Tuning {
         hint_spacing_of_nodes: (0.02, 0.05),
         probe_gap: 0.1,
         awaited_interval: 1.0,
+        followed_interval: 0.5,
         feedback_without: None,
     };
 
