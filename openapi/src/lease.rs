@@ -28,8 +28,8 @@ pub struct Lease {
     pub refresh_interval: Seconds,
     /// The expiry in Unix seconds, for people.
     pub expiry_time: u64,
-    /// The capacity of the resource that was divided: less than its `limit` while the target refuses
-    /// more. Return it unread in `has`: a new master continues there. Only if the template has
+    /// The effective capacity of the resource beside a pause and headers: less than its `limit` while
+    /// the target refuses more. Return it unread in `has`: a new master continues there. Only if the template has
     /// `feedback`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective: Option<Capacity>,

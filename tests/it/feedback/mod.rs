@@ -158,7 +158,8 @@ impl Promise {
         assert!(unused <= factor * (1.0 - self.used), "{measured:?}");
         assert!(measured.back <= factor * BACK as f64, "{measured:?}");
         assert!(measured.time <= 2.0 * LATENCY, "{measured:?}");
-        assert!(measured.longest <= factor * 2.0 * LATENCY, "{measured:?}");
+        // Without feedback it is three times the wanted time.
+        assert!(measured.longest <= 2.5 * LATENCY, "{measured:?}");
     }
 }
 

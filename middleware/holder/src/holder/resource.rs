@@ -255,10 +255,10 @@ impl Resource {
     }
 
     /// The timeout of a request sent now: long enough for a slow server, but not past the end of
-    /// the lease, and without a lease no longer than the longest pause between tries. A lost request
-    /// must not delay reports of overloads for long.
+    /// the lease, and without a lease no longer than the longest pause between tries. A lost report
+    /// of overloads must not delay the next one for long.
     pub(super) fn timeout(&self, tuning: &Tuning, now: Moment) -> Duration {
-        let timeout = if self.reports_overloads {
+        let timeout = if self.has_overload_report() {
             MIN_TIMEOUT
         } else {
             (self.interval() / 2).max(MIN_TIMEOUT)

@@ -273,10 +273,10 @@ impl<N: Names> Holder<N> {
         let resources = self.resources.get_all(&request.resources);
         let interval = resources.map(Resource::interval).min().unwrap_or_default();
         let mut resources = self.resources.get_all(&request.resources);
-        let longest = if resources.any(Resource::has_overload_report) {
-            LONGEST_OVERLOAD_PAUSE
-        } else if self.is_one_of_few {
+        let longest = if self.is_one_of_few {
             LONGEST_PAUSE_OF_FEW
+        } else if resources.any(Resource::has_overload_report) {
+            LONGEST_OVERLOAD_PAUSE
         } else {
             Duration::MAX
         };

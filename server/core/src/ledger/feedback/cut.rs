@@ -20,7 +20,7 @@ const MARGIN: f64 = 0.015;
 /// The share of overloads from which on nothing is accepted: it says nothing of the level.
 const HOPELESS: f64 = 0.9;
 /// The factor of a level when nothing is known, and the least after a cut on few requests.
-const HALF: f64 = 0.5;
+pub(super) const HALF: f64 = 0.5;
 /// Fewer requests are few.
 const FEW_REQUESTS: f64 = 100.0;
 

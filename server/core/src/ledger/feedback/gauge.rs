@@ -9,6 +9,7 @@ use doorman_openapi::Moment;
 
 use crate::ledger::feedback::{
     control::{Change, Cut, FeedbackControl},
+    cut::HALF,
     probe::Probe,
     survey::{self, ClassCounts},
     terms::{ControlTerms, bounded},
@@ -94,7 +95,12 @@ impl FeedbackControl {
         if window.is_second {
             // A cut that is too small would cost another one.
             let error = 1.0 / (counts.ok as f64).sqrt();
-            self.lower(accepted * (1.0 - error), 0.0, hold, now);
+            let at_least = if (counts.ok as f64) < self.terms.enough() {
+                HALF * self.level.capacity()
+            } else {
+                0.0
+            };
+            self.lower(accepted * (1.0 - error), at_least, hold, now);
         } else {
             // A pool that is not overfull refuses nothing: its whole units need no margin.
             let at_least = accepted.floor().min(self.level.capacity());

@@ -106,8 +106,13 @@ impl ClassCounts {
         self.overloaded += weighted(counts.overloaded);
         // An interval that began before the window may have more.
         self.all_overloaded += u64::from(counts.all_overloaded).min(most as u64);
-        // One holder must not seem to burst for all.
-        self.used += counts.used.min(MOST_USE * counts.leased);
+        // One holder must not seem to burst for all. A request to a gauge may take longer than the
+        // interval in which it ends.
+        self.used += if most < f64::INFINITY {
+            counts.used.min(MOST_USE * counts.leased)
+        } else {
+            counts.used
+        };
         self.leased += counts.leased;
         self.booked += booked;
     }

@@ -3,6 +3,7 @@
 use super::fleet::{Fleet, STEP, assert_near, gauge};
 use crate::ledger::feedback::{
     control::{Change, ControlState},
+    report::OutcomeReport,
     terms::ControlTerms,
 };
 
@@ -61,7 +62,7 @@ fn slow_gauge_falls_to_what_the_latency_allows() {
 }
 
 #[test]
-fn gauge_rises_with_verdicts_not_with_silence() {
+fn gauge_rises_only_after_requests_have_ended() {
     let mut fleet = Fleet::new(20, gauge(None));
     fleet.run_pool(2.5, 100.0, 0.1);
     assert_eq!(fleet.cuts(), 1);
@@ -125,4 +126,30 @@ fn limit_of_the_target_says_nothing_of_units_in_use() {
     fleet.seen = Some((0.0, 60.0));
     fleet.run_pool(10.0, 300.0, 0.1);
     assert_eq!(fleet.effective(), 200.0);
+}
+
+#[test]
+fn requests_longer_than_an_interval_count_when_they_end() {
+    let mut fleet = Fleet::new(20, gauge(None));
+    // Ten units each are in use for five seconds, and end at different times.
+    let refused = |index: usize| u64::from(index.is_multiple_of(2));
+    for step in 0..10 {
+        fleet.now += 0.5;
+        for index in 0..20 {
+            let ends = if step % 10 == index % 10 { 10 } else { 0 };
+            let report = OutcomeReport {
+                elapsed: 0.5,
+                used: 10.0,
+                ok: ends,
+                overloaded: refused(index),
+                ok_seconds: 5.0 * ends as f64,
+                wants: 10.0,
+                has: 10.0,
+                ..OutcomeReport::default()
+            };
+            fleet.report_of(index, &report);
+        }
+        fleet.tick();
+    }
+    assert!(fleet.effective() > 150.0, "{}", fleet.effective());
 }
