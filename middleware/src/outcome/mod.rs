@@ -39,8 +39,9 @@ impl Outcome {
     /// - [`Failed`](Self::Failed): other 5xx, gRPC status 2, 4, 13, 14 and 15 in the head, and
     ///   errors of the service, such as timeouts.
     /// - [`None`](Self::None): the refusal of a layer of this process.
-    /// - The outcome that is in the extensions of the response.
     /// - [`Ok`](Self::Ok): all others.
+    ///
+    /// An outcome in the extensions of the response counts instead.
     #[must_use]
     pub fn of(response: Option<&Parts>) -> Self {
         Self::of_head(response.map(ResponseHead::from))

@@ -56,7 +56,7 @@ struct RunningTarget {
     seconds: f64,
 }
 
-/// What a client says of its requests.
+/// The statements of a client about its requests.
 #[derive(Clone, Copy, Default)]
 struct OutcomeClaims {
     /// `None`: the truth.

@@ -1,4 +1,4 @@
-//! Outcomes in lease requests, and who may move a capacity by them.
+//! Outcomes in lease requests, and the rights to move a capacity by them.
 
 use doorman_openapi::paths;
 use serde_json::{Value, json};

@@ -121,7 +121,7 @@ impl Decider<'_> {
             new.is_none(),
         ));
         if !report.counts {
-            // Nodes do not know who may move the capacity of the root.
+            // Nodes do not know whose outcomes may move the capacity of the root.
             self.ignores_outcomes = is_first && has_law;
             return;
         }

@@ -117,7 +117,7 @@ impl FeedbackControl {
     /// The units that the target bears, if it is overloaded.
     fn accepted_units(&self, counts: &ClassCounts, load: &Load) -> Option<f64> {
         let terms = &self.terms;
-        // What one unit of the leases did, times all of them.
+        // The amount per unit of the leases, times all of them.
         let of_all = |amount: f64| {
             if counts.leased > 0.0 {
                 bounded(load.bookings.booked * (amount / counts.leased))

@@ -71,7 +71,7 @@ impl FeedbackControl {
         Change::Raise
     }
 
-    /// Sets a level that holders are yet to follow. What was counted at another one is no evidence.
+    /// Sets a level that holders are yet to follow. Counts at another one are no evidence.
     pub(super) fn set_level(&mut self, level: f64, now: Moment) {
         let level = self.terms.allowed(level);
         self.level = if self.terms.has(FeedbackRule::CutArrived) {
